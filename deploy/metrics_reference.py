@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from prometheus_client import Metric
+
 from dispatcher.telemetry import metrics
 from dispatcher.telemetry.exposition import GAUGE, kind_of
+from spark_sink.listener import BinlogListener, StreamCollector
 from spark_sink.mirror.metrics import MirrorCollector
 from spark_sink.mirror.progress import ConsumerProgress
 
@@ -42,17 +45,20 @@ def of_daemon() -> Iterator[Documented]:
         yield Documented(metrics.PREFIX + timed.name, timed.type, timed.labels, timed.meaning)
 
 
-# Labels of the metrics that have others than `consumer`.
-_MIRROR_LABELS = {"tables": ("consumer", "state"), "copy": ("consumer", "table")}
-
-
 def of_mirror() -> Iterator[Documented]:
     """The mirror's metrics."""
-    for family in MirrorCollector(lambda: [ConsumerProgress("shop")]).collect():
-        name = family.name + ("_total" if family.type == "counter" else "")
-        first = name.removeprefix("binlog_mirror_").split("_")[0]
-        labels = _MIRROR_LABELS.get(first, ("consumer",))
-        yield Documented(name, family.type, labels, family.documentation)
+    yield from map(_documented, MirrorCollector(lambda: [ConsumerProgress("shop")]).collect())
+
+
+def of_streams() -> Iterator[Documented]:
+    """The metrics of a `BinlogListener`."""
+    yield from map(_documented, StreamCollector(BinlogListener()).collect())
+
+
+def _documented(family: Metric) -> Documented:
+    name = family.name + ("_total" if family.type == "counter" else "")
+    labels: tuple[str, ...] = getattr(family, "_labelnames", ())  # also of one without samples
+    return Documented(name, family.type, labels, family.documentation)
 
 
 def _table(rows: Iterator[Documented]) -> str:
@@ -98,10 +104,20 @@ The metrics `process_*` of the Prometheus client describe the process: resident 
 
 ## The mirror
 
-The mirror job serves its metrics at the address of its setting `metrics` ([spark.md](spark.md#the-mirror)). The series
-of a copy end with it.
+The mirror job serves its metrics at the address of its setting `metrics` ([spark.md](spark.md#the-mirror)), and with
+them those of its [streams](#streams), whose `query` is the consumer. The series of a copy end with it, those of a
+stopped table when it goes on. The first 200 tables that are stepped have series of their own; the steps of all others
+are counted together, as `table=""`.
 
 {_table(of_mirror())}
+
+## Streams
+
+A `BinlogListener` reports what the queries of a session read from the source
+([spark.md](spark.md#watching-a-stream)). `query` is the name of a query, else its id; `phase` is a name of Spark's
+`durationMs`. The series of a query end when it is stopped; those of one that has failed stay until it is started again.
+
+{_table(of_streams())}
 """
 
 

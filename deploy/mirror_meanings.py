@@ -59,4 +59,5 @@ MIRROR = {
     "spark.conf": "Settings of Spark; they override all that the job sets",
     "metrics": "Serve Prometheus metrics at this address, such as `127.0.0.1:9464`",
     "log_level": "The least severe lines that are written",
+    "log_format": "`console` writes text, `json` one object a line ([log.md](log.md#the-mirror))",
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -22,6 +23,7 @@ from spark_sink.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_sink.listener import BinlogListener
     from spark_sink.mirror.log_stage import LogStage
     from spark_sink.mirror.progress import ConsumerProgress
     from spark_sink.mirror.settings import MirrorSettings
@@ -53,10 +55,14 @@ class Job:
         self._make_applier = make_applier
         self._stop = threading.Event()
         self._applied: int | None = None  # exit code of the applier
+        self._stages: list[LogStage] = []
 
     def run(self) -> int:
         """Run until stopped or (`available_now`) done. Returns the exit code of the process."""
+        log.info("starting Spark")
+        began = time.monotonic()
         spark = spark_session(self._settings)
+        log.info("Spark has started in %.1f s", time.monotonic() - began)
         # After the start of Spark, which sets handlers of its own.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -77,23 +83,44 @@ class Job:
         code = 0
         if not self._stop.is_set():
             applier = self._make_applier(spark, settings) if self._make_applier else None
-            with self._metrics(applier):
+            with self._watched(spark) as listener, self._metrics(applier, listener):
                 code = self._run_stages(spark, applier)
         if executors.fault is not None:
             raise executors.fault
         return code
 
     @contextmanager
-    def _metrics(self, applier: ApplyStage | None) -> Iterator[None]:
+    def _watched(self, spark: SparkSession) -> Iterator[BinlogListener]:
+        """A listener that logs each batch of the log stage."""
+        from spark_sink.listener import BinlogListener  # noqa: PLC0415
+
+        def rows(query: str, batch: int) -> int | None:
+            return next((s.rows(batch) for s in self._stages if s.consumer == query), None)
+
+        listener = BinlogListener(rows, log)
+        if self._settings.stages == "apply":
+            yield listener
+            return
+        spark.streams.addListener(listener)
+        try:
+            yield listener
+        finally:
+            spark.streams.removeListener(listener)
+
+    @contextmanager
+    def _metrics(self, applier: ApplyStage | None, listener: BinlogListener) -> Iterator[None]:
         """Serve metrics, if the settings want them. Raises `BinlogError` SETTINGS if nothing can listen there."""
-        if self._settings.metrics is None or applier is None:
+        if self._settings.metrics is None:
             yield
             return
-        from spark_sink.mirror.metrics import serve_metrics  # noqa: PLC0415
+        from spark_sink.listener import StreamCollector  # noqa: PLC0415
+        from spark_sink.metrics_server import serve_metrics  # noqa: PLC0415
+        from spark_sink.mirror.metrics import MirrorCollector, no_progress  # noqa: PLC0415
 
         listen = parse_listen(self._settings.metrics)
+        mirror = MirrorCollector(applier.progress if applier else no_progress, self._log_stages)
         try:
-            server = serve_metrics(listen.host, listen.port, applier.progress)
+            server = serve_metrics(listen.host, listen.port, mirror, StreamCollector(listener))
         except OSError as error:
             raise BinlogError(
                 ErrorKind.SETTINGS,
@@ -105,6 +132,10 @@ class Job:
         finally:
             server.shutdown()
             server.server_close()
+
+    def _log_stages(self) -> list[tuple[str, bool]]:
+        """Returns of each consumer whose log is written whether that works."""
+        return [(stage.consumer, stage.works) for stage in self._stages]
 
     def _run_stages(self, spark: SparkSession, applier: ApplyStage | None) -> int:
         settings = self._settings
@@ -148,7 +179,7 @@ class Job:
             if applier is not None:
                 applier.wake()
 
-        stages = [
+        stages = self._stages = [
             LogStage(spark, self._settings, consumer, appended)
             for consumer in self._settings.consumers
         ]

@@ -2,7 +2,8 @@
 
 It is generated because its panels repeat the same forty lines of JSON. `ROWS` says what is on it, in the order of the
 questions on call: is a queue full and who is behind, does data flow, are the connections there, who reads, what fails,
-what is short. The format is that of Grafana 10 and newer (schema version 39).
+what is short, and on Spark's side the mirror and all streams. The format is that of Grafana 10 and newer (schema
+version 39).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ CONSUMER = '{instance=~"$instance",consumer=~"$consumer"}'
 MIRROR = '{consumer=~"$consumer"}'
 P = "binlog_dispatcher_"
 M = "binlog_mirror_"
+S = "binlog_stream_"
 RATE = "[$__rate_interval]"
 
 
@@ -50,7 +52,7 @@ def rate(metric: str, selector: str, by: str) -> str:
     return f"sum by ({by}) (rate({metric}{selector}{RATE}))"
 
 
-BY_CONSUMER, BY_CONNECTION = "{{consumer}}", "{{connection}}"
+BY_CONSUMER, BY_CONNECTION, BY_QUERY = "{{consumer}}", "{{connection}}", "{{query}}"
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     ("Queues and lag", (
@@ -149,6 +151,27 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         Panel("Waiting entries of the log", ((f"{M}waiting_entries{MIRROR}", BY_CONSUMER),)),
         Panel("Copies", ((f"{M}copy_rows{MIRROR} / ({M}copy_rows_estimated{MIRROR} > 0)", "{{table}}"),),
               "percentunit", maximum=1),
+        Panel("Stages", ((f"{M}stage_up{MIRROR}", "{{consumer}}: {{stage}}"),), kind="state-timeline",
+              description="1: works; 0: has failed, or waits to be tried again."),
+        Panel("Time of steps", ((rate(f"{M}table_phase_seconds_total", MIRROR, "phase"), "{{phase}}"),), "s",
+              description="Seconds a second, of all tables: reading the log, planning, writing files, commits."),
+        Panel("Tables that take most time", (
+            (f"topk(10, {rate(f'{M}table_phase_seconds_total', MIRROR, 'table')})", "{{table}}"),), "s"),
+        Panel("Stopped tables", ((f"time() - {M}stopped_timestamp_seconds{MIRROR}", "{{table}}"),), "s"),
+        Panel("Tables whose steps fail", ((f"{M}failing_tables{MIRROR}", BY_CONSUMER),)),
+    )),
+    ("Spark streams", (
+        Panel("Streams behind", ((f"{S}lag_seconds{MIRROR}", BY_QUERY),), "s",
+              description="Age of the first transaction behind the newest batch."),
+        Panel("Transactions behind", ((f"{S}lag_transactions{MIRROR}", BY_QUERY),)),
+        Panel("Bytes behind", ((f"{S}lag_bytes{MIRROR}", BY_QUERY),), "bytes"),
+        Panel("Rows of streams", ((rate(f"{S}rows_total", MIRROR, "query"), BY_QUERY),), "rowsps"),
+        Panel("Transactions of streams", ((rate(f"{S}transactions_total", MIRROR, "query"), BY_QUERY),), "ops"),
+        Panel("Bytes of streams", ((rate(f"{S}bytes_total", MIRROR, "query"), BY_QUERY),), "Bps"),
+        Panel("Time of batches by phase", (
+            (rate(f"{S}phase_seconds_total", MIRROR, "query, phase"), "{{query}}: {{phase}}"),), "s"),
+        Panel("Batches", ((rate(f"{S}batches_total", MIRROR, "query"), BY_QUERY),), "ops"),
+        Panel("Time of the newest batch", ((f"{S}last_batch_seconds{MIRROR}", BY_QUERY),), "s"),
     )),
 )  # fmt: skip
 

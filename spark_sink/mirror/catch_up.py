@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError
+from spark_sink.log_lines import log_event
 from spark_sink.mirror.control import TableRecord, TableState, handled
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory, name_at
@@ -297,7 +298,8 @@ class CatchUps:
                 return  # a statement has settled the table
             standing = faulted(record, fault, lsn).having(goal=None)
             self._directory.save(standing)
-        log.warning("%s: %s: stopped at lsn %d: %s", record.consumer, record.label, lsn, fault)
+        said = {"consumer": record.consumer, "table": record.label, "state": "stopped", "lsn": lsn}
+        log_event(log, "table", said | {"reason": str(fault)}, logging.WARNING)
 
 
 def _of_table(work: Work) -> Work:

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.log_lines import log_event
 from spark_sink.mirror.catch_up import CatchUps
 from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy_track import CopyTrack, TableCopier
@@ -265,7 +267,9 @@ class ConsumerTables:
         began = time.monotonic()
         try:
             with self._services.session() as session:
+                session.clock.begin()
                 rows = self._execute(session, step)
+                phases = session.clock.seconds()
         except Exception as error:  # noqa: BLE001 - every kind of it is handled
             try:
                 self.counter.failed()
@@ -275,14 +279,15 @@ class ConsumerTables:
         else:
             for name in step.names:
                 self._failures.recovered(name)
-            self.counter.stepped(rows)
+            label = table_label(step.names[0])
+            self.counter.stepped(label, rows, phases)
             pause = self._options.policy(step.names[0]).interval_s if rows else 0.0
             with self._lock:
                 self._queues.done(step, began + pause if pause else 0.0)
             if rows:
-                seconds = time.monotonic() - began
-                label = ".".join(step.names[0])
-                log.info("%s: %s: %d rows in %.2f s", self.consumer, label, rows, seconds)
+                said = {"consumer": self.consumer, "table": label, "rows": rows}
+                said |= {"seconds": time.monotonic() - began}
+                log_event(log, "step", said | {f"{name}_s": s for name, s in phases.items()})
         finally:
             with self._lock:
                 self._running -= 1
@@ -317,8 +322,8 @@ class ConsumerTables:
         """Returns how far the consumer is applied."""
         with self._lock:
             watermark, waiting = self._queues.watermark(self._read_to), self._queues.items
-        states = [record.state for record in self.directory.records()]
-        return self.counter.progress(watermark, waiting, states)
+        now = self.counter.progress(watermark, waiting, self.directory.records())
+        return replace(now, failed=self.failure is not None, failing=len(self._failures.names()))
 
     def at_rest(self, goal: int) -> bool:
         """True if everything up to `goal` is applied, or stands in the record of a table, or fails again and again."""

@@ -26,6 +26,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror import jvm
 from spark_sink.mirror.checkpoints import BACKSTOP
 from spark_sink.mirror.names import quoted
+from spark_sink.mirror.step_clock import StepClock
 from spark_sink.session import SMALL_TABLES
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class StepSession:
         users = {name for name, value in given.items() if value != SMALL_TABLES.get(name)}
         self._choices = {name: value for name, value in _SMALL.items() if name not in users}
         self._small = False
+        self.clock = StepClock()  # of the current step
 
     def expect(self, data_bytes: int, table_bytes: int) -> None:
         """Choose how the next step runs, by the bytes of its data and of the table's files (-1: not known)."""

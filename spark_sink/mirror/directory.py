@@ -137,8 +137,8 @@ class TableDirectory:
             written = self._control.records()
             with self._lock:
                 for record in records:
-                    serial = written[record.table_id].serial
-                    self._records[record.table_id] = replace(record, serial=serial)
+                    now = written[record.table_id]
+                    self._records[record.table_id] = replace(record, serial=now.serial, at=now.at)
                     self._checked.pop(record.table_id, None)
                 self.changes += 1
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 from spark_sink.mirror import data_file, keyed
 from spark_sink.mirror.delta import FEED_PROPERTY
 from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, write_file
+from spark_sink.mirror.step_clock import StepClock, StepPhase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,8 +92,12 @@ class DriverTable:
     removes files has to have files of its own for the feed, which Spark writes.
     """
 
-    def __init__(self, spark: SparkSession, table: MirroredTable) -> None:
+    def __init__(
+        self, spark: SparkSession, table: MirroredTable, clock: StepClock | None = None
+    ) -> None:
+        """`clock`: measures the writing and the commit."""
         self._spark, self._table = spark, table
+        self._clock = clock or StepClock()
         self._transaction = DeltaTransaction(spark, table.path)
         metadata = self._transaction.metadata()
         properties = {name for name in metadata["configuration"] if name.startswith("delta.")}
@@ -122,7 +127,7 @@ class DriverTable:
         if not self._readable(candidates):
             return False
         large = sum(file.size for file in candidates) > READ_ALONE_BYTES
-        with _large_step if large else nullcontext():
+        with _large_step if large else nullcontext(), self._clock.phase(StepPhase.WRITE):
             return self._rewrite(version, files, candidates, stored_keys, stored)
 
     def _rewrite(
@@ -220,8 +225,10 @@ class DriverTable:
             return
         added = []
         if rows.num_rows:
-            content = data_file.parquet_file(rows, self.columns, self._spark.version)
-            stats = data_file.statistics(rows, self.columns)
-            added = [write_file(self._spark, self._table.path, content, stats)]
+            with self._clock.phase(StepPhase.WRITE):
+                content = data_file.parquet_file(rows, self.columns, self._spark.version)
+                stats = data_file.statistics(rows, self.columns)
+                added = [write_file(self._spark, self._table.path, content, stats)]
         removals = [file.removal for file in removed]
-        self._transaction.commit(added, removals, recorded, replaced=replaced)
+        with self._clock.phase(StepPhase.COMMIT):
+            self._transaction.commit(added, removals, recorded, replaced=replaced)

@@ -26,6 +26,7 @@ from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, append_once, del
 from spark_sink.mirror.log import BinlogLog, log_app_id, prepare_writing
 from spark_sink.mirror.log_slices import (
     COLUMNS,
+    AppendedRows,
     LogAppend,
     file_in_memory,
     read_slices,
@@ -36,6 +37,7 @@ from spark_sink.mirror.log_slices import (
 from spark_sink.source.slices import Slice, slices_of
 
 if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_sink.source.options import SourceOptions
@@ -61,6 +63,8 @@ class LogAppender:
         self.log = BinlogLog(spark, target)
         self._system = FileSystem(spark)
         self._runs: dict[str, str] = {}
+        # Changes of rows that executors have read; those of a task that is tried again count twice.
+        self._counted: dict[str, Accumulator[int]] = {}
 
     def claim(self, consumer: str) -> LogEnd:
         """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
@@ -75,31 +79,34 @@ class LogAppender:
         end = self.log.end(consumer)
         return LogEnd(number, end.position if end else None)
 
-    def append(self, batch: DataFrame, options: SourceOptions, consumer: str, number: int) -> None:
-        """Append a micro-batch of slices, which the source has not read. `options`: those of the source.
+    def append(self, batch: DataFrame, options: SourceOptions, consumer: str, number: int) -> int:
+        """Append a micro-batch of slices, which the source has not read. Returns how many changes of rows it had.
 
-        The driver reads and writes a small batch, the executors a large one. Raises `BinlogError` SESSION_FENCED if
-        another job has claimed the consumer: nothing was appended then, and the batch must not be acknowledged.
+        `options`: those of the source. The driver reads and writes a small batch, the executors a large one. Raises
+        `BinlogError` SESSION_FENCED if another job has claimed the consumer: nothing was appended then, and the batch
+        must not be acknowledged.
         """
         parts = slices_of(batch.collect())
         if not parts or parts[0].batch_bytes <= DRIVER_BYTES_MAX:
-            self.append_entries(slice_entries(options, parts), consumer, number)
-        else:
-            self._append_by_workers(batch.sparkSession, options, parts, consumer, number)
+            return self.append_entries(slice_entries(options, parts), consumer, number)
+        return self._append_by_workers(batch.sparkSession, options, parts, consumer, number)
 
     def append_entries(
         self, entries: Iterable[Mapping[str, Any]], consumer: str, number: int
-    ) -> None:
-        """Append entries, rows of raw slices, which the driver writes into one file. Raises as `append` does."""
+    ) -> int:
+        """Append entries, rows of raw slices, which the driver writes into one file. Returns and raises as `append`
+        does."""
         append = self._numbered(consumer, number)
         transaction = self._begin(append)
-        rows = map(append.row, entries)
+        made = AppendedRows(append)
+        rows = made.of(entries)
         if (folder := self._system.local(self.log.path)) is not None:
             action = write_local_file(folder, append, rows)
         else:
             action = self._write_file(append, rows)
         added = [] if action is None else [action]
         self._commit(transaction, added, append)
+        return made.changes
 
     def _write_file(
         self, append: LogAppend, rows: Iterable[Mapping[str, Any]]
@@ -120,17 +127,22 @@ class LogAppender:
         parts: Sequence[Slice],
         consumer: str,
         number: int,
-    ) -> None:
+    ) -> int:
         append = self._numbered(consumer, number)
         numbers = session.range(0, len(parts), 1, len(parts))
         if (folder := self._system.local(self.log.path)) is None:
-            read = partial(read_slices, append, options, parts)
+            if consumer not in self._counted:
+                self._counted[consumer] = session.sparkContext.accumulator(0)
+            counted = self._counted[consumer]
+            before = counted.value
+            read = partial(read_slices, append, options, parts, counted.add)
             self._append_by_spark(numbers.mapInArrow(read, _FILE_COLUMNS), append)
-            return
+            return counted.value - before
         transaction = self._begin(append)
         write = partial(write_slices, folder, append, options, parts)
-        written = numbers.mapInArrow(write, "action string").collect()
+        written = numbers.mapInArrow(write, "action string, changes bigint").collect()
         self._commit(transaction, [json.loads(row["action"]) for row in written], append)
+        return sum(row["changes"] for row in written)
 
     def _append_by_spark(self, rows: DataFrame, append: LogAppend) -> None:
         """Append rows by Spark's own writer: workers write on a local file system only."""

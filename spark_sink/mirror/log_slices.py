@@ -7,7 +7,7 @@ hands each row to the JVM, and its writer needs a job of its own, which takes a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from io import BytesIO
@@ -82,6 +82,19 @@ class LogAppend:
         row["payload_bytes"] = 0 if payload is None else len(payload)
         row["small_payload" if row["payload_bytes"] <= INLINE_BYTES else "payload"] = payload
         return row | {"run": self.run}
+
+
+@dataclass(slots=True)
+class AppendedRows:
+    """Makes the rows of an append of entries. `changes`: how many changes of rows they hold."""
+
+    append: LogAppend
+    changes: int = 0
+
+    def of(self, entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        for entry in entries:
+            self.changes += entry.get("rows") or 0
+            yield self.append.row(entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,31 +193,40 @@ def write_slices(
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Write the slices whose numbers are given into files of the log's `folder`, which all executors share. Yields the
-    `add` actions as `action`. Runs on the executors. Raises `BinlogError`."""
+    `add` actions as `action`, and how many changes of rows each file has as `changes`. Runs on the executors. Raises
+    `BinlogError`.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     from spark_sink.mirror.data_file import require_folder  # noqa: PLC0415
 
     require_folder(folder)
     for number in _numbers(numbers):
-        rows = map(append.row, slice_entries(options, [parts[number]]))
+        made = AppendedRows(append)
+        rows = made.of(slice_entries(options, [parts[number]]))
         if (action := write_local_file(folder, append, rows)) is not None:
-            yield pa.RecordBatch.from_pydict({"action": [json.dumps(action)]})
+            yield pa.RecordBatch.from_pydict(
+                {"action": [json.dumps(action)], "changes": [made.changes]}
+            )
 
 
 def read_slices(
     append: LogAppend,
     options: SourceOptions,
     parts: Sequence[Slice],
+    count: Callable[[int], None],
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the log's rows of the slices whose numbers are given. Runs on the executors. Raises `BinlogError`."""
+    """Yield the log's rows of the slices whose numbers are given. `count` is called with the changes of rows that they
+    hold. Runs on the executors. Raises `BinlogError`."""
     from spark_sink.source.single_row import single_row  # noqa: PLC0415
 
     schema = arrow_schema()
     for number in _numbers(numbers):
-        for entry in slice_entries(options, [parts[number]]):
-            yield single_row(schema, append.row(entry))
+        made = AppendedRows(append)
+        for row in made.of(slice_entries(options, [parts[number]])):
+            yield single_row(schema, row)
+        count(made.changes)
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:

@@ -41,6 +41,7 @@ log = logging.getLogger("spark_sink.mirror")
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
 OPERATOR_RETRY_S = 60.0
 HEALTHY_S = 120.0  # a query that ran for longer starts with a short backoff again
+BATCHES_KEPT = 100  # of which Spark may still report
 ATTEMPTS_TO_THE_END = 6  # with available_now
 # A fault of another process arrives as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
@@ -94,9 +95,17 @@ class LogStage:
         self._query: StreamingQuery | None = None
         self._starter: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._rows: dict[int, int] = {}  # changes of rows of the newest batches
         self._said = ""
         self._attempts = 0
         self._due = self._began = clock()
+
+    @property
+    def works(self) -> bool:
+        """False from a failure until its query runs again."""
+        return self.state is not StageState.FAILED and not (
+            self.restarts and self.state in (StageState.WAITING, StageState.STARTING)
+        )
 
     def check(self) -> None:
         """Start the query if it is due, or look why it has ended."""
@@ -110,6 +119,10 @@ class LogStage:
     @property
     def _active(self) -> bool:
         return self._query is not None and bool(self._query.isActive)
+
+    def rows(self, batch: int) -> int | None:
+        """Returns how many changes of rows a batch had; None if that is not known. Spark counts slices."""
+        return self._rows.get(batch)
 
     def stop(self) -> None:
         """Stop the query. Its current batch goes on, and is either appended as a whole or not at all."""
@@ -160,13 +173,15 @@ class LogStage:
     def _append_from(self, first: int, options: SourceOptions) -> Callable[[DataFrame, int], None]:
         def append(batch: DataFrame, number: int) -> None:
             try:
-                self._appender.append(batch, options, self.consumer, first + number)
+                rows = self._appender.append(batch, options, self.consumer, first + number)
             except Exception as error:  # noqa: BLE001 - `check` reports it, in one line
                 self._failure = error
                 # Spark matches the text of this exception with a regular expression that overflows the JVM's stack
                 # if the text is long, such as the trace of a failed Spark job.
                 what = f"append {first + number}: {type(error).__name__}"
                 raise BinlogError(ErrorKind.INTERNAL, what, where=self.consumer) from None
+            self._rows[number] = rows
+            self._rows.pop(number - BATCHES_KEPT, None)
             self._appended()
 
         return append

@@ -1,26 +1,34 @@
 """The mirror's metrics in Prometheus text format, with the prefix `binlog_mirror_` and base units.
 
-Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. No label holds a table's name
-except those of copies, which end with their copy.
+Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. The name of a table is a label
+of series that end with their copy or their stop, and of those of its steps, whose number is bounded (`TABLES_MAX`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from wsgiref.simple_server import WSGIServer
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from spark_sink.mirror.control import TableState
-from spark_sink.mirror.progress import ConsumerProgress, CopyState
+from spark_sink.mirror.progress import TABLES_MAX, ConsumerProgress, CopyState
 
 PREFIX = "binlog_mirror_"
 
 
 Progress = Callable[[], Iterable[ConsumerProgress]]
+LogStages = Callable[[], Iterable[tuple[str, bool]]]
+_TABLE_COUNTERS = (
+    ("steps", 'Steps of the table; table="": of all others, with more than 200 tables.', ()),
+    ("rows", "Changes of rows that were applied to the table.", ()),
+    (
+        "phase_seconds",
+        "Time of the table's steps: read the log, plan, write files, commit.",
+        ("phase",),
+    ),
+)
 _GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("read_lsn", "Newest entry of the log that the applier has read.", lambda p: p.read_lsn),
     ("applied_lsn", "Up to here every entry is applied, or waits for a stopped table.", lambda p: p.applied_lsn),
@@ -33,6 +41,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("lag_seconds", "Age of the newest applied transaction while later ones wait in the log; 0: all of it is applied.",
      lambda p: max(0.0, time.time() - p.applied_at) if p.applied_seq < p.logged_seq and p.applied_at else 0.0),
     ("waiting_entries", "Entries of the log that wait for their tables' steps.", lambda p: p.waiting),
+    ("failing_tables", "Tables whose steps have failed and are tried again.", lambda p: p.failing),
 )  # fmt: skip
 _COUNTERS: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("applied_rows", "Changes of rows that were applied.", lambda p: p.rows),
@@ -52,11 +61,13 @@ _COPY_GAUGES: tuple[tuple[str, str, Callable[[CopyState], float | None]], ...] =
 class MirrorCollector(Collector):
     """Reads the progress at each scrape."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, log_stages: LogStages = tuple) -> None:
+        """`log_stages`: of each consumer whose log this application writes, whether that works."""
+        self._progress, self._log_stages = progress, log_stages
 
     def collect(self) -> Iterator[Metric]:
         rows = list(self._progress())
+        yield self._stages(rows)
         for name, meaning, read in _GAUGES:
             gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=["consumer"])
             for row in rows:
@@ -67,13 +78,7 @@ class MirrorCollector(Collector):
             for row in rows:
                 counter.add_metric([row.consumer], read(row))
             yield counter
-        states = GaugeMetricFamily(
-            PREFIX + "tables", "Tables by state.", labels=["consumer", "state"]
-        )
-        for row in rows:
-            for state in TableState:
-                states.add_metric([row.consumer, state.value], row.tables.get(state, 0))
-        yield states
+        yield from _of_tables(rows)
         for name, meaning, of_copy in _COPY_GAUGES:
             gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=["consumer", "table"])
             for row in rows:
@@ -82,10 +87,43 @@ class MirrorCollector(Collector):
                         gauge.add_metric([row.consumer, copy.table], value)
             yield gauge
 
+    def _stages(self, rows: Iterable[ConsumerProgress]) -> Metric:
+        meaning = "1 while the stage (log, apply) works, 0 while it has failed or waits to be tried again."
+        up = GaugeMetricFamily(PREFIX + "stage_up", meaning, labels=["consumer", "stage"])
+        for consumer, works in self._log_stages():
+            up.add_metric([consumer, "log"], works)
+        for row in rows:
+            up.add_metric([row.consumer, "apply"], not row.failed)
+        return up
 
-def serve_metrics(host: str, port: int, progress: Progress) -> WSGIServer:
-    """Serve the metrics in a thread. Returns the server; `shutdown` and `server_close` end it. Raises OSError."""
-    registry = CollectorRegistry()
-    registry.register(MirrorCollector(progress))
-    server, _ = start_http_server(port, host, registry)
-    return server
+
+def _of_tables(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
+    states = GaugeMetricFamily(PREFIX + "tables", "Tables by state.", labels=["consumer", "state"])
+    stopped = GaugeMetricFamily(
+        PREFIX + "stopped_timestamp_seconds",
+        "When the table was stopped; absent: it is not.",
+        labels=["consumer", "table"],
+    )
+    for row in rows:
+        for state in TableState:
+            states.add_metric([row.consumer, state.value], row.tables.get(state, 0))
+        for table in sorted(row.stopped)[:TABLES_MAX]:
+            stopped.add_metric([row.consumer, table], row.stopped[table])
+    yield states
+    yield stopped
+    steps, changes, seconds = (
+        CounterMetricFamily(f"{PREFIX}table_{name}", meaning, labels=["consumer", "table", *more])
+        for name, meaning, more in _TABLE_COUNTERS
+    )
+    for row in rows:
+        for table, counted in row.stepped.items():
+            steps.add_metric([row.consumer, table], counted.steps)
+            changes.add_metric([row.consumer, table], counted.rows)
+            for phase, spent in counted.seconds.items():
+                seconds.add_metric([row.consumer, table, phase.value], spent)
+    yield from (steps, changes, seconds)
+
+
+def no_progress() -> list[ConsumerProgress]:
+    """The progress of an application without the apply stage."""
+    return []

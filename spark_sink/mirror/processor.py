@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from spark_sink.log_lines import log_event
 from spark_sink.mirror import schema_changes
 from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.delta import MirroredTable, StepSession
@@ -118,10 +119,9 @@ class Processor:
     def write(self, record: TableRecord, why: str) -> None:
         """Write a record, and log it."""
         level = logging.WARNING if record.state is TableState.STOPPED else logging.INFO
-        reason = f": {record.reason}" if record.reason else ""
-        log.log(
-            level, "%s: %s: %s (%s)%s", record.consumer, record.label, record.state, why, reason
-        )
+        said = {"consumer": record.consumer, "table": record.label, "state": record.state.value}
+        reason = {"reason": record.reason} if record.reason else {}
+        log_event(log, "table", said | {"why": why} | reason, level)
         self._save(record)
 
     def _rows_as_they_come(

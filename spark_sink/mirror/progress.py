@@ -6,9 +6,16 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 
-from spark_sink.mirror.control import TableState
+from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.entries import EntryKind, LogEntry
+from spark_sink.mirror.step_clock import StepPhase
+
+TABLES_MAX = (
+    200  # that are counted by themselves; the steps of all further ones are counted together
+)
+OTHER_TABLES = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +32,30 @@ class CopyState:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSteps:
+    """The steps of a table since the start. `seconds`: by phase."""
+
+    steps: int = 0
+    rows: int = 0
+    seconds: Mapping[StepPhase, float] = field(
+        default_factory=lambda: dict.fromkeys(StepPhase, 0.0)
+    )
+
+    def after(self, rows: int, seconds: Mapping[StepPhase, float]) -> TableSteps:
+        summed = {phase: before + seconds.get(phase, 0.0) for phase, before in self.seconds.items()}
+        return TableSteps(self.steps + 1, self.rows + rows, summed)
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerProgress:
     """How far a consumer's log is applied.
 
     `read_lsn`, `applied_lsn`: of the log; `logged_seq`, `applied_seq`: transactions of the consumer; `logged_at`,
     `applied_at`: when these were committed at the server, s since 1970, 0 if not known; `rows`, `steps`, `failures`:
-    counted since the start; `tables`: how many are in each state; `waiting`: entries in the queues.
+    counted since the start; `tables`: how many are in each state; `waiting`: entries in the queues; `failed`: the
+    consumer's entries are not applied any more; `failing`: tables whose steps fail; `stopped`: tables that are stopped,
+    with the time since when, s since 1970; `stepped`: tables that were stepped, at most `TABLES_MAX` and one for all
+    others.
     """
 
     consumer: str
@@ -46,6 +71,10 @@ class ConsumerProgress:
     waiting: int = 0
     tables: Mapping[TableState, int] = field(default_factory=Counter)
     copies: tuple[CopyState, ...] = ()
+    failed: bool = False
+    failing: int = 0
+    stopped: Mapping[str, float] = field(default_factory=dict)
+    stepped: Mapping[str, TableSteps] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +95,7 @@ class ProgressCounter:
         self._ahead: deque[_LogPoint] = deque()  # appends that are read and not applied
         self._at = 0.0
         self._copies: dict[str, CopyState] = {}
+        self._steps: dict[str, TableSteps] = {}
 
     def read(self, entries: Iterable[LogEntry]) -> None:
         """Entries of the log were read, in order."""
@@ -79,9 +109,12 @@ class ProgressCounter:
                     self._now = replace(self._now, logged_seq=point.seq, logged_at=point.at)
                 self._now = replace(self._now, read_lsn=entry.lsn)
 
-    def stepped(self, rows: int) -> None:
+    def stepped(self, table: str, rows: int, seconds: Mapping[StepPhase, float]) -> None:
         """A step was applied."""
         with self._lock:
+            if table not in self._steps and len(self._steps) >= TABLES_MAX:
+                table = OTHER_TABLES
+            self._steps[table] = self._steps.get(table, TableSteps()).after(rows, seconds)
             self._now = replace(self._now, rows=self._now.rows + rows, steps=self._now.steps + 1)
 
     def failed(self) -> None:
@@ -99,9 +132,11 @@ class ProgressCounter:
             self._copies.pop(table, None)
 
     def progress(
-        self, applied_lsn: int, waiting: int, states: Iterable[TableState]
+        self, applied_lsn: int, waiting: int, records: Iterable[TableRecord]
     ) -> ConsumerProgress:
         """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues."""
+        known = list(records)
+        stopped = [record for record in known if record.state is TableState.STOPPED]
         with self._lock:
             while self._ahead and self._ahead[0].lsn <= applied_lsn:
                 point = self._ahead.popleft()
@@ -110,6 +145,13 @@ class ProgressCounter:
                 self._now,
                 applied_lsn=applied_lsn,
                 waiting=waiting,
-                tables=Counter(states),
+                tables=Counter(record.state for record in known),
                 copies=tuple(self._copies.values()),
+                stopped={record.label: _stopped_at(record) for record in stopped},
+                stepped=dict(self._steps),
             )
+
+
+def _stopped_at(record: TableRecord) -> float:
+    """When the record was written, s since 1970; 0 if that is not known yet."""
+    return record.at.replace(tzinfo=UTC).timestamp() if record.at else 0.0

@@ -167,6 +167,7 @@ class MirrorSettings(SettingsSection):
     spark: SparkSettings = SparkSettings()
     metrics: str | None = None
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["console", "json"] = "console"
 
     @field_validator("url")
     @classmethod

@@ -42,6 +42,7 @@ from spark_sink.mirror.driver_commit import DriverTable
 from spark_sink.mirror.names import quoted
 from spark_sink.mirror.plan import RowRun
 from spark_sink.mirror.policies import Deletes, MetadataColumn, TablePolicy
+from spark_sink.mirror.step_clock import StepPhase
 from spark_sink.source.rows import spark_schema
 
 if TYPE_CHECKING:
@@ -137,21 +138,24 @@ class RowStep:
     def _commit_events(self, session: StepSession, log: BinlogLog) -> None:
         soft = self.policy.deletes is Deletes.SOFT
         form = keyed.event_form(self.layout.changes, self.layout.key, keep_deleted=soft)
-        table = DriverTable(session.spark, self.table)
+        table = DriverTable(session.spark, self.table, session.clock)
         by_driver = table.columns and (self.appends or not table.feed)
-        held = self._held(log, DRIVER_BYTES_MAX if by_driver else LOCAL_BYTES_MAX)
-        events = None if held is None else keyed.last_events(self._decoded(held), form)
+        with session.clock.phase(StepPhase.READ):
+            held = self._held(log, DRIVER_BYTES_MAX if by_driver else LOCAL_BYTES_MAX)
+            events = None if held is None else keyed.last_events(self._decoded(held), form)
         if events is not None and self._commit_by_driver(table, events):
             return
         session.expect(self.run.payload_bytes, self.table.size_bytes(session.spark))
         local = events is not None and self.run.payload_bytes <= LOCAL_BYTES_MAX
         frame = self._local(session, events) if local else self._last_events(session, log, form)
         if self.appends:
-            self.table.append(self.run.lsn, self._rows(frame))
+            with session.clock.phase(StepPhase.WRITE):
+                self.table.append(self.run.lsn, self._rows(frame))
             return
         bounds = "" if events is None else _bounds(events, self.layout.key)
         merge = MergeForm(self.layout.key, self.layout.columns, self._extra("e."), soft, bounds)
-        self.table.merge(session, self.run.lsn, frame, merge)
+        with session.clock.phase(StepPhase.WRITE):
+            self.table.merge(session, self.run.lsn, frame, merge)
 
     def _commit_by_driver(self, table: DriverTable, events: pa.Table) -> bool:
         """Returns False if the step is left to Spark."""
@@ -229,10 +233,12 @@ class RowStep:
                 remedy="give the table a primary key, or a policy without them in the settings of the mirror",
             )
         session.expect(self.run.payload_bytes, -1)  # Delta stores the source, which reads the table
-        counts = self._counts(session, log)
+        with session.clock.phase(StepPhase.READ):
+            counts = self._counts(session, log)
         sums = counts.groupBy("row").agg(F.sum("count").alias("change")).where("change != 0")
         lines = self._count_lines(session, sums)
-        self.table.merge_counts(session, self.run.lsn, lines, self.layout.columns)
+        with session.clock.phase(StepPhase.WRITE):
+            self.table.merge_counts(session, self.run.lsn, lines, self.layout.columns)
 
     def _counts(self, session: StepSession, log: BinlogLog) -> DataFrame:
         row = StructField("row", self.layout.columns)

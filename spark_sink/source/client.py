@@ -26,6 +26,7 @@ from urllib.parse import quote, urlsplit
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from spark_sink.source.places import Place
+from spark_sink.source.stream_progress import NOT_KNOWN, SourceLag
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
@@ -104,7 +105,7 @@ class Session:
 class PolledRange:
     """The range after a position, up to `end`: `bytes` of delivered binlog in `transactions` transactions.
 
-    `gap`: the server had purged what followed the position, and the consumer goes on at `end`.
+    `gap`: the server had purged what followed the position, and the consumer goes on at `end`; `lag`: of `end`.
     """
 
     end: Position
@@ -112,6 +113,7 @@ class PolledRange:
     bytes: int
     transactions: int
     gap: bool
+    lag: SourceLag = NOT_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ class ConsumerClient:
             bytes=self._value(answer, "bytes", int),
             transactions=self._value(answer, "transactions", int),
             gap=self._value(answer, "gap", bool),
+            lag=SourceLag.of_answer(answer),
         )
 
     def slices(self, session: int, start: Position, end: Position, n: int) -> DividedRange:

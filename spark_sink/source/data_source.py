@@ -57,6 +57,7 @@ from spark_sink.source.slices import (
     read_bytes,
     slice_batches,
 )
+from spark_sink.source.stream_progress import NOT_KNOWN, latest_offset
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -240,7 +241,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == after else end.as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return self._head.as_dict() if self._head else None
+        """The server's newest position, and what else is known about the batch that is planned."""
+        if self._head is None:
+            return None
+        polled = self._planned[1] if self._planned else None
+        batch = None if polled is None else (polled.transactions, polled.bytes)
+        lag = NOT_KNOWN if polled is None else polled.lag
+        return latest_offset(self._head, self._options.consumer, batch, lag)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Position.from_dict(start), Position.from_dict(end)

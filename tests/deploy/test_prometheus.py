@@ -18,14 +18,17 @@ import pytest
 from ruamel.yaml import YAML
 
 from deploy.grafana import dashboard
-from deploy.metrics_reference import of_daemon, of_mirror
+from deploy.metrics_reference import of_daemon, of_mirror, of_streams
+from spark_sink.listener import BinlogListener, StreamCollector
+from spark_sink.metrics_server import serve_metrics
 from spark_sink.mirror.control import TableState
-from spark_sink.mirror.metrics import serve_metrics
-from spark_sink.mirror.progress import ConsumerProgress, CopyState
+from spark_sink.mirror.metrics import MirrorCollector
+from spark_sink.mirror.progress import ConsumerProgress, CopyState, TableSteps
 from tests.daemon.harness import PASSWORD, Daemon, Problem, Reader, until
 from tests.daemon.scene import consumer_settings
 from tests.servers.plugin import ServerFactory
 from tests.support.prometheus import Prometheus, promtool, running
+from tests.support.stream_reports import progress_report, query_reported
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus/alerts.yaml"
@@ -87,10 +90,10 @@ def test_every_alert_says_what_to_do() -> None:
 
 
 def test_every_metric_that_is_asked_for_exists() -> None:
-    known = {metric.name for metric in (*of_daemon(), *of_mirror())}
+    known = {metric.name for metric in (*of_daemon(), *of_mirror(), *of_streams())}
     known |= {f"{name}_{part}" for name in known for part in ("bucket", "count", "sum")}
     asked = " ".join([*dashboard.queries(), *(rule["expr"] for rule in rules())])
-    assert set(re.findall(r"\bbinlog_(?:dispatcher|mirror)_\w+", asked)) <= known
+    assert set(re.findall(r"\bbinlog_(?:dispatcher|mirror|stream)_\w+", asked)) <= known
 
 
 def test_the_dashboard_is_what_its_program_writes() -> None:
@@ -135,6 +138,7 @@ def mirror_progress() -> list[ConsumerProgress]:
         ConsumerProgress(
             "d", logged_seq=7, applied_seq=5, logged_at=now, applied_at=now - 60, rows=3, steps=2,
             tables={TableState.COMPLETE: 2}, copies=(copy,),
+            stopped={"d.bad": now}, stepped={"d.t": TableSteps(2, 3)},
         )
     ]  # fmt: skip
 
@@ -162,7 +166,13 @@ def watched(
     with ExitStack() as stack:
         stack.callback(daemon.close)
         daemon.start()
-        mirror = serve_metrics("127.0.0.1", mirror_port, mirror_progress)
+        listener = BinlogListener()
+        query_reported(listener, progress_report())
+        collectors = (
+            MirrorCollector(mirror_progress, lambda: [("d", True)]),
+            StreamCollector(listener),
+        )
+        mirror = serve_metrics("127.0.0.1", mirror_port, *collectors)
         stack.callback(mirror.server_close)
         stack.callback(mirror.shutdown)
         prometheus = stack.enter_context(running(folder, port, configuration))

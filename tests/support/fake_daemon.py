@@ -228,6 +228,9 @@ class FakeDaemon:
             "bytes": size,
             "transactions": len(data),
             "gap": False,
+            "lag_transactions": len(self._following(end)),
+            "lag_bytes": sum(len(t.data) for t in self._following(end)),
+            "lag_seconds": 0.0,
         }
 
     def _slices(self, body: dict[str, Any]) -> dict[str, Any]:

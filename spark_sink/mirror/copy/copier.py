@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from spark_sink.log_lines import log_event
 from spark_sink.mirror.control import TableRecord
 from spark_sink.mirror.copy.chunk_reader import ChunkReading
 from spark_sink.mirror.copy.chunks import (
@@ -318,7 +319,7 @@ class _OneCopy:
         progress = CopyProgress(
             source.label, state.rows, source.rows, state.bytes, state.chunks, seconds, rest
         )
-        log.info("%s", progress)
+        log_event(log, "copy", progress.fields())
         self._progress(progress)
 
 

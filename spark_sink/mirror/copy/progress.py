@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
@@ -23,6 +24,11 @@ class CopyProgress:
     chunks: int
     seconds: float
     rest_s: float | None
+
+    def fields(self) -> dict[str, Any]:
+        """The values for a line of the log, those that are known."""
+        values = {"table": self.label} | {n: getattr(self, n) for n in self.__slots__[1:]}
+        return {name: value for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
         percent = 100 * min(1.0, self.rows / self.rows_estimated) if self.rows_estimated else 100

@@ -38,25 +38,28 @@ def choose(writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def logged(
     spark: SparkSession, source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch, writer: str
-) -> tuple[list[LogEntry], dict[int, bytes], int]:
-    """Append all that the daemon has in one run. Returns the entries, all payloads, and the number of files."""
+) -> tuple[list[LogEntry], dict[int, bytes], int, int]:
+    """Append all that the daemon has in one run. Returns the entries, all payloads, and the numbers of files and of
+    changes of rows that the appender has counted."""
     source.daemon.acknowledged = source.daemon.base  # the run before has read it
     appender = LogAppender(spark, str(folder / "target"))
     options = options_of(source)
     parsed = SourceOptions.parse(options)
     first = appender.claim("shop").append + 1
+    counted: list[int] = []
+
+    def append(batch: DataFrame, number: int) -> None:
+        counted.append(appender.append(batch, parsed, "shop", first + number))
+
     with monkeypatch.context() as patch:
         choose(writer, patch)
-        to_end(
-            spark.readStream.format("binlog").options(**options).load(),
-            folder / "checkpoint",
-            lambda batch, number: appender.append(batch, parsed, "shop", first + number),
-        )
+        frame = spark.readStream.format("binlog").options(**options).load()
+        to_end(frame, folder / "checkpoint", append)
     entries = appender.log.entries("shop", 0)
     of_rows = [entry.lsn for entry in entries if entry.kind is EntryKind.ROWS]
     payloads = appender.log.local_payloads("shop", of_rows)
     assert payloads is not None
-    return entries, payloads, len(list((folder / "target").rglob("*.parquet")))
+    return entries, payloads, len(list((folder / "target").rglob("*.parquet"))), sum(counted)
 
 
 def test_every_writer_appends_the_same(
@@ -75,7 +78,8 @@ def test_every_writer_appends_the_same(
         writer: logged(spark, source, tmp_path / writer, monkeypatch, writer)
         for writer in ("driver", "workers", "Spark")
     }
-    entries, payloads, files = found["driver"]
+    entries, payloads, files, _ = found["driver"]
+    assert [rows for *_, rows in found.values()] == [9] * 3
     assert files == 2  # of the claim, and of the batch
     kinds = [entry.kind for entry in entries]
     assert kinds.count(EntryKind.STATEMENT) == 3  # the first is CREATE DATABASE

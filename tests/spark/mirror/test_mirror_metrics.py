@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import time
 import urllib.request
+from datetime import UTC, datetime
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from spark_sink.mirror.control import TableState
-from spark_sink.mirror.metrics import PREFIX, serve_metrics
-from spark_sink.mirror.progress import ConsumerProgress, CopyState
+from spark_sink.metrics_server import serve_metrics
+from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.metrics import PREFIX, MirrorCollector
+from spark_sink.mirror.progress import (
+    OTHER_TABLES,
+    TABLES_MAX,
+    ConsumerProgress,
+    CopyState,
+    ProgressCounter,
+    TableSteps,
+)
+from spark_sink.mirror.step_clock import StepClock, StepPhase
 
 
 def test_a_scrape() -> None:
@@ -18,11 +28,12 @@ def test_a_scrape() -> None:
     rows = [
         ConsumerProgress(
             "shop", logged_seq=7, applied_seq=5, logged_at=now, applied_at=now - 60, rows=3,
-            tables={TableState.STOPPED: 2}, copies=(copy,),
+            tables={TableState.STOPPED: 2}, copies=(copy,), failed=True, failing=1,
+            stopped={"shop.a": 12.0}, stepped={"shop.b": TableSteps().after(3, {StepPhase.WRITE: 0.5})},
         ),
         ConsumerProgress("billing", logged_seq=5, applied_seq=5, applied_at=now - 600),
     ]  # fmt: skip
-    server = serve_metrics("127.0.0.1", 0, lambda: rows)
+    server = serve_metrics("127.0.0.1", 0, MirrorCollector(lambda: rows, lambda: [("shop", True)]))
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
             text = answer.read().decode()
@@ -38,5 +49,42 @@ def test_a_scrape() -> None:
     assert seen["lag_seconds", "billing"] == 0  # nothing has come since
     assert seen["applied_rows_total", "shop"] == 3
     assert seen["tables", "shop", "stopped"] == 2 and seen["tables", "billing", "stopped"] == 0
+    assert seen["stage_up", "shop", "log"] == 1 and seen["stage_up", "shop", "apply"] == 0
+    assert seen["stage_up", "billing", "apply"] == 1
+    assert seen["failing_tables", "shop"] == 1
+    assert seen["stopped_timestamp_seconds", "shop", "shop.a"] == 12
+    assert seen["table_rows_total", "shop", "shop.b"] == 3
+    assert seen["table_phase_seconds_total", "shop", "write", "shop.b"] == 0.5
     assert seen["copy_rows", "shop", "shop.orders"] == 5
     assert ("copy_remaining_seconds", "shop", "shop.orders") not in seen
+
+
+def test_the_time_of_a_step_is_divided_without_rest() -> None:
+    times = iter([0.0, 10.0, 11.0, 13.0, 16.0, 20.0, 25.0])
+    clock = StepClock(lambda: next(times))
+    clock.begin()  # 10
+    with clock.phase(StepPhase.WRITE), clock.phase(StepPhase.COMMIT):  # from 11, from 13 to 16
+        pass
+    # the writing ends at 20
+    seconds = clock.seconds()  # 25
+    assert seconds == {
+        StepPhase.READ: 0,
+        StepPhase.PLAN: 1 + 5,
+        StepPhase.WRITE: 2 + 4,
+        StepPhase.COMMIT: 3,
+    }
+
+
+def test_a_bounded_number_of_tables_is_counted_by_itself() -> None:
+    counter = ProgressCounter("shop")
+    for number in range(TABLES_MAX + 5):
+        counter.stepped(f"shop.t{number}", 2, {StepPhase.READ: 1.0})
+    counter.stepped("shop.t0", 2, {})
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    stopped = TableRecord("id", "shop", "shop", "bad", state=TableState.STOPPED, at=at)
+    now = counter.progress(0, 0, [stopped, TableRecord("other", "shop", "shop", "good")])
+    assert len(now.stepped) == TABLES_MAX + 1
+    assert now.stepped[OTHER_TABLES].rows == 10
+    assert now.stepped["shop.t0"].steps == 2 and now.stepped["shop.t0"].seconds[StepPhase.READ] == 1
+    assert now.stopped == {"shop.bad": at.timestamp()}
+    assert now.tables == {TableState.STOPPED: 1, TableState.COMPLETE: 1}

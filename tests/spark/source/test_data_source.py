@@ -77,7 +77,9 @@ def test_the_start_of_latest_offset_is_the_acknowledgement(
     assert daemon.acknowledged == position(0)
     assert reader.latestOffset(one.as_dict(), limit) == two.as_dict()
     assert daemon.acknowledged == one
-    assert reader.reportLatestOffset() == two.as_dict()
+    reported = reader.reportLatestOffset()
+    assert {**reported, **two.as_dict()} == reported and reported["consumer"] == "shop"
+    assert reported["batch"]["transactions"] == 1
     nothing_new = reader.latestOffset(two.as_dict(), limit)
     assert nothing_new == two.as_dict()
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from dispatcher.model.errors import ErrorKind
+from spark_sink.listener import BinlogListener
 from tests.daemon.harness import until
 from tests.spark.conftest import Source, to_end
 from tests.support.fake_daemon import problem
@@ -127,6 +128,31 @@ def test_batches_are_bounded_in_transactions(
     }
     to_end(stream(spark, source, **bounds), tmp_path / "c", batches)
     assert [len({row["seq"] for row in rows}) for rows in batches.rows] == [3, 3, 1]
+
+
+def test_a_listener_sees_each_batch(
+    spark: SparkSession, source: Source, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "spark_sink.streams")
+    some_history(source)
+    listener = BinlogListener()
+    spark.streams.addListener(listener)
+    try:
+        to_end(stream(spark, source, maxTransactionsPerTrigger="3"), tmp_path / "c", Batches())
+        until(lambda: len(caplog.records) == 3, "three batches")
+        until(lambda: not listener.totals(), "the query has ended")
+    finally:
+        spark.streams.removeListener(listener)
+    lines: list[dict[str, Any]] = [vars(record)["fields"] for record in caplog.records]
+    assert [(line["consumer"], line["batch"], line["transactions"]) for line in lines] == [
+        ("shop", 0, 3),
+        ("shop", 1, 3),
+        ("shop", 2, 1),
+    ]
+    assert sum(line["rows"] for line in lines) == 9
+    assert [line["lag_transactions"] for line in lines] == [4, 1, 0]
+    assert all(line["bytes"] > 0 for line in lines)
+    assert {"latestOffset_s", "addBatch_s", "walCommit_s", "commitOffsets_s"} <= lines[0].keys()
 
 
 def test_a_batch_is_read_beside_a_stream(

@@ -1,0 +1,53 @@
+"""Lines of the log that programs read, too: an event with fields, as text or as JSON.
+
+2026-11-22 17:28:30,695 INFO batch consumer=shop batch=12 transactions=3 rows=40
+{"timestamp": "2026-11-22T17:28:30.695560Z", "level": "info", "event": "batch", "consumer": "shop", "batch": 12}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+_TEXT = "%(asctime)s %(levelname)s %(message)s"
+
+
+def log_event(
+    logger: logging.Logger, event: str, fields: Mapping[str, Any], level: int = logging.INFO
+) -> None:
+    """Log an event with its fields. The message has them as key=value; `JsonLines` writes them as they are."""
+    if logger.isEnabledFor(level):
+        text = " ".join([event, *(f"{key}={_value(value)}" for key, value in fields.items())])
+        logger.log(level, "%s", text, extra={"event": event, "fields": dict(fields)})
+
+
+def formatter(form: str) -> logging.Formatter:
+    """Returns the formatter of the setting `log_format`: `console` or `json`."""
+    return JsonLines() if form == "json" else logging.Formatter(_TEXT)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, with the keys of the daemon's log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+        line = {
+            "timestamp": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", None) or record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    text = str(value)
+    plain = text and not any(c.isspace() or c in '"=' for c in text)
+    return text if plain else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,124 @@
+"""What the source tells Spark about each batch beside its range, and how a progress report of Spark's is read. Pure.
+
+Spark reports per batch how many rows it has read and how long its phases took (`StreamingQueryProgress`). What it calls
+a source's `latestOffset` is any JSON that the source returns: here the server's newest position, and beside its keys
+`consumer`, `batch` (transactions and bytes) and `lag` (how far the batch's end is behind).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dispatcher.model.position import KEYS, Position
+
+_WHOLE_BATCH = "triggerExecution"  # of durationMs; the others are its phases
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """How far a position is behind the end of the server's log; None: not known.
+
+    `transactions`: of the whole log; `bytes`: of the log; `seconds`: age of the first transaction behind it.
+    """
+
+    transactions: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+
+    @classmethod
+    def of_answer(cls, answer: Mapping[str, Any]) -> SourceLag:
+        """The lag that an answer of the daemon's call `poll` tells."""
+        return cls(*(answer.get(f"lag_{name}") for name in cls.__slots__))
+
+
+NOT_KNOWN = SourceLag()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """A batch of a query, as far as it read one consumer.
+
+    `query`: its name, else its id; `consumer`: "" if the source has not told it: the first batch after a restart was
+    planned before; `transactions`, `bytes`, `lag`: None where they are not known, for the same reason; `rows`: that
+    Spark has read; `seconds`: how long the batch took, `phases`: parts of it by Spark's names; `end`: of the batch.
+    """
+
+    query: str
+    consumer: str
+    batch: int
+    end: Position
+    rows: int
+    transactions: int | None = None
+    bytes: int | None = None
+    lag: SourceLag = NOT_KNOWN
+    seconds: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+    def fields(self) -> dict[str, Any]:
+        """The values for a line of the log, those that are known."""
+        lag = {f"lag_{name}": value for name, value in asdict(self.lag).items()}
+        values = {
+            "consumer": self.consumer or None,
+            "query": self.query if self.query != self.consumer else None,
+            "batch": self.batch,
+            "transactions": self.transactions,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            **lag,
+            **{f"{name}_s": value for name, value in self.phases.items()},
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def latest_offset(
+    head: Position, consumer: str, batch: tuple[int, int] | None, lag: SourceLag
+) -> dict[str, Any]:
+    """Returns what the source reports as its latest offset. `batch`: transactions and bytes of the batch that is
+    planned, None if they are not known."""
+    told: dict[str, Any] = {"consumer": consumer}
+    if batch is not None:
+        told["batch"] = dict(zip(("transactions", "bytes"), batch, strict=True))
+    return head.as_dict() | told | {"lag": asdict(lag)}
+
+
+def batch_reports(progress: Report) -> Iterator[BatchReport]:
+    """Yields a report for each source "binlog" of a query. `progress`: the JSON of Spark's StreamingQueryProgress.
+
+    Reports without a batch, which Spark makes of a query that waits, yield nothing.
+    """
+    durations = {name: ms / 1000 for name, ms in (progress.get("durationMs") or {}).items()}
+    if "addBatch" not in durations:
+        return
+    seconds = durations.pop(_WHOLE_BATCH, 0.0)
+    for source in progress.get("sources") or ():
+        end, latest = _object(source.get("endOffset")), _object(source.get("latestOffset"))
+        if set(KEYS) != end.keys():
+            continue  # of another source
+        batch, lag = latest.get("batch") or {}, latest.get("lag") or {}
+        yield BatchReport(
+            query=progress.get("name") or str(progress.get("id") or ""),
+            consumer=latest.get("consumer") or "",
+            batch=int(progress["batchId"]),
+            end=Position.from_dict(end),
+            rows=int(source.get("numInputRows") or 0),
+            transactions=batch.get("transactions"),
+            bytes=batch.get("bytes"),
+            lag=SourceLag(**lag),
+            seconds=seconds,
+            phases=durations,
+        )
+
+
+def _object(offset: Any) -> dict[str, Any]:
+    """An offset is an object in the JSON of a whole report, and text in Spark's own classes."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:  # of a source whose offsets are no JSON
+            return {}
+    return offset if isinstance(offset, dict) else {}
