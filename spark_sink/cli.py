@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from spark_sink.log_lines import formatter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,16 +83,21 @@ def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
         for key, value in given.items()
     }
     settings = load_mirror_settings(config or [], overrides)
-    configure_log(settings.log_level)
+    configure_log(settings.log_level, settings.log_format)
     return settings
 
 
 _OPTION_NAMES = {"consumers": "consumer", "spark.conf": "conf", "spark.master": "master"}
 
 
-def configure_log(level: str) -> None:
-    """Log to stderr: the mirror's own messages from `level` on, those of libraries from WARNING on."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+def configure_log(level: str, form: str = "console") -> None:
+    """Log to stderr: the mirror's own messages from `level` on, those of libraries from WARNING on.
+
+    `form`: `console` or `json`.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(form))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("spark_sink").setLevel(level)
     if level != "DEBUG":
         # py4j logs traces of the faults that the job logs itself.
@@ -197,9 +204,11 @@ def _spark_of(
             spark__conf=conf or None,
             log_level=None if config else "WARNING",
         )
+        from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.session import spark_session  # noqa: PLC0415
 
-        spark = spark_session(settings)
+        with long_work("starting Spark"):
+            spark = spark_session(settings)
         try:
             yield spark, settings
         finally:
@@ -234,6 +243,42 @@ def tables(
             typer.echo(f"    {line.catalog_error}")
         if line.copied is not None:
             typer.echo(f"    {line.copied}")
+
+
+@app.command()
+def top(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
+    ] = None,
+    *,
+    config: Config = None,
+    target: Target = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one view and end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per reading, until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.2, help="Time between two readings.")
+    ] = 5.0,
+    conf: Conf = None,
+) -> None:
+    """Show consumers, tables, copies and steps live: states, lag, rates. Ctrl-C ends it."""
+    live = sys.stdin.isatty() and sys.stdout.isatty()
+    with faults_as_exit_codes():
+        if not (once or as_json or live):
+            remedy = "pass --once to print one view, or --json"
+            raise UserError(ErrorKind.SETTINGS, "top needs a terminal", remedy=remedy)
+    with _spark_of(config, target, conf) as (spark, settings), suppress(KeyboardInterrupt):
+        from spark_sink import top as mirror_top  # noqa: PLC0415
+        from spark_sink.mirror.commands import mirror_readings  # noqa: PLC0415
+
+        readings = mirror_readings(spark, settings, tables or [])
+        if once:
+            mirror_top.print_once(readings, min(every, 1.0), as_json=as_json)
+        elif as_json:
+            mirror_top.print_json_lines(readings, every)
+        else:
+            mirror_top.run_live(readings, every)
 
 
 @app.command()
@@ -278,9 +323,11 @@ def adopt(
 ) -> None:
     """Give tables that another consumer mirrored, with the rows that they have, to a consumer."""
     with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror import commands  # noqa: PLC0415
 
-        adopted = commands.adopt_tables(spark, settings.target, consumer, tables)
+        with long_work("adopt", unit="tables") as count:
+            adopted = commands.adopt_tables(spark, settings.target, consumer, tables, count)
     for record in adopted:
         typer.echo(f"{record.label}: of {consumer}")
 
@@ -355,9 +402,19 @@ def verify_mirror(
 ) -> None:
     """Compare tables with the server, at one position each. Exit code 1 if one is not equal."""
     with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror.copy.requests import run_verify  # noqa: PLC0415
+        from spark_sink.mirror.verify import VerifyWatch  # noqa: PLC0415
 
-        found = run_verify(spark, settings, tables or [], wait_s=wait_seconds, report=typer.echo)
+        found = run_verify(
+            spark,
+            settings,
+            tables or [],
+            wait_s=wait_seconds,
+            watch=VerifyWatch(
+                typer.echo, lambda label, rows: long_work(f"verify {label}", rows, "rows")
+            ),
+        )
     if any(difference.verdict != "equal" for difference in found):
         raise typer.Exit(EXIT_FAULT)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.cache import cache_dir, cached_folder
+from spark_sink.long_work import long_work
 
 _SCALA = "2.13"
 _GROUP = "io.delta"
@@ -61,7 +62,7 @@ def delta_jars(cache: Path | None = None) -> list[Path]:
     package = delta_package()
     name = package.replace(":", "-")
     folder = cached_folder(
-        (cache or cache_dir()) / "jars" / name, lambda staging: _fetch(package, staging)
+        (cache or cache_dir()) / "jars" / name, lambda staging: _fetch_shown(package, staging)
     )
     return sorted(folder.glob("*.jar"))
 
@@ -73,6 +74,12 @@ def delta_settings(cache: Path | None = None) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
+
+
+def _fetch_shown(package: str, target: Path) -> None:
+    """Fetch, which takes a minute the first time, and say so on stderr."""
+    with long_work(f"fetching the jars of {package}, once", announced=True):
+        _fetch(package, target)
 
 
 def _fetch(package: str, target: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from dispatcher.cli.calls import errors_as_exit_codes, read_settings
-from dispatcher.cli.status_text import position_text, size_text
+from dispatcher.cli.status_text import position_text
+from dispatcher.model.sizes import size_text
 
 app = typer.Typer(
     help="Show or back up the state store, also while the daemon runs.",

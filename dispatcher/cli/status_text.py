@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dispatcher.model.sizes import duration_text, size_text
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -33,26 +35,6 @@ READER_STYLES = {
     "gone": "red",
 }
 PIPE_WIDTH = 10_000  # columns of a table that is not for a terminal
-_UNITS = ("B", "KiB", "MiB", "GiB")
-
-
-def size_text(count: float) -> str:
-    """A number of bytes, such as `1.5 KiB`."""
-    for unit in _UNITS:
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
-def duration_text(seconds: float | None) -> str:
-    """A duration in one unit; None = unknown, or without an end."""
-    if seconds is None:
-        return "-"
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def position_text(row: Row, key: str = "acknowledged") -> str:

@@ -27,15 +27,14 @@ from dispatcher.cli.status_text import (
     READER_STYLES,
     STATE_STYLES,
     Row,
-    duration_text,
     faults_of,
     print_lines,
     queue_share,
     shared_faults,
-    size_text,
     state_style,
 )
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.sizes import duration_text, size_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,4 +1,7 @@
-"""Sizes as people write them. The daemon's settings and the options of the Spark source read them by one rule."""
+"""Sizes as people write them, and sizes and durations for people to read.
+
+The daemon's settings and the options of the Spark source read sizes by one rule.
+"""
 
 from __future__ import annotations
 
@@ -30,3 +33,22 @@ def nearest_size(text: str) -> str:
     number, letter = match[1], match[2].upper()
     sizes = [f"{number}{letter}iB"] if match[3] else [f"{number}{letter}B", f"{number}{letter}iB"]
     return f": write {' or '.join(sizes)}"
+
+
+def size_text(count: float) -> str:
+    """A number of bytes, such as `1.5 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration in one unit; None = unknown, or without an end."""
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""What the commands `tables`, `resolve` and `adopt` do: they read the control table, and write requests into it.
+"""What the commands `tables`, `top`, `resolve` and `adopt` do: they read the control table, and write requests into it.
 
 The application that applies a consumer does what is requested, at once if it runs, else at its next start.
 """
@@ -6,16 +6,18 @@ The application that applies a consumer does what is requested, at once if it ru
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.model.errors import ErrorKind, UserError
+from spark_sink.job_numbers import read_numbers
 from spark_sink.mirror import jvm
 from spark_sink.mirror.catalog import REFUSED, REGISTERED
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState, new_table_id
@@ -26,9 +28,12 @@ from spark_sink.mirror.entries import append_of
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.names import TableName, own_path
 from spark_sink.mirror.renames import folder_of
+from spark_sink.top import MirrorReadings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.settings import MirrorSettings
 
 
 class Resolution(StrEnum):
@@ -117,6 +122,18 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
             )
         )
     return lines
+
+
+def mirror_readings(
+    spark: SparkSession, settings: MirrorSettings, patterns: Sequence[str]
+) -> MirrorReadings:
+    """Returns what `top` reads: the tables, and the metrics of the job if the settings name their address."""
+    listen = None if settings.metrics is None else settings.metrics.rpartition(":")
+    return MirrorReadings(
+        settings.target,
+        lambda: table_lines(spark, settings.target, patterns),
+        None if listen is None else partial(read_numbers, listen[0].strip("[]"), int(listen[2])),
+    )
 
 
 def _copied(spark: SparkSession, target: str, record: TableRecord) -> CopyProgress | None:
@@ -210,13 +227,17 @@ def _tables_and_histories(control: ControlTable, patterns: Sequence[str]) -> lis
 
 
 def adopt_tables(
-    spark: SparkSession, target: str, consumer: str, patterns: Sequence[str]
+    spark: SparkSession,
+    target: str,
+    consumer: str,
+    patterns: Sequence[str],
+    count: Callable[[int], None] = lambda _: None,
 ) -> list[TableRecord]:
     """Give tables of other consumers, or Delta tables without an owner, to `consumer`, with the rows that they have.
 
     Applications that apply one of the consumers end, because their records are written here. Returns the new records.
     `patterns`: of tables in the control table; a plain name may also be that of a Delta table that is not in it.
-    Raises `UserError` if there is no such table.
+    `count` is called with 1 for each table that is done. Raises `UserError` if there is no such table.
     """
     control = ControlTable(spark, target)
     records = list(control.records().values())
@@ -244,6 +265,7 @@ def adopt_tables(
     for record in adopted:
         if record.folder:
             _set_owner(spark, f"{target.rstrip('/')}/{record.folder}", record.table_id)
+        count(1)
     given = [
         replace(r, state=TableState.DROPPED, folder="", reason=f"adopted by {consumer}")
         for r in taken

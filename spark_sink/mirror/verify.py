@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -85,6 +86,23 @@ class TableDifference:
         return "\n".join([text, *(f"    {key}: {what}" for key, what in self.keys)])
 
 
+def uncounted(_label: str, _rows: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Shows nothing."""
+    return nullcontext(lambda _: None)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyWatch:
+    """What is told while tables are compared.
+
+    `report` is called with each difference; `counting` with a table's name and the server's estimate of its rows:
+    within, the function that it gives is called with the rows that were compared since its last call.
+    """
+
+    report: Callable[[TableDifference], None] = lambda _: None
+    counting: Callable[[str, int], AbstractContextManager[Callable[[int], None]]] = uncounted
+
+
 class _Moving(Exception):
     """The mirror has no version at the position of the snapshot."""
 
@@ -97,14 +115,15 @@ def verify(
     *,
     wait_s: float = 120.0,
     invalid_dates: InvalidDates = InvalidDates.NULL,
-    report: Callable[[TableDifference], None] = lambda _: None,
+    watch: VerifyWatch | None = None,
 ) -> list[TableDifference]:
     """Compare tables with the server, all of the mirror if none are named. `wait_s`: for each table.
 
     Raises `BinlogError` if the server cannot be asked.
     """
+    watch = watch or VerifyWatch()
     control = ControlTable(spark, target)
-    verifier = _Verifier(spark, server, target, control, invalid_dates)
+    verifier = _Verifier(spark, server, target, control, invalid_dates, watch.counting)
     records = {
         record.name: record
         for record in control.records().values()
@@ -118,7 +137,7 @@ def verify(
             difference = TableDifference(".".join(name), Verdict.NOT_COMPARED, reason=reason)
         else:
             difference = verifier.table(record, wait_s)
-        report(difference)
+        watch.report(difference)
         found.append(difference)
     return found
 
@@ -131,8 +150,10 @@ class _Verifier:
         target: str,
         control: ControlTable,
         invalid_dates: InvalidDates,
+        counting: Callable[[str, int], AbstractContextManager[Callable[[int], None]]],
     ) -> None:
         self._spark, self._server, self._control = spark, server, control
+        self._counting = counting
         self._target, self._invalid_dates = target.rstrip("/"), invalid_dates
         self._log = BinlogLog(spark, target)
 
@@ -177,8 +198,10 @@ class _Verifier:
                 return RowReader(connection, self._server.label).batches(statement, decoder)
 
             ours, theirs = Buckets.empty(BUCKETS), mirror_buckets(mirror, source, decoder)
-            for batch in rows():
-                ours.add(batch, source.key)
+            with self._counting(source.label, source.rows) as count:
+                for batch in rows():
+                    ours.add(batch, source.key)
+                    count(batch.num_rows)
             different = ours.different(theirs)
             keys: tuple[tuple[str, str], ...] = ()
             if len(different):

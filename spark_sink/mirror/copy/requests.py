@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from spark_sink.mirror.control import ControlTable, TableRecord, TableState, new
 from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.names import TableName, table_label
 from spark_sink.mirror.settings import CopySettings, MirrorSettings
-from spark_sink.mirror.verify import TableDifference, verify
+from spark_sink.mirror.verify import TableDifference, VerifyWatch, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ def run_verify(
     patterns: Sequence[str],
     *,
     wait_s: float,
-    report: Callable[[TableDifference], None],
+    watch: VerifyWatch,
 ) -> list[TableDifference]:
     """Compare the mirror's tables that fit a pattern with the server, all for no pattern."""
     server = CopyServer.of_settings(copy_section(settings))
@@ -117,7 +117,7 @@ def run_verify(
         server,
         settings.target,
         chosen,
+        watch=watch,
         wait_s=wait_s,
         invalid_dates=settings.invalid_dates,
-        report=report,
     )

@@ -1,0 +1,63 @@
+"""Shows on stderr how far long work is: on a terminal a line that changes, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LINE_EVERY_S = 10.0
+
+
+@contextmanager
+def long_work(
+    what: str,
+    total: int | None = None,
+    unit: str = "",
+    *,
+    announced: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Callable[[int], None]]:
+    """Show work while it is done. Yields a function that is called with what was done since its last call.
+
+    `total`: about how much there is, None if that is not known; `announced`: say in a pipe, too, that it begins. Tests
+    replace `clock`.
+    """
+    if sys.stderr.isatty():
+        with _on_terminal(what, total, unit) as advance:
+            yield advance
+        return
+    done, said_at = 0, clock()
+    if announced:
+        print(f"{what} ...", file=sys.stderr, flush=True)
+
+    def advance_in_pipe(count: int) -> None:
+        nonlocal done, said_at
+        done += count
+        if clock() - said_at >= LINE_EVERY_S:
+            said_at = clock()
+            print(f"{what}: {done}{_of(total)} {unit}".rstrip(), file=sys.stderr, flush=True)
+
+    yield advance_in_pipe
+
+
+def _of(total: int | None) -> str:
+    return f" of about {total}" if total else ""
+
+
+@contextmanager
+def _on_terminal(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    from rich.console import Console  # noqa: PLC0415 - takes 0.1 s to load
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    counted = [BarColumn(), TextColumn("{task.completed:.0f}" + f"{_of(total)} {unit}")]
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        *(counted if unit else ()),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda count: progress.advance(task, count)

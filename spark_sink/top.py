@@ -1,0 +1,245 @@
+"""`top`: a live view of the mirror, from its control table and log, and from the metrics of the job if it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.sizes import duration_text, size_text
+from spark_sink.job_numbers import MIRROR, ConsumerLine, JobNumbers, consumer_lines
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from spark_sink.mirror.commands import TableLine
+
+_STYLES = {"complete": "green", "stopped": "red", "partial": "yellow"}
+_BAR_WIDTH = 20
+_PIPE_WIDTH = 10_000  # columns of a view that is not for a terminal
+
+
+@dataclass
+class MirrorReadings:
+    """The newest readings. `error`: why the newest one of the tables failed; `job_error`: of the job's metrics.
+
+    `tables`, `numbers`: read the tables and the job's metrics; `numbers` is None if the settings name no address.
+    """
+
+    title: str
+    tables: Callable[[], Sequence[TableLine]]
+    numbers: Callable[[], JobNumbers] | None
+    lines: Sequence[TableLine] = ()
+    error: str = ""
+    job_error: str = "the settings name no address for the job's metrics (metrics)"
+    _now: JobNumbers | None = None
+    _before: JobNumbers | None = None
+    _read: list[ConsumerLine] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Read all. Raises BinlogError if the tables cannot be read."""
+        self.read_job()
+        self.lines, self.error = self.tables(), ""
+
+    def read_job(self) -> None:
+        """Read the job's metrics; a job that does not run is no error."""
+        if self.numbers is None:
+            return
+        try:
+            self._before, self._now, self.job_error = self._now, self.numbers(), ""
+        except BinlogError as error:
+            self._before = self._now = None
+            self.job_error = str(error)
+        self._read = consumer_lines(self._now, self._before) if self._now else []
+
+    # -- as JSON ---------------------------------------------------------------------------------------------
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "consumers": [line.as_dict() for line in self._read],
+            "tables": [line.as_dict() | self._of_job(line) for line in self.lines],
+            "error": self.error,
+            "job_error": self.job_error,
+        }
+
+    def _of_job(self, line: TableLine) -> dict[str, float | None]:
+        """What the job tells of a table: rows per second, and the seconds that a step takes."""
+        own = {"consumer": line.consumer, "table": line.table}
+        names = [f"{MIRROR}table_{name}_total" for name in ("rows", "steps", "phase_seconds")]
+        if self._now is None:
+            return {"rows_per_s": None, "step_s": None}
+        steps = self._now.value(names[1], **own)
+        seconds = sum(
+            value
+            for (name, labels), value in self._now.values.items()
+            if name == names[2] and own.items() <= dict(labels).items()
+        )
+        return {
+            "rows_per_s": self._now.rate(self._before, names[0], **own),
+            "step_s": seconds / steps if steps else None,
+        }
+
+    # -- for a terminal --------------------------------------------------------------------------------------
+
+    def view(self, hint: str = "") -> RenderableType:
+        return Group(*self._parts(hint))
+
+    def _parts(self, hint: str) -> Iterator[RenderableType]:
+        states: dict[str, int] = {}
+        for line in self.lines:
+            states[line.state] = states.get(line.state, 0) + 1
+        heading = Text(f"{self.title}  {len(self.lines)} tables", style="bold")
+        for state, count in sorted(states.items()):
+            heading.append(f"  {count} {state}", style=_STYLES.get(state, "cyan"))
+        yield heading
+        if hint:
+            yield Text(hint, style="dim")
+        if self.error:
+            yield Text(self.error, style="red")
+        if self.job_error:
+            yield Text(self.job_error, style="yellow")
+        if self._read:
+            yield Text()
+            yield _consumers(self._read)
+        if self.lines:
+            yield Text()
+            yield self._tables()
+
+    def _tables(self) -> RenderableType:
+        table = _grid(
+            ("consumer", "table", "state"), ("behind", "lag", "rows/s", "step"), ("copied",)
+        )
+        notes: list[RenderableType] = []
+        for line in self.lines:
+            job = self._of_job(line)
+            table.add_row(
+                Text(line.consumer),
+                Text(line.table),
+                Text(line.state, style=_STYLES.get(line.state, "cyan")),
+                f"{line.waiting_rows} rows" if line.waiting_rows else "-",
+                duration_text(line.lag_s),
+                _number(job["rows_per_s"]),
+                duration_text(job["step_s"]),
+                _copied(line),
+            )
+            if line.reason:
+                notes.append(
+                    Text(f"{line.table}: {line.reason}", style=_STYLES.get(line.state, ""))
+                )
+        return Group(table, *(Padding(note, (0, 0, 0, 2)) for note in notes))
+
+
+def _consumers(lines: Sequence[ConsumerLine]) -> RenderableType:
+    table = _grid(
+        ("consumer", "log", "apply"),
+        ("behind", "bytes", "lag", "rows/s", "applied/s", "apply lag", "waiting"),
+        ("steps",),
+    )
+    for line in lines:
+        phases = [f"{name} {share:.0%}" for name, share in line.step_s.items() if share >= 0.005]
+        table.add_row(
+            Text(line.consumer),
+            _up(line.log_up),
+            _up(line.apply_up),
+            _number(line.lag_transactions, " tx"),
+            "-" if line.lag_bytes is None else size_text(line.lag_bytes),
+            duration_text(line.lag_s),
+            _number(line.logged_rows_per_s),
+            _number(line.applied_rows_per_s),
+            duration_text(line.apply_lag_s),
+            _number(line.waiting_entries),
+            Text(", ".join(phases) or "-"),
+        )
+    return table
+
+
+def _grid(left: Sequence[str], right: Sequence[str], last: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in left:
+        table.add_column(name, overflow="fold")
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in last:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def _up(works: bool | None) -> Text:
+    if works is None:
+        return Text("-")
+    return Text("up", style="green") if works else Text("down", style="red")
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.0f}{unit}"
+
+
+def _copied(line: TableLine) -> Text:
+    if line.copied is None:
+        return Text("")
+    done, estimated = line.copied.rows, line.copied.rows_estimated
+    share = min(1.0, done / estimated) if estimated else 0.0
+    full = round(share * _BAR_WIDTH)
+    bar = Text("█" * full, style="cyan")
+    bar.append("░" * (_BAR_WIDTH - full), style="dim")
+    rest = "" if line.copied.rest_s is None else f", {duration_text(line.copied.rest_s)} left"
+    return bar.append(f" {share:.0%} of about {estimated} rows{rest}", style="default")
+
+
+def print_once(readings: MirrorReadings, every_s: float, *, as_json: bool) -> None:
+    """Print one view. Raises BinlogError. Rates need two readings of the job's metrics."""
+    readings.read_job()
+    if not readings.job_error:
+        time.sleep(every_s)
+    readings.read()
+    _print(readings, as_json=as_json)
+
+
+def run_live(readings: MirrorReadings, every_s: float) -> None:
+    """Show the view until Ctrl-C. Raises BinlogError if the first reading fails; later faults are shown."""
+    readings.read()
+    with Live(readings.view("Ctrl-C ends"), screen=True, auto_refresh=False) as live:
+        for _ in _readings(readings, every_s):
+            live.update(readings.view("Ctrl-C ends"), refresh=True)
+
+
+def print_json_lines(readings: MirrorReadings, every_s: float) -> None:
+    """Print a JSON object for each reading, until interrupted. Raises BinlogError if the first reading fails."""
+    readings.read()
+    _print(readings, as_json=True)
+    for _ in _readings(readings, every_s):
+        _print(readings, as_json=True)
+
+
+def _readings(readings: MirrorReadings, every_s: float) -> Iterator[None]:
+    while True:
+        time.sleep(every_s)
+        try:
+            readings.read()
+        except BinlogError as error:
+            readings.error = str(error)
+        yield
+
+
+def _print(readings: MirrorReadings, *, as_json: bool) -> None:
+    console = Console()
+    if as_json:
+        sys.stdout.write(json.dumps(readings.as_dict(), ensure_ascii=False) + "\n")
+    elif console.is_terminal:
+        console.print(readings.view())
+    else:
+        plain = Console(width=_PIPE_WIDTH, no_color=True, highlight=False)
+        with plain.capture() as text:
+            plain.print(readings.view())
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.get().splitlines())
+    sys.stdout.flush()
