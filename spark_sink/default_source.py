@@ -1,4 +1,4 @@
-"""The source "binlog" where Spark looks for it: the wheel has this file also as the module `pyspark_binlog_dispatcher`.
+"""The source "binlog" where Spark looks for it: the wheel has this file as the module `pyspark_binlog_dispatcher`.
 
 Spark imports each top-level module `pyspark_*` of the driver's Python when a session first uses a format that is not
 one of its own, and asks it for a class `DefaultSource` (`pyspark.sql.worker.lookup_data_sources`). It does so whether

@@ -51,7 +51,10 @@ def test_the_archives_hold_what_they_must(built: Path) -> None:
     tracked = subprocess.run(
         ["git", "ls-files", "dispatcher", "spark_sink"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()  # fmt: skip
-    assert {name for name in tracked if (ROOT / name).exists()} <= names
+    shipped = {name for name in tracked if (ROOT / name).exists()}
+    # Spark looks for this module at the top level; the wheel has it there only.
+    shipped.remove("spark_sink/default_source.py")
+    assert shipped <= names
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
         "dispatcher",
         "spark_sink",

@@ -75,7 +75,8 @@ def test_all_rows_in_several_groups(
     assert [report.rows for report in copying.reports] == [4_000, 8_000, 9_500]
     assert begin.position is not None
     assert contains_executed(result.executed, begin.position)
-    assert result.bytes > 0 and f"{database}.t: 9500 rows copied" in caplog.text
+    assert result.bytes > 0
+    assert f"copy table={database}.t rows=9500 rows_estimated=9500" in caplog.text
     assert PASSWORD not in caplog.text
     # A copy that is complete is not copied again.
     again = copying.copy(database, "t", begin=begin, **SMALL)
