@@ -148,6 +148,20 @@ def row_counts_of(changes: pa.RecordBatch) -> pa.Table:
     return pa.concat_tables(tables)
 
 
+def event_keys(
+    changes: pa.RecordBatch, key: Sequence[str], writes: np.ndarray, removals: np.ndarray
+) -> list[pa.Array]:
+    """Returns the columns of the keys that changes write, then of those that they remove. `writes`, `removals`: indices
+    of changes; the first have an after-image, the others a before-image."""
+    images = ((changes.column("after"), writes), (changes.column("before"), removals))
+    return [
+        pa.concat_arrays(
+            [pc.struct_field(image, name).take(pa.array(chosen)) for image, chosen in images]
+        )
+        for name in key
+    ]
+
+
 def _last_of_batch(changes: pa.RecordBatch, form: EventForm, base: int) -> pa.Table:
     op, before, after = (changes.column(name) for name in ("op", "before", "after"))
     deletes = pc.equal(op, "delete")
@@ -158,15 +172,7 @@ def _last_of_batch(changes: pa.RecordBatch, form: EventForm, base: int) -> pa.Ta
     removals = np.flatnonzero(removes.to_numpy(zero_copy_only=False))
     # An event's order: twice its change's number, and one more for the row that an update writes.
     order = np.concatenate((writes * 2 + 1, removals * 2))
-    keys = [
-        pa.concat_arrays(
-            [
-                pc.struct_field(after, name).take(pa.array(writes)),
-                pc.struct_field(before, name).take(pa.array(removals)),
-            ]
-        )
-        for name in form.key
-    ]
+    keys = event_keys(changes, form.key, writes, removals)
     for name, values in zip(form.key, keys, strict=True):
         if values.null_count:
             raise _null_key(changes, name)

@@ -12,9 +12,8 @@ from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.entries import EntryKind, LogEntry
 from spark_sink.mirror.step_clock import StepPhase
 
-TABLES_MAX = (
-    200  # that are counted by themselves; the steps of all further ones are counted together
-)
+# Tables whose steps are counted by themselves; those of all further ones are counted together.
+TABLES_MAX = 200
 OTHER_TABLES = ""
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.keyed import require_columns
+from spark_sink.mirror.keyed import event_keys, require_columns
 
 _POINT = (
     ("lsn", pa.int64()),
@@ -87,20 +87,12 @@ class _Events:
     written: int = 0
 
     def add(self, changes: pa.RecordBatch, lsn: int, position: int) -> None:
-        op, before, after = (changes.column(name) for name in ("op", "before", "after"))
+        op, after = changes.column("op"), changes.column("after")
         inserts = pc.equal(op, "insert").to_numpy(zero_copy_only=False)
         deletes = pc.equal(op, "delete").to_numpy(zero_copy_only=False)
         writes, removals = np.flatnonzero(~deletes), np.flatnonzero(~inserts)
         chosen = np.concatenate((writes, removals))
-        keys = [
-            pa.concat_arrays(
-                [
-                    pc.struct_field(after, name).take(pa.array(writes)),
-                    pc.struct_field(before, name).take(pa.array(removals)),
-                ]
-            )
-            for name in self.key
-        ]
+        keys = event_keys(changes, self.key, writes, removals)
         for name, values in zip(self.key, keys, strict=True):
             if values.null_count:
                 raise _null_key(name, lsn)

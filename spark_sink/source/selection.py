@@ -35,8 +35,8 @@ class JsonSelection:
             return None
         table_map.require_names()
         names = [column.name for column in table_map.columns]
-        chosen = self._choice.choose(table_map.database, table_map.table, names)
-        columns = tuple(i for i, name in enumerate(names) if name in set(chosen))
+        chosen = set(self._choice.choose(table_map.database, table_map.table, names))
+        columns = tuple(i for i, name in enumerate(names) if name in chosen)
         return LayoutPlan(columns, table_map.key if self._has_key else ())
 
     def selects_statement(self, ddl: Ddl) -> bool:
