@@ -30,6 +30,7 @@ _JOBS = (
     "tests/demo/test_demo.py",
     "tests/spark/test_pipelines.py",
     "tests/spark/test_session.py",
+    "tests/spark/test_tutorial.py",
 )
 SESSION_FILES = tuple(
     f"tests/spark/{name}.py"
