@@ -86,6 +86,7 @@ def _read(recorder: Recorder, opened: Json) -> None:
     polled = {"session": session, "after": start, "max_bytes": 1048576, "wait_ms": 30000}
     end = recorder.call("poll", body={**polled, **_POLLED})["end"]
     span = {"session": session, "start": start, "end": end}
+    recorder.call("read", body={**polled, **_POLLED})
     recorder.call("resolve", body={"to": {"timestamp": "2026-01-01T00:00:00Z"}})
     recorder.call("slices", body={**span, "n": 2, "inside": False})
     recorder.call("binlog", body={**span, "start_event": None, "end_event": None})

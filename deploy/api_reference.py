@@ -89,14 +89,16 @@ class _Writer:
         yield _json(content["example"])
 
     def _answer(self, operation: Json) -> Iterator[str]:
-        content = operation["responses"]["200"]["content"]
+        answer = operation["responses"]["200"]
+        content = answer["content"]
         if "application/json" not in content:
             recorded = self.recorded[operation["operationId"]]
             if "text" in recorded:
                 yield f"Answer, `text/plain` (up to six lines of it):\n\n```\n{recorded['text'].rstrip()}\n```"
             else:
+                what = answer["description"]
                 yield (
-                    "Answer, `application/octet-stream`: a binlog"
+                    f"Answer, `application/octet-stream`: {what[0].lower()}{what[1:]}"
                     f" ([delivered-binlog.md](delivered-binlog.md)); here `Content-Length: {recorded['bytes']}`."
                 )
             return

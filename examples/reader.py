@@ -2,7 +2,7 @@
 
     python examples/reader.py http://127.0.0.1:8085 shop folder        # then: mysqlbinlog -v folder/*.binlog
 
-A part is on disk before the next poll acknowledges it, so a reader that is stopped anywhere loses nothing. It resumes
+A part is on disk before the next call acknowledges it, so a reader that is stopped anywhere loses nothing. It resumes
 at its own checkpoint, `position.json`. DISPATCHER_TOKEN is sent where the daemon has tokens.
 """
 
@@ -51,13 +51,14 @@ def read(api: str, folder: Path) -> None:
     session, after = opened["session"], opened["position"]
     while True:
         poll = {"session": session, "after": after, "wait_ms": 30_000, "max_bytes": 1 << 24}
-        answer = json.loads(call(f"{api}/poll", poll))  # acknowledges everything up to `after`
+        # Acknowledges everything up to `after`. The answer is a line of JSON, then the binlog of the range.
+        line, _, data = call(f"{api}/read", poll).partition(b"\n")
+        answer = json.loads(line)
         if answer["gap"]:
             print("the server has purged changes that were not read", file=sys.stderr)
         if answer["transactions"]:
-            span = {"session": session, "start": after, "end": answer["end"]}
             part = folder / f"{answer['end']['epoch']}-{answer['end']['seq']:020}.binlog"
-            part.write_bytes(call(f"{api}/binlog", span))
+            part.write_bytes(data)
             print(f"{part}: {answer['transactions']} transactions", flush=True)
         after = answer["end"]
         checkpoint.with_suffix(".new").write_text(json.dumps(after))

@@ -11,11 +11,13 @@ from starlette.types import ASGIApp
 from dispatcher.api import problems
 from dispatcher.api.administration import Administrator, administration_routes
 from dispatcher.api.auth import Token, Tokens
+from dispatcher.api.direct_routes import DirectRoutes
 from dispatcher.api.feed import StatusFeed, StatusSource
 from dispatcher.api.guard import Guard
 from dispatcher.api.models import ConsumerService
 from dispatcher.api.origin import OriginGuard
 from dispatcher.api.page import page_routes
+from dispatcher.api.reader_calls import ReaderCalls
 from dispatcher.api.requests import RequestTimer
 from dispatcher.api.routes import consumer_routes
 from dispatcher.api.status import RenderMetrics, status_routes
@@ -70,13 +72,15 @@ class Api:
             redirect_slashes=False,
         )
         problems.install(app)
-        app.include_router(consumer_routes(daemon, self._guard))
+        calls = ReaderCalls(daemon, limits)
+        app.include_router(consumer_routes(daemon, self._guard, calls))
         app.include_router(administration_routes(administrator, self._guard))
         app.include_router(status_routes(daemon, self._guard, metrics, ready))
         app.include_router(page_routes(self._guard))
         self._feed = StatusFeed(live, version)
         app.include_router(status_page_routes(self._guard, live, self._feed))
-        self._origin = OriginGuard(app, listen=listen, hosts=access.hosts, tokens=self._tokens)
+        direct = DirectRoutes(app, self._guard, calls)
+        self._origin = OriginGuard(direct, listen=listen, hosts=access.hosts, tokens=self._tokens)
 
         self._timer = RequestTimer(self._origin, timings or RequestTimings())
 

@@ -28,6 +28,8 @@ from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.settings.values import is_loopback
 
 Headers = Iterable[tuple[bytes, bytes]]
+_EXAMINED = frozenset((b"host", b"origin", b"sec-fetch-site"))
+_ACCEPTED_MAX = 256
 
 
 class OriginGuard:
@@ -43,8 +45,9 @@ class OriginGuard:
         self.replace(hosts)
 
     def replace(self, hosts: Collection[str]) -> None:
-        """Accept these names from now on, besides the listen address."""
+        """Accept these names from now on, besides the listen address. Call it when tokens change, too."""
         self._hosts = frozenset(hosts)
+        self._accepted: set[str] = set()  # Host headers that were found to be the daemon's
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (why := self.refusal(scope["headers"])) is not None:
@@ -56,9 +59,10 @@ class OriginGuard:
         """The error (FORBIDDEN) if a request with these headers is refused, else None."""
         values: dict[bytes, list[str]] = {}
         for name, value in headers:
-            values.setdefault(name, []).append(value.decode("latin-1").strip().lower())
+            if name in _EXAMINED:
+                values.setdefault(name, []).append(value.decode("latin-1").strip().lower())
         hosts, origins = values.get(b"host", []), values.get(b"origin", [])
-        if len(hosts) > 1 or (hosts and not self._is_ours(host_of(hosts[0]))):
+        if len(hosts) > 1 or (hosts and not self._is_accepted(hosts[0])):
             return UserError(
                 ErrorKind.FORBIDDEN,
                 f"the Host header {', '.join(hosts)!r} is not a name of the daemon",
@@ -74,6 +78,16 @@ class OriginGuard:
                 remedy="call the API from a program, or from a page of the daemon itself",
             )
         return None
+
+    def _is_accepted(self, header: str) -> bool:
+        """True if a Host header names the daemon. Those of most requests are the same, and parsing them costs time."""
+        if header in self._accepted:
+            return True
+        if not self._is_ours(host_of(header)):
+            return False
+        if len(self._accepted) < _ACCEPTED_MAX:
+            self._accepted.add(header)
+        return True
 
     def _is_ours(self, host: str) -> bool:
         if host == self._listen or host in self._hosts:

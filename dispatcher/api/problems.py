@@ -76,6 +76,16 @@ def refusal(status: int, what: str, headers: Mapping[str, str] | None = None) ->
     return JSONResponse(body, status, {**own_headers, **(headers or {})}, PROBLEM_JSON)
 
 
+def disconnected() -> Response:
+    """The answer to a client that has disconnected, and receives nothing."""
+    return Response(status_code=400)
+
+
+def defect(error: Exception) -> JSONResponse:
+    """The answer to a request that met a defect. It contains only the exception's type; the log has the rest."""
+    return refusal(500, type(error).__name__)
+
+
 def raw_refusal(status: int, what: str) -> bytes:
     """The same as HTTP/1.1 bytes, for use below the framework. The caller closes the connection after it."""
     body, headers = _refusal_parts(status, what)
@@ -149,9 +159,8 @@ async def _on_http(_: Request, error: Exception) -> Response:
 
 
 async def _on_disconnect(_: Request, __: Exception) -> Response:
-    return Response(status_code=400)  # the client has disconnected and receives nothing
+    return disconnected()
 
 
 async def _on_defect(_: Request, error: Exception) -> Response:
-    """The answer contains only the exception's type; the log has the rest."""
-    return refusal(500, type(error).__name__)
+    return defect(error)

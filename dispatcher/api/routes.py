@@ -1,19 +1,13 @@
-"""The calls of readers: session, poll, resolve, ack, slices, binlog, tables."""
+"""The calls of readers: session, poll, read, resolve, ack, slices, binlog, tables."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Send
 
 from dispatcher.api.auth import Scope
 from dispatcher.api.guard import Guard, token_of
-from dispatcher.api.limits import Slots
 from dispatcher.api.models import (
     AckAnswer,
     AckRequest,
@@ -29,11 +23,9 @@ from dispatcher.api.models import (
     SlicesRequest,
     TableAnswer,
 )
-from dispatcher.api.openapi import OF_CONSUMER, linked, problems, scopes
-from dispatcher.binlog.stream.segments import release_pages
-from dispatcher.dispatch.reader import Caller, PollBounds
-
-T = TypeVar("T")
+from dispatcher.api.openapi import OF_CONSUMER, Responses, linked, problems, scopes
+from dispatcher.api.reader_calls import BinlogAnswer, Call, ReaderCalls
+from dispatcher.dispatch.reader import Caller
 
 TABLE_NAME = r"^[^.]{1,64}\.[^/]{1,64}$"
 ConsumerName = Annotated[
@@ -50,21 +42,20 @@ _RANGE = {
 }
 
 
-def consumer_routes(daemon: ConsumerService, guard: Guard) -> APIRouter:
-    """The routes under /v1/consumers/{consumer} that readers call."""
+def consumer_routes(daemon: ConsumerService, guard: Guard, calls: ReaderCalls) -> APIRouter:
+    """The routes under /v1/consumers/{consumer} that readers call. `calls`: those that have direct routes, too."""
     router = APIRouter(
         prefix="/v1/consumers/{consumer}",
         tags=["readers"],
         route_class=guard.route_class(),
         responses=problems(*OF_CONSUMER),
     )
-    _session_routes(router, daemon, guard)
-    _range_routes(router, daemon, guard)
+    _session_routes(router, daemon, calls)
+    _range_routes(router, daemon, calls)
     return router
 
 
-def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> None:
-    polls = Slots("polls", guard.limits.max_polls_per_consumer, "api.max_polls_per_consumer")
+def _session_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCalls) -> None:
 
     @router.post(
         "/session",
@@ -114,22 +105,24 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
 
         A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
         """
-        if body.session:
-            token_of(request).require(Scope.ACKNOWLEDGE)
-        daemon.called(consumer, body.session, _caller(request))
-        with polls.hold(consumer):
-            answer = await _while_connected(
-                request,
-                daemon.poll(
-                    consumer,
-                    body.session,
-                    body.after.value(),
-                    PollBounds(body.max_bytes, body.min_bytes, body.max_transactions),
-                    body.wait_ms / 1000,
-                    body.markers,
-                ),
-            )
-        return JSONResponse(answer)
+        return await calls.poll(_call(consumer, request), body)
+
+    @router.post(
+        "/read",
+        operation_id="read",
+        status_code=200,
+        response_class=BinlogAnswer,
+        openapi_extra=scopes(Scope.READ),
+        responses=_binary(
+            "One line with the answer of `poll`, in JSON, then the binlog of the range"
+        ),
+    )
+    async def read(consumer: ConsumerName, body: PollRequest, request: Request) -> Response:
+        """Do what `poll` does, and return its answer as one line of JSON, with the range's binlog behind the line feed.
+
+        Without transactions the binlog is empty. The range is acknowledged by the next `read` or `poll`.
+        """
+        return await calls.read(_call(consumer, request), body)
 
     @router.post("/resolve", operation_id="resolve", openapi_extra=scopes(Scope.READ))
     async def resolve(consumer: ConsumerName, body: ResolveRequest) -> ResolvedAnswer:
@@ -137,23 +130,22 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
 
         The server is asked, and a time, a file or MariaDB's GTIDs are searched for in its log.
         """
-        with polls.hold(consumer):
+        with calls.polls.hold(consumer):
             position = await daemon.resolve(consumer, body.start)
         return ResolvedAnswer.model_validate({"position": position})
 
-    @router.post("/ack", operation_id="ack", openapi_extra=scopes(Scope.ACKNOWLEDGE))
-    async def ack(consumer: ConsumerName, body: AckRequest, request: Request) -> AckAnswer:
-        """Acknowledge everything up to `position` without polling."""
-        daemon.called(consumer, body.session, _caller(request))
-        acknowledged = await daemon.acknowledge(consumer, body.session, body.position.value())
-        return AckAnswer.model_validate({"acknowledged": acknowledged})
-
-
-def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> None:
-    answers = Slots(
-        "answers", guard.limits.max_answers_per_consumer, "api.max_answers_per_consumer"
+    @router.post(
+        "/ack",
+        operation_id="ack",
+        response_model=AckAnswer,
+        openapi_extra=scopes(Scope.ACKNOWLEDGE),
     )
+    async def ack(consumer: ConsumerName, body: AckRequest, request: Request) -> Response:
+        """Acknowledge everything up to `position` without polling."""
+        return await calls.ack(_call(consumer, request), body)
 
+
+def _range_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCalls) -> None:
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
     async def slices(consumer: ConsumerName, body: SlicesRequest, request: Request) -> SlicesAnswer:
         """Return at most `n` - 1 cuts that divide the range (start, end] for parallel reading.
@@ -161,7 +153,7 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
         A cut is a position or, with `inside`, also a point inside of the transaction that ends at a position.
         """
         daemon.called(consumer, body.session, _caller(request))
-        with answers.hold(consumer):
+        with calls.answers.hold(consumer):
             answer = await daemon.slices(
                 consumer,
                 body.session,
@@ -178,14 +170,7 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
         status_code=200,
         response_class=BinlogAnswer,
         openapi_extra=scopes(Scope.READ),
-        responses={
-            200: {
-                "description": "A binlog file",
-                "content": {
-                    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
-                },
-            }
-        },
+        responses=_binary("A binlog file"),
     )
     async def binlog(consumer: ConsumerName, body: RangeRequest, request: Request) -> Response:
         """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
@@ -193,26 +178,7 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
         `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
         The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
         """
-        daemon.called(consumer, body.session, _caller(request))
-        answers.acquire(consumer)
-
-        def done() -> None:
-            answers.release(consumer)
-            daemon.answer_ended(consumer, body.session)
-
-        try:
-            parts, gap = await daemon.binlog(
-                consumer,
-                body.session,
-                body.start.value(),
-                body.end.value(),
-                body.start_event.value() if body.start_event else None,
-                body.end_event.value() if body.end_event else None,
-            )
-        except BaseException:
-            answers.release(consumer)
-            raise
-        return BinlogAnswer(parts, done, gap=gap)
+        return await calls.binlog(_call(consumer, request), body)
 
     @router.get("/tables/{name}", operation_id="table", openapi_extra=scopes(Scope.READ))
     async def table(consumer: ConsumerName, name: TableName) -> TableAnswer:
@@ -221,62 +187,16 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
         return TableAnswer.model_validate(await daemon.table(consumer, database, table))
 
 
+def _binary(description: str) -> Responses:
+    schema = {"type": "string", "format": "binary"}
+    content = {"application/octet-stream": {"schema": schema}}
+    return {200: {"description": description, "content": content}}
+
+
+def _call(consumer: str, request: Request) -> Call:
+    return Call(consumer, token_of(request), _caller(request), request.receive)
+
+
 def _caller(request: Request) -> Caller:
     address = request.client.host if request.client else ""
     return Caller.of(address, request.headers.get("user-agent", ""))
-
-
-class BinlogAnswer(StreamingResponse):
-    """Sends parts of a queue without a copy. Calls `done` once, after the last part or when the client disconnects."""
-
-    media_type = "application/octet-stream"
-
-    def __init__(
-        self, parts: list[bytes | memoryview], done: Callable[[], None], *, gap: bool
-    ) -> None:
-        headers = {"Content-Length": str(sum(len(part) for part in parts))}
-        if gap:
-            headers["Binlog-Gap"] = "true"
-        super().__init__(_stream(parts), headers=headers)
-        self._done = done
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._done()
-
-
-async def _stream(parts: list[bytes | memoryview]) -> AsyncIterator[bytes | memoryview]:
-    """Yield the parts, and release each once it is sent: the response object lives longer than its parts must."""
-    parts.reverse()
-    sent: bytes | memoryview = b""
-    while parts:
-        part = parts.pop()
-        yield part
-        release_pages(sent)  # the previous part; the transport may still hold this one
-        sent = part
-
-
-async def _while_connected(request: Request, work: Awaitable[T]) -> T:
-    """Return the result of `work`; cancel it and raise ClientDisconnect if the client disconnects."""
-    outcome: T | Exception
-    try:
-        async with asyncio.TaskGroup() as group:
-            watch = group.create_task(_raise_on_disconnect(request.receive))
-            try:
-                outcome = await work
-            except Exception as error:  # noqa: BLE001 - raised below, outside of the group
-                outcome = error
-            watch.cancel()
-    except* ClientDisconnect:
-        raise ClientDisconnect from None
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
-
-
-async def _raise_on_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    raise ClientDisconnect

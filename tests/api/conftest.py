@@ -9,6 +9,7 @@ import pytest
 
 from dispatcher.api.app import Access, Api
 from dispatcher.api.auth import Scope, Token
+from dispatcher.model.timings import RequestTimings
 from dispatcher.settings.model import ApiLimitSettings
 from tests.support.fake_readers import FakeReaders
 
@@ -22,6 +23,7 @@ TOKENS = (
 )
 
 Connect = Callable[..., httpx.AsyncClient]
+MakeApi = Callable[..., Api]
 
 
 async def _metrics() -> tuple[bytes, str]:
@@ -34,8 +36,8 @@ def readers() -> FakeReaders:
 
 
 @pytest.fixture
-def make_api(readers: FakeReaders) -> Callable[..., Api]:
-    """Returns `make_api(tokens=..., hosts=..., open_=..., listen=..., limits=...)`"""
+def make_api(readers: FakeReaders) -> MakeApi:
+    """Returns `make_api(tokens=..., hosts=..., open_=..., listen=..., limits=..., timings=...)`"""
 
     def make(
         tokens: Collection[Token] = (),
@@ -43,6 +45,7 @@ def make_api(readers: FakeReaders) -> Callable[..., Api]:
         open_: Collection[str] = (),
         listen: str = "127.0.0.1",
         limits: ApiLimitSettings | None = None,
+        timings: RequestTimings | None = None,
     ) -> Api:
         return Api(
             readers,
@@ -54,13 +57,14 @@ def make_api(readers: FakeReaders) -> Callable[..., Api]:
             version="1",
             metrics=_metrics,
             ready=list,
+            timings=timings,
         )
 
     return make
 
 
 @pytest.fixture
-def connect(make_api: Callable[..., Api]) -> Connect:
+def connect(make_api: MakeApi) -> Connect:
     """Returns `connect(token, tokens=..., ...)`, which makes a client of such an API, on the loopback."""
 
     def client(token: str = "", **settings: object) -> httpx.AsyncClient:

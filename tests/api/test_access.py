@@ -238,6 +238,7 @@ async def test_openapi_describes_every_call(connect: Connect) -> None:
                 "forget",
                 "pause",
                 "poll",
+                "read",
                 "resolve",
                 "resume",
                 "seek",

@@ -27,6 +27,7 @@ class FakeReaders:
         self.bounds: list[PollBounds] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
         self.gap = False
+        self.transactions = 0  # what a poll finds
         self.state = "failed"
         self.error: str | None = "it failed"
         self.happened: list[TimelineEvent] = []
@@ -60,7 +61,13 @@ class FakeReaders:
         self._called("poll", name)
         self.bounds.append(bounds)
         end = after.as_dict()
-        return {"end": end, "head": end, "bytes": 0, "transactions": 0, "gap": False}
+        return {
+            "end": end,
+            "head": end,
+            "bytes": 0,
+            "transactions": self.transactions,
+            "gap": False,
+        }
 
     async def binlog(
         self,

@@ -1,0 +1,419 @@
+"""Measures one cycle of a reader: poll, read, acknowledge (which the next poll does). `python -m benchmarks.cycle`.
+
+A daemon, started by its command line, reads a real server. Three things are measured:
+
+* the daemon's CPU time for a cycle: a reader takes a log that is queued already, one transaction at a time, so that
+  nothing but cycles runs. With `perf`, also the instructions in user space, which vary less than any time;
+* the latency from the commit, as the server's GTID event tells it, to the last byte at the reader, while one program
+  writes at a rate, with the daemon's CPU time meanwhile;
+* the start: seconds and CPU seconds until `/readyz` answers, with kernels that are compiled.
+
+CPU times and instructions can be compared on a busy machine; latencies and seconds need a quiet one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Protocol
+
+import pymysql
+from rich.console import Console
+from rich.table import Table
+
+from dispatcher.binlog.event.header import HEADER_SIZE
+from dispatcher.binlog.event.record import parse_record
+from dispatcher.binlog.event.types import EventType
+from tests.daemon.harness import Api, Daemon, events, until
+from tests.servers import Instance, start_server
+
+_USER, _PASSWORD, _DATABASE, _CONSUMER = "cycle", "cycle", "cycle", "cycle"
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_RECEIVE_BYTES = 1 << 16
+_WARM_CYCLES = 200
+_WAIT_MS = 1000
+_INSERT = "INSERT INTO t (customer, note) VALUES (%s, 'a note of a customer')"
+
+Json = dict[str, Any]
+
+
+# -- a reader that costs little itself ------------------------------------------------------------------------
+
+
+class Connection:
+    """One HTTP connection that is kept alive. It understands what the daemon sends, and no more of HTTP than that."""
+
+    def __init__(self, port: int, consumer: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._path = f"/v1/consumers/{consumer}"
+        self._port = port
+
+    def call(self, name: str, body: Json) -> bytes:
+        data = json.dumps(body, separators=(",", ":")).encode()
+        head = (
+            f"POST {self._path}/{name} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        )
+        self._socket.sendall(head.encode() + data)
+        return self._answer(name)
+
+    def _answer(self, name: str) -> bytes:
+        received = bytearray()
+        while (end := received.find(b"\r\n\r\n")) < 0:
+            received += self._receive()
+        head = bytes(received[:end]).lower()
+        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+        while len(received) < end + 4 + length:
+            received += self._receive()
+        body = bytes(received[end + 4 :])
+        if head.split(b" ", 2)[1] != b"200":
+            raise SystemExit(f"{name}: {body.decode()}")
+        return body
+
+    def _receive(self) -> bytes:
+        data = self._socket.recv(_RECEIVE_BYTES)
+        if not data:
+            raise SystemExit("the daemon has closed the connection")
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Cycle(Protocol):
+    """Acknowledges what was read before, waits for what follows, and returns (end of it, its bytes)."""
+
+    def __call__(self, session: int, after: Json, **bounds: Any) -> tuple[Json, bytes]: ...
+
+
+class Polled:
+    """A cycle of two calls: `poll`, then `binlog`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __call__(self, session: int, after: Json, **bounds: Any) -> tuple[Json, bytes]:
+        call = self._connection.call
+        answer = json.loads(call("poll", {"session": session, "after": after, **bounds}))
+        if not answer["transactions"]:
+            return answer["end"], b""
+        span = {"session": session, "start": after, "end": answer["end"]}
+        return answer["end"], call("binlog", span)
+
+
+class Read:
+    """A cycle of one call: `read`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __call__(self, session: int, after: Json, **bounds: Any) -> tuple[Json, bytes]:
+        body = {"session": session, "after": after, **bounds}
+        line, _, data = self._connection.call("read", body).partition(b"\n")
+        return json.loads(line)["end"], data
+
+
+CYCLES: dict[str, type[Polled | Read]] = {"poll, binlog": Polled, "read": Read}
+
+
+# -- what a process costs -------------------------------------------------------------------------------------
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far, of all its threads, also those that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+@contextmanager
+def instructions(pid: int) -> Iterator[list[int]]:
+    """Count a process's instructions in user space during the block: one number, or none if `perf` cannot count."""
+    counted: list[int] = []
+    if shutil.which("perf") is None:
+        yield counted
+        return
+    command = ["perf", "stat", "-x,", "-e", "instructions:u", "-p", str(pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as perf:
+        # It says nothing when it begins; what it misses at first are some of the warm cycles.
+        yield counted
+        perf.send_signal(signal.SIGINT)
+        assert perf.stderr is not None
+        value = perf.stderr.read().split(",", 1)[0]
+    if value.isdigit():
+        counted.append(int(value))
+
+
+# -- the CPU time of a cycle ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CycleCost:
+    """Of one cycle of one transaction: CPU milliseconds of the daemon, and its instructions (None: not counted)."""
+
+    name: str
+    cpu_ms: float
+    instructions: int | None
+
+
+def cost_of_cycles(daemon: Daemon, server: Instance, cycles: int) -> list[CycleCost]:
+    """Each kind of cycle reads as many transactions, which are written, and queued, before it begins."""
+    costs = []
+    for name, kind in CYCLES.items():
+        with closing(Connection(daemon.port, _CONSUMER)) as connection:
+            opened = json.loads(connection.call("session", {"after": None}))
+            wanted = opened["position"]["seq"] + _WARM_CYCLES + cycles
+            write(server, _WARM_CYCLES + cycles)
+            _until_queued(daemon.api, wanted)
+            step, session, after = kind(connection), opened["session"], opened["position"]
+            for _ in range(_WARM_CYCLES):
+                after, _ = step(session, after, max_transactions=1, wait_ms=_WAIT_MS)
+            with instructions(daemon.pid) as counted:
+                before = cpu_s(daemon.pid)
+                for _ in range(cycles):
+                    after, data = step(session, after, max_transactions=1, wait_ms=_WAIT_MS)
+                    assert data, "the log is queued"
+                spent = cpu_s(daemon.pid) - before
+            costs.append(
+                CycleCost(name, spent / cycles * 1e3, counted[0] // cycles if counted else None)
+            )
+    return costs
+
+
+def _until_queued(api: Api, seq: int) -> None:
+    """Wait until the daemon has read so far, which a read-only session tells without fencing the reader."""
+    until(lambda: api.session(_CONSUMER, read_only=True)["head"]["seq"] >= seq, "all is queued")
+
+
+def write(server: Instance, transactions: int) -> None:
+    with server.connect(_DATABASE) as connection, connection.cursor() as cursor:
+        for n in range(transactions):
+            cursor.execute(_INSERT, [n])
+
+
+# -- latency --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds from commit to the reader, at so many transactions per second. `cpu_share`: of the daemon, 1 = one
+    core; `cycles`: answers with data; `cycle_ms`: the daemon's CPU milliseconds for each of them, all included."""
+
+    name: str
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_share: float
+    cycle_ms: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a reader has seen: microseconds from commit to arrival, of each transaction."""
+
+    latency_us: list[int] = field(default_factory=list)
+    cycles: int = 0
+
+    def add(self, data: bytes) -> None:
+        now_us = time.time_ns() // 1000
+        self.cycles += 1
+        for code, event in events(data):
+            record = parse_record(event[HEADER_SIZE:-4]) if code == EventType.IGNORABLE else None
+            if record is not None:
+                self.latency_us.append(now_us - record.commit_us)
+
+
+def latency(daemon: Daemon, server: Instance, name: str, rate: int, seconds: float) -> Latency:
+    seen = _Seen()
+    with closing(Connection(daemon.port, _CONSUMER)) as connection:
+        opened = json.loads(connection.call("session", {"after": None}))
+        step, session, after = CYCLES[name](connection), opened["session"], opened["position"]
+        command = [sys.executable, "-m", "benchmarks.cycle", "--write-to", str(server.port)]
+        command += ["--rates", str(rate), "--seconds", str(seconds + 2)]
+        with subprocess.Popen(command) as writer:
+            while not seen.cycles:  # the writer begins
+                after, data = step(session, after, wait_ms=_WAIT_MS)
+                if data:
+                    seen.add(data)
+            after = _follow(step, session, after, _Seen(), 1.0)  # until all are warm
+            seen, before, began = _Seen(), cpu_s(daemon.pid), time.monotonic()
+            _follow(step, session, after, seen, seconds)
+            spent, took = cpu_s(daemon.pid) - before, time.monotonic() - began
+            if writer.wait(60):
+                raise SystemExit("the writer has failed")
+    ordered = quantiles(seen.latency_us, n=100)
+    return Latency(
+        name,
+        len(seen.latency_us) / took,
+        median(seen.latency_us) / 1e3,
+        ordered[98] / 1e3,
+        spent / took,
+        spent / seen.cycles * 1e3,
+    )
+
+
+def _follow(step: Cycle, session: int, after: Json, seen: _Seen, seconds: float) -> Json:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        after, data = step(session, after, wait_ms=_WAIT_MS)
+        if data:
+            seen.add(data)
+    return after
+
+
+def write_at_rate(port: int, rate: int, seconds: float) -> None:
+    """Write one-row transactions at a rate; runs in a process of its own."""
+    connection = pymysql.connect(
+        host="127.0.0.1",
+        port=port,
+        user=_USER,
+        password=_PASSWORD,
+        database=_DATABASE,
+        autocommit=True,
+    )
+    with closing(connection), connection.cursor() as cursor:
+        began = time.monotonic()
+        for n in range(int(rate * seconds)):
+            if (pause_s := began + n / rate - time.monotonic()) > 0:
+                time.sleep(pause_s)
+            cursor.execute(_INSERT, [n])
+
+
+# -- the start ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Medians of the time until `/readyz` answers, and of the CPU seconds until then."""
+
+    consumers: int
+    ready_s: float
+    cpu_s: float
+
+
+def start_time(settings: Json, folder: Path, consumers: int, rounds: int) -> Start:
+    """Start it again and again, on a state store that knows its consumers. The first start is not measured: it makes
+    the store, and compiles kernels if none are kept."""
+    ready, spent = [], []
+    with ExitStack() as stack:
+        daemon = Daemon(folder, settings)
+        daemon.within = ("env",)
+        stack.callback(daemon.close)
+        for n in range(rounds + 1):
+            began = time.monotonic()
+            daemon.start()
+            assert daemon.api.text("/readyz") == "ok\n"
+            if n:
+                ready.append(time.monotonic() - began)
+                spent.append(cpu_s(daemon.pid))
+            until(lambda: _all_stream(daemon.api, consumers), "all consumers have positions")
+            daemon.stop()
+    return Start(consumers, median(ready), median(spent))
+
+
+def _all_stream(api: Api, consumers: int) -> bool:
+    states = [row["state"] for row in api.get("/v1/binlogs")]
+    return len(states) == consumers and set(states) == {"streaming"}
+
+
+# -- all of it ------------------------------------------------------------------------------------------------
+
+
+def settings_of(server: Instance, consumers: int, *, tls: bool) -> Json:
+    source = {
+        "mysql": f"{_USER}@127.0.0.1:{server.port}",
+        "password": _PASSWORD,
+        "databases": [_DATABASE],
+        "start": "latest",
+        "tls": {"mode": "preferred" if tls else "disabled"},
+    }
+    names = [_CONSUMER, *(f"{_CONSUMER}{n}" for n in range(1, consumers))]
+    return {"consumers": dict.fromkeys(names, source)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cycle", description=__doc__)
+    parser.add_argument("--cycles", type=int, default=3000)
+    parser.add_argument("--rates", type=int, nargs="*", default=[100, 1000])
+    parser.add_argument("--seconds", type=float, default=10, help="for each rate")
+    parser.add_argument("--consumers", type=int, nargs="*", default=[1, 1000])
+    parser.add_argument("--rounds", type=int, default=5, help="starts for each number of consumers")
+    parser.add_argument("--tls", action="store_true", help="TLS between server and daemon")
+    parser.add_argument("--write-to", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.write_to:
+        write_at_rate(options.write_to, options.rates[0], options.seconds)
+        return
+    console = Console()
+    with start_server("mysql97") as server, tempfile.TemporaryDirectory(prefix="cycle-") as name:
+        server.add_user(_USER, _PASSWORD)
+        server.execute(
+            f"CREATE DATABASE {_DATABASE}",
+            f"GRANT INSERT ON {_DATABASE}.* TO {_USER}@'%'",
+            f"CREATE TABLE {_DATABASE}.t (id BIGINT AUTO_INCREMENT PRIMARY KEY, customer INT, note VARCHAR(200))",
+        )
+        folder = Path(name)
+        _show_cycles(console, options, server, folder)
+        table = Table(title="start until /readyz")
+        for column in ("consumers", "seconds", "CPU seconds"):
+            table.add_column(column, justify="right")
+        for count in options.consumers:
+            settings = settings_of(server, count, tls=options.tls)
+            start = start_time(settings, folder / str(count), count, options.rounds)
+            table.add_row(f"{count:,}", f"{start.ready_s:.2f}", f"{start.cpu_s:.2f}")
+        console.print(table)
+    console.print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end")
+
+
+def _show_cycles(
+    console: Console, options: argparse.Namespace, server: Instance, folder: Path
+) -> None:
+    daemon = Daemon(folder / "cycles", settings_of(server, 1, tls=options.tls))
+    daemon.within = ("env",)
+    with ExitStack() as stack:
+        stack.callback(daemon.close)
+        daemon.start().until_state(_CONSUMER, "streaming")
+        costs = cost_of_cycles(daemon, server, options.cycles) if options.cycles else []
+        measured = [
+            latency(daemon, server, name, rate, options.seconds)
+            for rate in options.rates
+            for name in CYCLES
+        ]
+        daemon.stop()
+    table = Table(title=f"a cycle of one transaction, of {options.cycles:,}")
+    for column in ("calls", "CPU ms of the daemon", "instructions"):
+        table.add_column(column, justify="left" if column == "calls" else "right")
+    for cost in costs:
+        counted = "" if cost.instructions is None else f"{cost.instructions:,}"
+        table.add_row(cost.name, f"{cost.cpu_ms:.3f}", counted)
+    console.print(table)
+    table = Table(title="from commit to the reader")
+    for column in ("calls", "per s", "p50 ms", "p99 ms", "daemon's CPU", "CPU ms per answer"):
+        table.add_column(column, justify="left" if column == "calls" else "right")
+    for m in measured:
+        table.add_row(
+            m.name,
+            f"{m.per_s:,.0f}",
+            f"{m.p50_ms:.2f}",
+            f"{m.p99_ms:.2f}",
+            f"{m.cpu_share:.0%}",
+            f"{m.cycle_ms:.3f}",
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""What the calls of a reader's cycle do, once their token and body are known: poll, read, binlog, ack.
+
+FastAPI's routes (`routes`) and the direct ones (`direct_routes`) make the same calls, with the same limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic_core import to_json
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dispatcher.api import auth
+from dispatcher.api.limits import Slots
+from dispatcher.api.models import AckRequest, ConsumerService, PollRequest, RangeRequest
+from dispatcher.binlog.stream.segments import release_pages
+from dispatcher.dispatch.reader import Caller, PollBounds
+from dispatcher.model.position import EventPoint, Position
+from dispatcher.settings.model import ApiLimitSettings
+
+T = TypeVar("T")
+Part = bytes | memoryview
+
+JOINED_BYTES_MAX = 1 << 14
+"""Parts of so many bytes together are sent as one: the copy costs less than sending them one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a reader. `receive`: ASGI's, by which a disconnect of the client is told."""
+
+    consumer: str
+    token: auth.Token
+    caller: Caller
+    receive: Receive
+
+
+class ReaderCalls:
+    """The calls, and the limits that they share. Every method raises BinlogError."""
+
+    def __init__(self, daemon: ConsumerService, limits: ApiLimitSettings) -> None:
+        self._daemon = daemon
+        self.polls = Slots("polls", limits.max_polls_per_consumer, "api.max_polls_per_consumer")
+        self.answers = Slots(
+            "answers", limits.max_answers_per_consumer, "api.max_answers_per_consumer"
+        )
+
+    async def poll(self, call: Call, body: PollRequest) -> Response:
+        return json_answer(await self._poll(call, body))
+
+    async def read(self, call: Call, body: PollRequest) -> Response:
+        answer = await self._poll(call, body)
+        head = to_json(answer) + b"\n"
+        if not answer["transactions"]:
+            return BinlogAnswer([head])
+        end = Position(**answer["end"])
+        return await self._range(call.consumer, body.session, (body.after.value(), end), head=head)
+
+    async def binlog(self, call: Call, body: RangeRequest) -> Response:
+        self._daemon.called(call.consumer, body.session, call.caller)
+        start_event = body.start_event.value() if body.start_event else None
+        end_event = body.end_event.value() if body.end_event else None
+        span = body.start.value(), body.end.value()
+        return await self._range(call.consumer, body.session, span, events=(start_event, end_event))
+
+    async def ack(self, call: Call, body: AckRequest) -> Response:
+        self._daemon.called(call.consumer, body.session, call.caller)
+        position = body.position.value()
+        acknowledged = await self._daemon.acknowledge(call.consumer, body.session, position)
+        return json_answer({"acknowledged": acknowledged})
+
+    async def _poll(self, call: Call, body: PollRequest) -> dict[str, Any]:
+        if body.session:
+            call.token.require(auth.Scope.ACKNOWLEDGE)
+        self._daemon.called(call.consumer, body.session, call.caller)
+        with self.polls.hold(call.consumer):
+            return await _while_connected(
+                call.receive,
+                self._daemon.poll(
+                    call.consumer,
+                    body.session,
+                    body.after.value(),
+                    PollBounds(body.max_bytes, body.min_bytes, body.max_transactions),
+                    body.wait_ms / 1000,
+                    body.markers,
+                ),
+            )
+
+    async def _range(
+        self,
+        consumer: str,
+        session: int,
+        span: tuple[Position, Position],
+        *,
+        events: tuple[EventPoint | None, EventPoint | None] = (None, None),
+        head: bytes = b"",
+    ) -> Response:
+        """The binlog of a range, behind `head`."""
+        self.answers.acquire(consumer)
+        try:
+            parts, gap = await self._daemon.binlog(consumer, session, *span, *events)
+        except BaseException:
+            self.answers.release(consumer)
+            raise
+
+        def done() -> None:
+            self.answers.release(consumer)
+            self._daemon.answer_ended(consumer, session)
+
+        return BinlogAnswer([head, *parts] if head else parts, done, gap=gap)
+
+
+def json_answer(answer: dict[str, Any]) -> Response:
+    return Response(to_json(answer), media_type="application/json")
+
+
+class BinlogAnswer(Response):
+    """Sends parts of a queue without a copy. Calls `done` once, after the last part or when the client disconnects."""
+
+    media_type = "application/octet-stream"
+
+    def __init__(
+        self,
+        parts: list[Part],
+        done: Callable[[], None] | None = None,
+        *,
+        gap: bool = False,
+    ) -> None:
+        size = sum(map(len, parts))
+        headers = {"Content-Length": str(size)}
+        if gap:
+            headers["Binlog-Gap"] = "true"
+        super().__init__(headers=headers)
+        self._parts = [b"".join(parts)] if size <= JOINED_BYTES_MAX else parts
+        self._done = done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            await send(start)
+            await self._send_parts(send)
+        finally:
+            if self._done is not None:
+                self._done()
+
+    async def _send_parts(self, send: Send) -> None:
+        """Send the parts, and release each once it is sent: this object lives longer than its parts must.
+
+        What is sent to a client that has disconnected is dropped, so this ends soon.
+        """
+        parts = self._parts
+        parts.reverse()
+        sent: Part = b""
+        while parts:
+            part = parts.pop()
+            await send({"type": "http.response.body", "body": part, "more_body": bool(parts)})
+            release_pages(sent)  # the previous part; the transport may still hold this one
+            sent = part
+
+
+async def _while_connected(receive: Receive, work: Awaitable[T]) -> T:
+    """Return the result of `work`; cancel it and raise ClientDisconnect if the client disconnects."""
+    outcome: T | Exception
+    try:
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(_raise_on_disconnect(receive))
+            try:
+                outcome = await work
+            except Exception as error:  # noqa: BLE001 - raised below, outside of the group
+                outcome = error
+            watch.cancel()
+    except* ClientDisconnect:
+        raise ClientDisconnect from None
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+async def _raise_on_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    raise ClientDisconnect
