@@ -22,7 +22,7 @@ help:
 	@echo "make soak     test slow, idle and many consumers, and judged histories, for 40 minutes"
 	@echo "make fuzz     fuzz every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     run ruff, mypy and the import contracts"
-	@echo "make bench    run the benchmarks"
+	@echo "make bench    measure what the project promises, beside other programs (FULL=1: larger logs, everything)"
 	@echo "make manifests  write what is generated: dashboard, docs/metrics.md, docs/settings.md,"
 	@echo "              docs/http-api-reference.md, plain Kubernetes manifests (needs Helm or Go)"
 	@echo "make image    run the steps of the Dockerfile in a chroot, without a container engine, as root"
@@ -71,9 +71,11 @@ screenshot: setup
 	@deploy/setup.sh mirror chromium
 	@$(PY) -m deploy.screenshot docs
 
-bench:
-	@deploy/setup.sh mirror venv
-	@$(PY) -m benchmarks
+# Peers of other languages need Maven with a JDK, and Node; one that cannot run is listed in the report with its reason.
+bench: kernels
+	@deploy/setup.sh mirror npm venv
+	@$(PY) -c 'import matplotlib' 2>/dev/null || $(PY) -m pip install -q --require-hashes --no-deps -r deploy/bench.lock
+	@$(PY) -m benchmarks $(if $(FULL),--full)
 
 # Linting and compiling kernels use a core each. Kernels are compiled first; otherwise, in a clean clone, every test worker,
 # daemon and Spark worker would compile the same kernels at the same time.
@@ -133,6 +135,7 @@ lock: setup
 	$(UV_COMPILE) --extra daemon --group build -c requirements.lock -o deploy/daemon.lock
 	$(UV_COMPILE) --extra spark --group build -c requirements.lock -o deploy/spark.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
+	$(subst pyproject.toml,,$(UV_COMPILE)) --group bench -c requirements.lock -o deploy/bench.lock
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse

@@ -1,109 +1,154 @@
-"""Decoding to Arrow ÷ python-mysql-replication, in rows per second over the same log of a real server.
+"""How fast rows are decoded: to Arrow, beside MySQL's tool and the readers of other projects, on the same log.
 
-Both start from their usual input: ours from delivered bytes in memory, in the batches of an executor; theirs from its
-connection, which takes about 1 % of its time. Runs alternate, medians are compared, and the decoded values are first
-compared with those of SELECT.
+Ours starts from delivered bytes in memory, as an executor has them; `mysqlbinlog` from the file; the readers of other
+projects from a connection to the server, which is the only input that they have. Compared is the CPU time of the whole
+process (for ours: of decoding), so that what other cores do does not count. Slow readers read the first rows of the log
+only; `benchmarks.peers` says how many. Before anything is measured, decoded values are compared with those of SELECT.
 
-`python -m benchmarks.decode [ROWS]`
+`python -m benchmarks.decode FILE ROUNDS` decodes a file of a server's log so often, and prints the CPU seconds as JSON.
 """
 
 from __future__ import annotations
 
 import hashlib
-import statistics
+import json
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pymysqlreplication import BinLogStreamReader
-from pymysqlreplication.row_event import WriteRowsEvent
 
-from benchmarks.logs import DATABASES, GeneratedLog, generate_bulk, prepare
+from benchmarks import peers, tools
+from benchmarks.figures import Run
+from benchmarks.logs import BULK, OLTP, GeneratedLog
+from benchmarks.processes import CommandFailed, run, run_module
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import TableChanges
-from tests.servers import Instance, start_server
+from tests.servers import Instance
 from tests.support.server_log import with_records
 
-_SERVER_ID = 0xB0000002
-_OURS_PER_THEIRS = 3  # ours takes a hundredth of the time, so its median is taken over more runs
+PART = "decoding"
+ARROW, TEXT, MARIADB_TEXT = "to Arrow", "mysqlbinlog -v", "mariadb-binlog -v"
+INSPECT = "inspect"
+_TEXT_TARGET, _PEER_TARGET, _INSPECT_TARGET = 10.0, 200.0, 1.0
+_RATE = "rows per CPU second"
+_COMPARED_BATCHES = 3
+_ROUNDS_OF_PROCESS = 3  # ours takes a hundredth of the others' time
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Rows per second of both, medians of the alternating runs. `checksum`: of all values, equal to that of SELECT."""
-
-    rows: int
-    ours: float
-    theirs: float
-    checksum: str
-
-    @property
-    def ratio(self) -> float:
-        return self.ours / self.theirs
-
-
-def run(server: Instance, log: GeneratedLog, *, rounds: int = 3) -> Result:
-    """Raises AssertionError if a reader misses rows, or if a decoded value differs from that of SELECT."""
-    data = with_records((server.datadir / log.file).read_bytes(), log.file)
-    batches = _decode(data)  # also loads the kernels
-    checksum, selected = _checksum(_values(batches)), _checksum(_selected(server, batches))
-    if checksum != selected:
-        raise AssertionError(f"decoded values have checksum {checksum}, SELECT's {selected}")
-    ours, theirs = [], []
-    for _ in range(rounds):
-        for _ in range(_OURS_PER_THEIRS):
-            started = time.perf_counter()
-            rows = sum(batch.num_rows for batch in _decode(data))
-            ours.append(rows / (time.perf_counter() - started))
-            _expect(rows, log)
-        started = time.perf_counter()
-        rows = _read_with_mysql_replication(server, log)
-        theirs.append(rows / (time.perf_counter() - started))
-        _expect(rows, log)
-    return Result(log.rows, statistics.median(ours), statistics.median(theirs), checksum)
-
-
-def _decode(data: bytes) -> list[pa.RecordBatch]:
-    return [part.batch for part in delivered.changes(data) if isinstance(part, TableChanges)]
-
-
-def _read_with_mysql_replication(server: Instance, log: GeneratedLog) -> int:
-    stream = BinLogStreamReader(
-        connection_settings={
-            "unix_socket": str(server.socket),
-            "host": server.host,
-            "port": server.port,
-            "user": server.root_user,
-            "passwd": server.root_password,
-        },
-        server_id=_SERVER_ID,
-        log_file=log.file,
-        log_pos=4,
-        resume_stream=True,
-        blocking=False,
-        only_events=[WriteRowsEvent],
+def measure(run_: Run, server: Instance, log: GeneratedLog) -> None:
+    """Does nothing for logs of other shapes than bulk and OLTP."""
+    if log.name not in (BULK.name, OLTP.name):
+        return
+    file = server.datadir / log.file
+    if log.name == BULK.name:
+        _compare_with_select(run_, server, file)
+    arrow, text, inspected, text_user = [], [], [], []
+    for _ in range(run_.rounds):
+        found = run_module("decode", file, _ROUNDS_OF_PROCESS)
+        _expect(found["rows"], log)
+        arrow += [log.rows / cpu_s for cpu_s in found["cpu_seconds"]]
+        usage = tools.text(file)
+        text.append(log.rows / usage.cpu_s)
+        text_user.append(usage.user_s)
+        inspected.append(_inspect(file))
+    ours = run_.series(PART, log.name, ARROW, _RATE, "rows/s", arrow)
+    theirs = run_.series(PART, log.name, TEXT, _RATE, "rows/s", text)
+    run_.target(
+        f"P5 {log.name} text", "to Arrow ÷ mysqlbinlog -v", ours / theirs, ">=", _TEXT_TARGET
     )
+    inspect_s = run_.series(INSPECT, log.name, INSPECT, "user CPU", "s", inspected)
+    text_s = run_.series(INSPECT, log.name, TEXT, "user CPU", "s", text_user)
+    run_.target(
+        f"P13 {log.name}", "inspect ÷ mysqlbinlog -v, user CPU", inspect_s / text_s, "<=",
+        _INSPECT_TARGET,
+    )  # fmt: skip
+    _measure_mariadb(run_, log, file)
+    _measure_peers(run_, server, log, ours)
+
+
+def _inspect(file: Path) -> float:
+    command = [sys.executable, "-m", "dispatcher", "inspect", str(file)]
+    usage, _ = run(command, stdout=Path("/dev/null"))
+    return usage.user_s
+
+
+def _measure_mariadb(run_: Run, log: GeneratedLog, file: Path) -> None:
     try:
-        rows = 0
-        for event in stream:
-            for _ in event.rows:
-                rows += 1
-            if rows >= log.rows:
-                break
-        return rows
-    finally:
-        stream.close()
+        rates = [log.rows / tools.mariadb_text(file).cpu_s for _ in range(run_.rounds)]
+    except CommandFailed as failure:
+        run_.not_run(f"{MARIADB_TEXT} on {log.name}", str(failure))
+        return
+    run_.series(PART, log.name, MARIADB_TEXT, _RATE, "rows/s", rates)
+
+
+def _measure_peers(run_: Run, server: Instance, log: GeneratedLog, ours: float) -> None:
+    for peer in peers.PEERS:
+        if peer.full_only and not run_.full:
+            continue
+        rows = min(log.rows, peer.rows(full=run_.full))
+        rates, walls = [], []
+        try:
+            for _ in range(peer.rounds(run_.rounds)):
+                found = peers.read(peer, server, log.file, rows)
+                rates.append(found["rows"] / found["cpu_seconds"])
+                walls.append(found["rows"] / found["seconds"])
+        except peers.PeerFailed as failure:
+            run_.not_run(f"{peer.name} on {log.name}", str(failure))
+        if not rates:
+            continue
+        run_.report.versions[peer.name] = peer.version
+        rate = run_.series(PART, log.name, peer.name, _RATE, "rows/s", rates)
+        run_.series(PART, log.name, peer.name, "rows per second", "rows/s", walls)
+        if peer.name == peers.PYTHON_MYSQL_REPLICATION:
+            run_.target(
+                f"P5 {log.name} Python", f"to Arrow ÷ {peer.name}", ours / rate, ">=", _PEER_TARGET
+            )
 
 
 def _expect(rows: int, log: GeneratedLog) -> None:
     if rows != log.rows:
-        raise AssertionError(f"{rows} rows read of {log.rows} in {log.file}")
+        raise CommandFailed(f"{rows} rows read of {log.rows} in {log.name}")
 
+
+# -- decoding, in a process of its own ------------------------------------------------------------------------
+
+
+def decode(file: Path, rounds: int) -> dict[str, Any]:
+    data = with_records(file.read_bytes(), file.name)
+    rows = sum(batch.num_rows for batch in _batches(data))  # also loads the kernels
+    cpu_seconds = []
+    for _ in range(rounds):
+        started = time.process_time()
+        for _batch in _batches(data):
+            pass
+        cpu_seconds.append(time.process_time() - started)
+    return {"rows": rows, "cpu_seconds": cpu_seconds}
+
+
+def _batches(data: bytes) -> Iterable[pa.RecordBatch]:
+    return (part.batch for part in delivered.changes(data) if isinstance(part, TableChanges))
+
+
+# -- the decoded values are those of the server ---------------------------------------------------------------
 
 Values = Iterable[tuple[str, tuple[Any, ...]]]
+
+
+def _compare_with_select(run_: Run, server: Instance, file: Path) -> None:
+    """Raises CommandFailed if a value of the first batches differs from that of SELECT."""
+    batches = []
+    for batch in _batches(with_records(file.read_bytes(), file.name)):
+        batches.append(batch)
+        if len(batches) == _COMPARED_BATCHES:
+            break
+    decoded, selected = _checksum(_values(batches)), _checksum(_selected(server, batches))
+    if decoded != selected:
+        raise CommandFailed(f"decoded values have checksum {decoded}, SELECT's {selected}")
+    rows = sum(batch.num_rows for batch in batches)
+    run_.say(f"{rows:,} decoded rows equal those of SELECT, checksum {decoded}")
 
 
 def _values(batches: Iterable[pa.RecordBatch]) -> Values:
@@ -113,16 +158,11 @@ def _values(batches: Iterable[pa.RecordBatch]) -> Values:
 
 
 def _selected(server: Instance, batches: Iterable[pa.RecordBatch]) -> Values:
-    """Selects the same rows: those between the least and the greatest id of the log."""
-    ids: dict[str, list[int]] = {database: [] for database in DATABASES}
     for batch in batches:
-        keys = batch.column("after").field("id").to_pylist()
-        ids[batch.column("database")[0].as_py()] += (int(key) for key in keys)
-    for database, of_database in ids.items():
-        low, high = min(of_database), max(of_database)
-        where = f"WHERE id BETWEEN {low} AND {high}"
+        database = batch.column("database")[0].as_py()
+        keys = [str(key) for key in batch.column("after").field("id").to_pylist()]
         rows = server.execute(
-            "SET time_zone = '+00:00'", f"SELECT * FROM {database}.t {where} ORDER BY id"
+            "SET time_zone = '+00:00'", f"SELECT * FROM {database}.t WHERE id IN ({','.join(keys)})"
         )
         yield from ((database, row) for row in rows)
 
@@ -141,16 +181,5 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def main(rows: int) -> None:
-    with start_server("mysql97") as server:
-        prepare(server)
-        log = generate_bulk(server, rows)
-        result = run(server, log)
-    print(f"{result.rows:,} rows, values equal SELECT's (checksum {result.checksum})")
-    print(f"decoding to Arrow        {result.ours:12,.0f} rows/s")
-    print(f"python-mysql-replication {result.theirs:12,.0f} rows/s")
-    print(f"ratio                    {result.ratio:12,.1f}")
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+    print(json.dumps(decode(Path(sys.argv[1]), int(sys.argv[2]))))

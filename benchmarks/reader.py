@@ -1,6 +1,8 @@
-"""An HTTP reader that acknowledges at once: reads a log from its start to its end. Prints seconds as JSON.
+"""HTTP readers that acknowledge at once: each reads its consumer to a transaction. Prints what it took as JSON.
 
-Runs in a process of its own. `python -m benchmarks.reader PORT CONSUMER START_JSON LAST_SEQ`.
+Runs in a process of its own, with a thread for each consumer. `python -m benchmarks.reader PORT JOBS_JSON`; a job is
+{"consumer": NAME, "after": POSITION or null}. When all sessions are open it prints "ready", and reads the number of the
+last transaction from its standard input before it polls.
 """
 
 from __future__ import annotations
@@ -8,27 +10,39 @@ from __future__ import annotations
 import http.client
 import json
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 _BYTES_PER_POLL = 16 << 20
+_WAIT_MS = 5000
+_OPEN_TIMEOUT_S = 90.0
+_RETRY_S = 0.05
 
 
-class _Api:
+class ConsumerApi:
+    """The calls of one consumer, over one connection."""
+
     def __init__(self, port: int, consumer: str) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
         self._prefix = f"/v1/consumers/{consumer}"
-        self._buffer = memoryview(bytearray(4 << 20))
+        self._buffer = memoryview(bytearray(1 << 20))
 
     def call(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
-        answer = self._post(name, body)
-        value = json.loads(answer.read())
-        if answer.status != 200:
+        status, value = self.ask(name, body)
+        if status != 200:
             raise SystemExit(f"{name}: {value}")
-        assert isinstance(value, dict)
         return value
 
+    def ask(self, name: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        answer = self._post(name, body)
+        value = json.loads(answer.read())
+        assert isinstance(value, dict)
+        return answer.status, value
+
     def drain(self, body: dict[str, Any]) -> int:
+        """Receive a range. Returns its bytes."""
         answer = self._post("binlog", body)
         if answer.status != 200:
             raise SystemExit(f"binlog: {answer.read()!r}")
@@ -37,35 +51,74 @@ class _Api:
             total += size
         return total
 
+    def open(self, after: dict[str, Any] | None) -> dict[str, Any]:
+        """Open a session, as soon as the daemon knows where its server's log is."""
+        deadline = time.monotonic() + _OPEN_TIMEOUT_S
+        while True:
+            status, value = self.ask("session", {"after": after})
+            if status == 200:
+                return value
+            if status != 503 or time.monotonic() > deadline:
+                raise SystemExit(f"session: {value}")
+            time.sleep(_RETRY_S)
+
+    def close(self) -> None:
+        self._connection.close()
+
     def _post(self, name: str, body: dict[str, Any]) -> http.client.HTTPResponse:
         headers = {"Content-Type": "application/json"}
         self._connection.request("POST", f"{self._prefix}/{name}", json.dumps(body), headers)
         return self._connection.getresponse()
 
 
-def read(port: int, consumer: str, start: dict[str, Any], last_seq: int) -> dict[str, float]:
-    api = _Api(port, consumer)
-    session = api.call("session", {"after": start})["session"]
-    after, total, transactions, started = start, 0, 0, 0.0
-    while after["seq"] < last_seq:
-        poll = {
-            "session": session,
-            "after": after,
-            "max_bytes": _BYTES_PER_POLL,
-            "wait_ms": 5000,
-            "markers": True,
-        }
-        answer = api.call("poll", poll)
-        if answer["transactions"]:
-            # Measured from the first answer on, without the daemon's login at the server.
-            started = started or time.perf_counter()
-            total += api.drain({"session": session, "start": after, "end": answer["end"]})
-            transactions += answer["transactions"]
-        after = answer["end"]
-    return {"seconds": time.perf_counter() - started, "bytes": total, "transactions": transactions}
+class Reader:
+    """One consumer's reader. `first`, `last`: when its first range was offered, and its last one acknowledged."""
+
+    def __init__(self, port: int, job: dict[str, Any]) -> None:
+        self._api = ConsumerApi(port, job["consumer"])
+        opened = self._api.open(job["after"])
+        self._api.close()  # the daemon would, if the reading begins late; the next call connects again
+        self._session, self._after = opened["session"], opened["position"]
+        self.first = self.last = 0.0
+        self.bytes = self.transactions = self.polls = 0
+
+    def read(self, last_seq: int) -> None:
+        while self._after["seq"] < last_seq:
+            poll = {
+                "session": self._session,
+                "after": self._after,
+                "max_bytes": _BYTES_PER_POLL,
+                "wait_ms": _WAIT_MS,
+                "markers": True,
+            }
+            answer = self._api.call("poll", poll)
+            self.polls += 1
+            if answer["transactions"]:
+                self.first = self.first or time.perf_counter()
+                wanted = {"session": self._session, "start": self._after, "end": answer["end"]}
+                self.bytes += self._api.drain(wanted)
+                self.transactions += answer["transactions"]
+            self._after = answer["end"]
+        self._api.call("ack", {"session": self._session, "position": self._after})
+        self.last = time.perf_counter()
+
+
+def read(port: int, jobs: list[dict[str, Any]]) -> dict[str, float]:
+    """`seconds`: from the first range that any reader was offered, to the last acknowledgement."""
+    readers = [Reader(port, job) for job in jobs]
+    print("ready", flush=True)
+    last_seq = int(sys.stdin.readline())
+    threading.stack_size(256 << 10)
+    with ThreadPoolExecutor(len(readers)) as pool:
+        list(pool.map(lambda reader: reader.read(last_seq), readers))
+    started = min(reader.first for reader in readers if reader.first)
+    return {
+        "seconds": max(reader.last for reader in readers) - started,
+        "bytes": sum(reader.bytes for reader in readers),
+        "transactions": sum(reader.transactions for reader in readers),
+        "polls": sum(reader.polls for reader in readers),
+    }
 
 
 if __name__ == "__main__":
-    print(
-        json.dumps(read(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])))
-    )
+    print(json.dumps(read(int(sys.argv[1]), json.loads(sys.argv[2]))))

@@ -1,0 +1,177 @@
+"""What a run of the benchmarks finds, as values, and as the JSON of `benchmarks/report.json`.
+
+A `Series` holds one quantity of one subject on one log, with every round. A `Target` is a promise, the value that this
+run found for it, and whether that keeps the promise. What could not be measured is a `NotRun`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Relation = Literal[">=", "<=", "<"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """A generated log: what its name stands for, and its size."""
+
+    name: str
+    what: str
+    bytes: int
+    rows: int
+    transactions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """`rounds`: in the order in which they were measured. `log` is empty if no generated log was read."""
+
+    part: str
+    log: str
+    subject: str
+    quantity: str
+    unit: str
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`id`: such as "P1 bulk". `value` is None, and `met` False, if it was not measured."""
+
+    id: str
+    what: str
+    target: str
+    value: float | None
+    unit: str
+    met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    subject: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """One run. `form`: "quick" or "full". `machine`, `versions`: facts by name."""
+
+    form: str
+    machine: dict[str, str]
+    versions: dict[str, str] = field(default_factory=dict)
+    logs: list[LogFacts] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    not_run: list[NotRun] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Report:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return cls(
+            found["form"],
+            found["machine"],
+            found["versions"],
+            [LogFacts(**entry) for entry in found["logs"]],
+            [Series(**{**entry, "rounds": tuple(entry["rounds"])}) for entry in found["series"]],
+            [Target(**entry) for entry in found["targets"]],
+            [NotRun(**entry) for entry in found["not_run"]],
+        )
+
+    def median(self, part: str, log: str, subject: str, quantity: str) -> float | None:
+        """Returns the median of a series, or None if it was not measured."""
+        wanted = (part, log, subject, quantity)
+        for series in self.series:
+            if (series.part, series.log, series.subject, series.quantity) == wanted:
+                return series.median
+        return None
+
+
+class Run:
+    """What the parts of one run share: its form, its report, and how to say what happens.
+
+    `rounds`: how often each quantity is measured. `path`: the report is written there after each part, so that a run
+    that is ended early leaves what it found.
+    """
+
+    def __init__(self, report: Report, say: Callable[[str], None], path: Path | None) -> None:
+        self.report = report
+        self.say = say
+        self.full = report.form == "full"
+        self.rounds = 5 if self.full else 3
+        self.scale = 1.0  # of what is generated; less to try the suite
+        self._path = path
+
+    def log(self, facts: LogFacts) -> None:
+        if all(known.name != facts.name for known in self.report.logs):
+            self.report.logs.append(facts)
+
+    def series(
+        self, part: str, log: str, subject: str, quantity: str, unit: str, rounds: Iterable[float]
+    ) -> float:
+        """Record every round. Returns the median."""
+        found = Series(
+            part, log, subject, quantity, unit, tuple(_significant(value) for value in rounds)
+        )
+        self.report.series.append(found)
+        self.say(f"{part} {log} {subject}: {found.median:,.4g} {unit} {quantity}")
+        return found.median
+
+    def target(
+        self,
+        name: str,
+        what: str,
+        value: float | None,
+        relation: Relation,
+        limit: float,
+        unit: str = "",
+    ) -> None:
+        """Record a value beside its promise, which replaces an earlier one of the same name."""
+        met = value is not None and _holds(value, relation, limit)
+        text = f"{relation} {limit:g}{f' {unit}' if unit else ''}"
+        rounded = None if value is None else _significant(value)
+        self.report.targets = [known for known in self.report.targets if known.id != name]
+        self.report.targets.append(Target(name, what, text, rounded, unit, met))
+        shown = "not measured" if value is None else f"{value:.4g} {unit}".rstrip()
+        self.say(f"{name}: {what}: {shown} (target {text}) {'met' if met else 'NOT MET'}")
+
+    def not_run(self, subject: str, reason: str) -> None:
+        """`reason`: an error's text may be passed; names and paths of this machine are taken out of it."""
+        self.report.not_run.append(NotRun(subject, _without_names(reason)))
+        self.say(f"not run: {subject}: {reason}")
+
+    def save(self) -> None:
+        if self._path is not None:
+            self._path.write_text(self.report.to_json(), encoding="utf-8")
+
+
+def _holds(value: float, relation: Relation, limit: float) -> bool:
+    if relation == ">=":
+        return value >= limit
+    return value <= limit if relation == "<=" else value < limit
+
+
+def _significant(value: float) -> float:
+    """Five digits: more would be noise, and make the report hard to read."""
+    return float(f"{value:.5g}")
+
+
+def _without_names(text: str) -> str:
+    """A line without the addresses, paths and names of this machine, for a report that is published."""
+    words = [
+        "…" if "://" in word or word.count("/") > 1 or os.uname().nodename in word else word
+        for word in text.split()
+    ]
+    return " ".join(words)[:300]

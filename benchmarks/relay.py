@@ -1,0 +1,49 @@
+"""A relay: what is received from the server is sent to a reader process, and nothing else is done.
+
+No daemon between a server and its readers can need less: each byte is received once and sent once. Prints what it took
+as JSON. `python -m benchmarks.relay HOST PORT USER PASSWORD FILE`.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import socket
+import sys
+import time
+from multiprocessing.connection import Connection
+
+from benchmarks.drain import BUFFER_BYTES, chunks, dump_socket
+
+
+def _read(listener: socket.socket, results: Connection) -> None:
+    """The reader: receives everything. Sends when the first and the last byte came, and how many."""
+    sock, _ = listener.accept()
+    buffer = memoryview(bytearray(BUFFER_BYTES))
+    total, started, ended = 0, 0.0, 0.0
+    while size := sock.recv_into(buffer):
+        started = started or time.perf_counter()
+        total += size
+        ended = time.perf_counter()
+    results.send((started, ended, total))
+
+
+def relay(host: str, port: int, user: str, password: str, file: str) -> dict[str, float]:
+    """`seconds` from the first byte at the reader to its last; `cpu_seconds` of the relay without the reader."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    ours, theirs = multiprocessing.Pipe()
+    reader = multiprocessing.get_context("fork").Process(target=_read, args=(listener, theirs))
+    reader.start()
+    with socket.create_connection(listener.getsockname()) as sink:
+        source = dump_socket(host, port, user, password, file)
+        cpu = time.process_time()
+        for chunk in chunks(source):
+            sink.sendall(chunk)
+        cpu_seconds = time.process_time() - cpu
+    started, ended, total = ours.recv()
+    reader.join()
+    return {"seconds": ended - started, "cpu_seconds": cpu_seconds, "bytes": total}
+
+
+if __name__ == "__main__":
+    print(json.dumps(relay(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5])))

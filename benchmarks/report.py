@@ -1,0 +1,200 @@
+"""Makes pages of a report: `benchmarks/report.md` with its plots, and the tables in README and docs.
+
+`python -m benchmarks.report` renders the committed `benchmarks/report.json`. A table in a document stands between the
+comments `<!-- benchmarks NAME -->` and `<!-- end of benchmarks -->`, and is replaced. Plots need matplotlib, which is
+in the group `bench` of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.figures import Report, Series, Target
+
+ROOT = Path(__file__).parents[1]
+REPORT = ROOT / "benchmarks" / "report.json"
+PAGE = ROOT / "benchmarks" / "report.md"
+PLOTS = ROOT / "benchmarks" / "plots"
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "scaling.md", ROOT / "docs" / "comparison.md")
+_BLOCK = re.compile(
+    r"(<!-- benchmarks (?P<name>[a-z]+) -->\n).*?(<!-- end of benchmarks -->)", re.DOTALL
+)
+_PARTS_IN_ORDER = ("transport", "fan-out", "decoding", "inspect")
+
+
+def number(value: float) -> str:
+    """Three digits: "0.813", "1,240,000"."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000:
+        rounded = float(f"{value:.3g}")
+        return f"{rounded:,.0f}"
+    return f"{value:.3g}"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return _row(header) + "|" + "---|" * len(header) + "\n" + "".join(map(_row, rows))
+
+
+# -- tables of documents --------------------------------------------------------------------------------------
+
+
+def targets_table(report: Report) -> str:
+    """One row for each promise; a promise for several logs has a value of each."""
+    groups: dict[tuple[str, str], list[Target]] = defaultdict(list)
+    for target in report.targets:
+        groups[target.id.split()[0], target.what].append(target)
+    rows = []
+    for (_, what), targets in sorted(groups.items(), key=lambda entry: _order(entry[0][0])):
+        limits = {target.target for target in targets}
+        one = len(limits) == 1
+        values = ", ".join(_value(target, with_limit=not one) for target in targets)
+        missed = [_label(target) or "it" for target in targets if not target.met]
+        kept = "yes" if not missed else "no" if len(missed) == len(targets) else _except(missed)
+        rows.append((what, values, limits.pop() if one else "", kept))
+    return _table(("measured", "value", "target", "met"), rows)
+
+
+def _order(name: str) -> tuple[int, str]:
+    digits = re.sub(r"\D", "", name)
+    return (int(digits) if digits else 1000, name)
+
+
+def _label(target: Target) -> str:
+    """The log or variant of a promise: "bulk" of "P1 bulk"."""
+    words = target.id.split()[1:]
+    return words[0] if words and target.id.startswith("P") else ""
+
+
+def _value(target: Target, *, with_limit: bool) -> str:
+    value = "not measured" if target.value is None else number(target.value)
+    if target.value is not None and target.unit:
+        value += f" {target.unit}"
+    limit = f" ({target.target})" if with_limit else ""
+    return f"{_label(target)} {value}{limit}".strip()
+
+
+def _except(missed: list[str]) -> str:
+    return f"not {', '.join(missed)}"
+
+
+def machine_line(report: Report) -> str:
+    facts = report.machine
+    form = "All logs, five rounds" if report.form == "full" else "Smaller logs, three rounds"
+    if "scale" in facts:
+        form = f"A trial: logs of {facts['scale']} of their size"
+    return (
+        f"{form}; {facts['cores']} cores of {facts['processor']}, {facts['memory']}, load"
+        f" {facts['load before']} before; MySQL {report.versions['MySQL']}, Python {report.versions['Python']}.\n"
+    )
+
+
+def series_table(report: Report, part: str) -> str:
+    """All series of a part: medians, and the least and the greatest round."""
+    rows = [
+        (
+            series.log,
+            series.subject,
+            series.quantity,
+            f"{number(series.median)} {series.unit}",
+            f"{number(min(series.rounds))} to {number(max(series.rounds))}",
+            str(len(series.rounds)),
+        )
+        for series in report.series
+        if series.part == part
+    ]
+    return _table(("log", "subject", "quantity", "median", "least to greatest", "rounds"), rows)
+
+
+def decoding_table(report: Report) -> str:
+    """Rows per CPU second of each reader, by log."""
+    found: dict[str, dict[str, Series]] = defaultdict(dict)
+    for series in report.series:
+        if series.part == "decoding" and series.quantity == "rows per CPU second":
+            found[series.subject][series.log] = series
+    logs = sorted({log for by_log in found.values() for log in by_log})
+    rows = [
+        (
+            subject,
+            report.versions.get(subject, ""),
+            *(number(by_log[log].median) if log in by_log else "not run" for log in logs),
+        )
+        for subject, by_log in found.items()
+    ]
+    return _table(("reader", "version", *(f"{log}, rows per CPU second" for log in logs)), rows)
+
+
+BLOCKS = {
+    "targets": lambda report: targets_table(report) + "\n" + machine_line(report),
+    "scaling": lambda report: series_table(report, "scaling"),
+    "decoding": decoding_table,
+}
+
+
+def with_blocks(text: str, report: Report) -> str:
+    """The text of a document with its tables made of this report."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found['name']](report)}{found[3]}", text)
+
+
+# -- the page -------------------------------------------------------------------------------------------------
+
+
+def page(report: Report) -> str:
+    parts = list(dict.fromkeys(series.part for series in report.series))
+    parts.sort(
+        key=lambda part: _PARTS_IN_ORDER.index(part) if part in _PARTS_IN_ORDER else len(parts) + 9
+    )
+    logs = _table(
+        ("log", "what", "bytes", "rows", "transactions"),
+        [
+            (log.name, log.what, f"{log.bytes:,}", f"{log.rows:,}", f"{log.transactions:,}")
+            for log in report.logs
+        ],
+    )
+    out = [
+        "# Benchmarks\n\nWritten by `python -m benchmarks.report` from [report.json](report.json), which"
+        f" `{'FULL=1 ' if report.form == 'full' else ''}make bench` wrote. Compare ratios: times depend on"
+        " the machine, and on what else it does.\n",
+        machine_line(report),
+        "## Promises\n\n" + targets_table(report),
+        *(
+            f"![{alternative}](plots/{name}.svg)\n"
+            for name, alternative in PLOT_TEXTS.items()
+            if (PLOTS / f"{name}.svg").exists()
+        ),
+        "## Logs\n\n" + logs,
+        *(f"## {part.capitalize()}\n\n{series_table(report, part)}" for part in parts),
+        "## Not run\n\n"
+        + _table(("what", "why"), [(entry.subject, entry.reason) for entry in report.not_run]),
+        "## Versions\n\n" + _table(("of", "version"), list(report.versions.items())),
+    ]
+    return "\n".join(out)
+
+
+PLOT_TEXTS = {
+    "transport": "How fast a log comes to a reader: recv, a relay, the daemon, mysqlbinlog --raw",
+    "decoding": "Rows decoded per CPU second, by reader",
+}
+
+
+def main() -> int:
+    from benchmarks import plots  # noqa: PLC0415 - matplotlib is needed here only
+
+    report = Report.read(REPORT)
+    plots.draw(report, PLOTS)
+    PAGE.write_text(page(report), encoding="utf-8")
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        document.write_text(with_blocks(text, report), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,84 @@
+"""How fast a log comes from the server to a reader: the daemon beside what nothing can beat.
+
+* the wire: `recv`, and nothing else (`benchmarks.drain`)
+* a relay: each byte received and sent once (`benchmarks.relay`), the limit of any daemon
+* the daemon: verified, routed, queued, fetched by an HTTP reader, acknowledged durably
+* `mysqlbinlog --raw`, MySQL's own tool, which copies the log into a file
+
+Each round measures all of them. Time runs from the first byte at the reader to its last, so no login is in it; that of
+mysqlbinlog is of the whole program, with its start of some 20 ms. Nothing uses TLS.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from benchmarks import tools
+from benchmarks.daemon import MeasuredDaemon, consumer
+from benchmarks.figures import Run
+from benchmarks.logs import PASSWORD, USER, GeneratedLog
+from benchmarks.processes import CommandFailed, run_module
+from tests.servers import Instance
+
+PART = "transport"
+WIRE, RELAY, DAEMON, RAW = "recv", "relay", "daemon", "mysqlbinlog --raw"
+_CONSUMER = "bench"
+# Least values of `mysqlbinlog --raw` ÷ daemon and of relay ÷ daemon, by log; mixed64 has none.
+_RAW_TARGETS = {"bulk": 1.0, "OLTP": 4.0, "wide": 1.0, "blobs": 1.0}
+_RELAY_TARGET, _CPU_TARGET = 0.7, 2.0
+
+
+def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
+    wall: dict[str, list[float]] = defaultdict(list)
+    cpu: dict[str, list[float]] = defaultdict(list)
+    settings = {_CONSUMER: consumer(server.port, log.databases)}
+    with MeasuredDaemon(settings) as daemon:
+        daemon.until_streaming()
+        jobs = [{"consumer": _CONSUMER, "after": daemon.start_of(log)}]
+        for number in range(run.rounds + 1):
+            found = {
+                WIRE: _program("drain", server, log),
+                RELAY: _program("relay", server, log),
+                DAEMON: daemon.read(jobs, log.seq_after),
+            }
+            usage = tools.raw(server, log.file)
+            found[RAW] = {"seconds": usage.wall_s, "cpu_seconds": usage.cpu_s, "bytes": log.bytes}
+            for subject, figures in found.items():
+                if figures["bytes"] < log.bytes * 0.9:
+                    raise CommandFailed(
+                        f"{subject} read {figures['bytes']} of {log.bytes} bytes of {log.name}"
+                    )
+                if number:  # the first round warms caches, and compiles
+                    wall[subject].append(figures["seconds"])
+                    cpu[subject].append(figures["cpu_seconds"])
+    wall_s = {
+        subject: run.series(PART, log.name, subject, "wall", "s", rounds)
+        for subject, rounds in wall.items()
+    }
+    cpu_s = {
+        subject: run.series(PART, log.name, subject, "CPU", "s", rounds)
+        for subject, rounds in cpu.items()
+    }
+    if log.name not in _RAW_TARGETS:
+        return
+    run.target(
+        f"P1 {log.name}",
+        "relay ÷ daemon, wall",
+        wall_s[RELAY] / wall_s[DAEMON],
+        ">=",
+        _RELAY_TARGET,
+    )
+    run.target(
+        f"P1 {log.name} CPU", "daemon ÷ relay, CPU", cpu_s[DAEMON] / cpu_s[RELAY], "<=", _CPU_TARGET
+    )
+    run.target(
+        f"P2 {log.name}",
+        "mysqlbinlog --raw ÷ daemon, wall",
+        wall_s[RAW] / wall_s[DAEMON],
+        ">=",
+        _RAW_TARGETS[log.name],
+    )
+
+
+def _program(module: str, server: Instance, log: GeneratedLog) -> dict[str, float]:
+    return run_module(module, server.host, server.port, USER, PASSWORD, log.file)

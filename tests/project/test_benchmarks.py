@@ -1,0 +1,67 @@
+"""The committed report of the benchmarks, and what documents show of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report as pages
+from benchmarks.figures import LogFacts, NotRun, Report, Run, Target
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = Report.read(pages.REPORT)
+
+
+@pytest.mark.parametrize("document", pages.DOCUMENTS, ids=lambda document: document.name)
+def test_the_tables_of_a_document_are_those_of_the_report(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert "<!-- benchmarks " in text
+    assert pages.with_blocks(text, COMMITTED) == text, "run `python -m benchmarks.report`"
+
+
+def test_the_page_is_that_of_the_report() -> None:
+    page = pages.PAGE.read_text(encoding="utf-8")
+    assert page == pages.page(COMMITTED), "run `python -m benchmarks.report`"
+    for plot in re.findall(r"\]\((plots/[^)]+)\)", page):
+        assert (pages.PAGE.parent / plot).stat().st_size > 1000
+
+
+def test_the_report_names_no_machine_path_or_address() -> None:
+    text = pages.REPORT.read_text(encoding="utf-8")
+    assert (
+        re.findall(r"://|/(?:home|root|tmp|work|usr|opt|var)\b|\b\d+\.\d+\.\d+\.\d+:", text) == []
+    )
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    run = Run(Report("quick", {"cores": "2"}, {"MySQL": "9.7.4"}), lambda _: None, path)
+    run.log(LogFacts("bulk", "1000-row statements", 10, 2, 1))
+    assert run.series("transport", "bulk", "relay", "wall", "s", [0.3, 0.1, 0.2]) == 0.2
+    run.target("P1 bulk", "relay ÷ daemon, wall", 0.71, ">=", 0.7)
+    run.target("P1 wide", "relay ÷ daemon, wall", None, ">=", 0.7)
+    run.save()
+    found = Report.read(path)
+    assert found == run.report
+    assert found.median("transport", "bulk", "relay", "wall") == 0.2
+    assert [target.met for target in found.targets] == [True, False]
+    assert pages.targets_table(found).splitlines()[-1] == (
+        "| relay ÷ daemon, wall | bulk 0.71, wide not measured | >= 0.7 | not wide |"
+    )
+
+
+def test_a_value_replaces_an_earlier_one_of_the_same_promise() -> None:
+    run = Run(Report("quick", {}), lambda _: None, None)
+    run.target("P1 bulk", "relay ÷ daemon, wall", 0.5, ">=", 0.7)
+    run.target("P1 bulk", "relay ÷ daemon, wall", 0.9, ">=", 0.7)
+    assert run.report.targets == [
+        Target("P1 bulk", "relay ÷ daemon, wall", ">= 0.7", 0.9, "", True)
+    ]
+
+
+def test_the_reason_of_a_failure_loses_paths_and_addresses() -> None:
+    run = Run(Report("quick", {}), lambda _: None, None)
+    run.not_run("a peer", "npm: GET https://registry.invalid/x failed\n see /some/where/log")
+    assert run.report.not_run == [NotRun("a peer", "npm: GET … failed see …")]
