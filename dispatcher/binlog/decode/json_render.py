@@ -10,13 +10,14 @@ unlike a column that is NULL.
 A JSON column is a JSON string that holds its text. As a nested object it would lose what most JSON readers cannot hold:
 1.0 besides 1, integers beyond 2^53, decimals, the order of keys.
 
-Only kernels and Arrow's functions process the rows.
+Only kernels (`json_kernels`) and Arrow's functions process the rows.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dispatcher.binlog.decode import arrow_buffers
-from dispatcher.binlog.decode.number_format import base64
+from dispatcher.binlog.decode import arrow_buffers, json_kernels
+from dispatcher.binlog.decode.number_format import base64, decimal128
 from dispatcher.binlog.kernel.bytes import I32, U8, Int
 from dispatcher.binlog.kernel.jit import njit
-
-_ESCAPES = {chr(code): json.dumps(chr(code))[1:-1] for code in range(0x20)}
 
 
 def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -61,62 +60,153 @@ def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
 
 def json_objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
     """Structs as JSON objects, null for null. `missing`: for each name, a mask of the rows that get no such key."""
-    if rows.null_count == len(rows):
-        return pa.nulls(len(rows), pa.string())
-    parts: list[Any] = []
-    for i, field in enumerate(rows.type):
-        comma = "," if i or missing else ""
-        key = f"{comma}{json.dumps(field.name, ensure_ascii=False)}:"
-        if field.name in missing:
-            member = _joined(key, _values(rows.field(i)))
-            parts.append(pc.if_else(arrow_buffers.booleans(missing[field.name]), "", member))
+    n = len(rows)
+    if rows.null_count == n:
+        return pa.nulls(n, pa.string())
+    whole = _states(rows)
+    members = [
+        _Member.of(field, rows.field(i), whole, missing.get(field.name))
+        for i, field in enumerate(rows.type)
+    ]
+    sizes = np.full(n, 2 + sum(member.room for member in members), dtype=np.int64)
+    for member in members:
+        member.add_sizes(sizes)
+    ends = np.cumsum(sizes)
+    starts, out = ends - sizes, np.empty(ends[-1], dtype=np.uint8)
+    cursor = starts.copy()
+    json_kernels.begin(cursor, out)
+    for member in members:
+        member.put(cursor, out)
+    offsets = np.empty(n + 1, dtype=np.int32)
+    total = json_kernels.finish(starts, cursor, whole, out, offsets)
+    if total < 0:
+        raise pa.ArrowCapacityError("more than 2 GiB of JSON in one batch")
+    data = np.empty(total, dtype=np.uint8)
+    json_kernels.gather(starts, out, offsets, data)
+    return arrow_buffers.varying(pa.string(), offsets, data, arrow_buffers.valid_of(rows))
+
+
+def _states(values: pa.Array) -> NDArray[np.int8]:
+    """VALUE or NULL of each value."""
+    valid = arrow_buffers.valid_of(values)
+    if valid is None:
+        return np.full(len(values), json_kernels.VALUE, dtype=np.int8)
+    return np.where(valid, json_kernels.VALUE, json_kernels.NULL).astype(np.int8)
+
+
+@dataclass(slots=True)
+class _Member:
+    """A column as the members of objects. `room`: bytes that each member needs at most, besides those of a text."""
+
+    values: pa.Array
+    state: NDArray[np.int8]
+    key: U8
+    room: int
+    form: int = json_kernels.PLAIN  # of texts
+
+    @classmethod
+    def of(
+        cls,
+        field: pa.Field,
+        values: pa.Array,
+        rows: NDArray[np.int8],
+        missing: NDArray[np.bool_] | None,
+    ) -> _Member:
+        """`rows`: the states of the objects; one that is null gets no member."""
+        state = _states(values)
+        state[rows != json_kernels.VALUE] = json_kernels.ABSENT
+        if missing is not None:
+            state[missing] = json_kernels.ABSENT
+        text = f"{json.dumps(field.name, ensure_ascii=False)}:".encode()
+        key: U8 = np.frombuffer(text, dtype=np.uint8)
+        member = cls(values, state, key, len(text) + json_kernels.MEMBER_BYTES)
+        kind = values.type
+        if pa.types.is_integer(kind) or pa.types.is_decimal128(kind):
+            member.room += json_kernels.NUMBER_BYTES
+        elif kind in _TIMES:
+            member.room += json_kernels.TIME_BYTES
+        elif pa.types.is_binary(kind):
+            member.form = json_kernels.BASE64
+        elif pa.types.is_string(kind):
+            member.form = json_kernels.ESCAPED
         else:
-            parts += (key, _values(rows.field(i)))
-    texts = _joined("{", *parts, "}") if parts else arrow_buffers.repeated("{}", len(rows))
-    if missing:  # any member may be the first
-        texts = pc.replace_substring(texts, "{,", "{", max_replacements=1)
-    return texts if rows.null_count == 0 else pc.if_else(rows.is_valid(), texts, None)
+            member.values = _texts(values)
+        return member
+
+    def add_sizes(self, sizes: NDArray[np.int64]) -> None:
+        kind = self.values.type
+        if pa.types.is_binary(kind) or pa.types.is_string(kind):
+            escapes = json_kernels.add_text_sizes(*_cuts(self.values), self.form, sizes)
+            if self.form == json_kernels.ESCAPED and not escapes:
+                self.form = json_kernels.QUOTED
+
+    def put(self, cursor: NDArray[np.int64], out: U8) -> None:
+        kind = self.values.type
+        if pa.types.is_integer(kind):
+            json_kernels.put_integers(_numbers(self.values), self.state, self.key, cursor, out)
+        elif pa.types.is_decimal128(kind):
+            words = _words(self.values)
+            json_kernels.put_decimals(words, kind.scale, self.state, self.key, cursor, out)
+        elif kind in _TIMES:
+            form = _TIMES[kind]
+            json_kernels.put_times(_numbers(self.values), form, self.state, self.key, cursor, out)
+        else:
+            cuts = _cuts(self.values)
+            json_kernels.put_texts(*cuts, self.form, self.state, self.key, cursor, out)
 
 
-def _joined(*parts: Any) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
+_TIMES = {
+    pa.date32(): json_kernels.DATE,
+    pa.timestamp("us"): json_kernels.DATETIME,
+    pa.timestamp("us", "UTC"): json_kernels.INSTANT,
+}
+_INTEGERS = {
+    pa.int8(): np.int8,
+    pa.int16(): np.int16,
+    pa.int32(): np.int32,
+    pa.date32(): np.int32,
+}
 
 
-def _values(values: pa.Array) -> pa.Array:
-    """The values as JSON text, null for null."""
+def _numbers(values: pa.Array) -> NDArray[np.int64]:
+    """Integers, days or microseconds, as 64-bit integers."""
+    kind = _INTEGERS.get(values.type, np.int64)
+    numbers = np.frombuffer(values.buffers()[1], dtype=kind, count=len(values) + values.offset)
+    return numbers[values.offset :].astype(np.int64, copy=False)
+
+
+def _words(values: pa.Array) -> NDArray[np.uint64]:
+    """DECIMALs as pairs (low, high)."""
+    words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
+    words = words[16 * values.offset : 16 * (values.offset + len(values))]
+    return words.view(np.uint64).reshape(-1, 2)
+
+
+def _cuts(values: pa.Array) -> tuple[I32, U8]:
+    return arrow_buffers.cuts_of(values)
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Floats, structs and lists as JSON text, null for null."""
     kind = values.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if pa.types.is_floating(kind):
         return values.cast(pa.string())
-    if pa.types.is_decimal128(kind):
-        texts = decimal_strings(values)
-        return texts if kind.scale == 0 else _quoted(texts)
-    if pa.types.is_binary(kind):
-        return _quoted(base64_strings(values))
-    if pa.types.is_timestamp(kind):
-        # View as zoneless: Arrow would need the machine's time zone database to write "UTC".
-        texts = pc.replace_substring(values.view(pa.timestamp("us")).cast(pa.string()), " ", "T")
-        return _quoted(texts, "Z" if kind.tz else "")
-    if pa.types.is_string(kind):
-        return _quoted(escaped(values, '"', _ESCAPES))
     if pa.types.is_struct(kind):
         return json_objects(values, {})
     if pa.types.is_list(kind):
         return _lists(values)
-    return _quoted(values.cast(pa.string()))
-
-
-def _quoted(texts: pa.Array, suffix: str = "") -> pa.Array:
-    return pc.binary_join_element_wise('"', texts, suffix + '"', "")
+    raise TypeError(f"no JSON for {kind}")
 
 
 def _lists(values: pa.ListArray) -> pa.Array:
+    """Lists of floats as JSON text."""
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     valid = arrow_buffers.valid_of(values)
     buffers = [None if valid is None else arrow_buffers.bitmap(valid), pa.py_buffer(offsets)]
     texts = pa.Array.from_buffers(
-        pa.list_(pa.string()), len(values), buffers, children=[_values(values.flatten())]
+        pa.list_(pa.string()), len(values), buffers, children=[_texts(values.flatten())]
     )
     return pc.binary_join_element_wise("[", pc.binary_join(texts, ","), "]", "")
 
@@ -146,11 +236,9 @@ def base64_strings(values: pa.Array) -> pa.Array:
 
 def decimal_strings(values: pa.Array) -> pa.Array:
     """DECIMALs as strings, with all digits of their scale."""
-    words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
-    words = words[16 * values.offset : 16 * (values.offset + len(values))]
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
     out = np.empty(len(values) * 42, dtype=np.uint8)
-    write_decimals(words.view(np.uint64).reshape(-1, 2), values.type.scale, offsets, out)
+    write_decimals(_words(values), values.type.scale, offsets, out)
     return arrow_buffers.varying(
         pa.string(), offsets, out[: offsets[-1]].copy(), arrow_buffers.valid_of(values)
     )
@@ -165,32 +253,7 @@ def _encode(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
 @njit
 def write_decimals(words: Any, scale: Int, offsets: I32, out: U8) -> None:
     """Write 128-bit two's complement numbers (low, high) as decimals with `scale` digits behind the point."""
-    digits = np.empty(48, dtype=np.uint8)
-    mask32 = np.uint64(0xFFFFFFFF)
-    limbs = np.empty(4, dtype=np.uint64)
     o = np.int64(0)
     for i in range(len(words)):
-        low, high = words[i, 0], words[i, 1]
-        if high >> np.uint64(63):
-            low = ~low + np.uint64(1)
-            high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
-            out[o] = 45
-            o += 1
-        limbs[0], limbs[1] = high >> np.uint64(32), high & mask32
-        limbs[2], limbs[3] = low >> np.uint64(32), low & mask32
-        n = np.int64(0)
-        while n <= scale or limbs[0] | limbs[1] | limbs[2] | limbs[3]:
-            rest = np.uint64(0)
-            for k in range(4):
-                value = rest << np.uint64(32) | limbs[k]
-                limbs[k] = value // np.uint64(10)
-                rest = value % np.uint64(10)
-            digits[n] = np.uint8(48 + rest)
-            n += 1
-        for k in range(n - 1, -1, -1):
-            out[o] = digits[k]
-            o += 1
-            if k == scale and scale:
-                out[o] = 46
-                o += 1
+        o = decimal128(words[i, 0], words[i, 1], scale, out, o)
         offsets[i + 1] = o

@@ -279,6 +279,43 @@ def decimal_digits(  # noqa: C901 - sign, groups, zeros and point are one walk o
 
 
 @njit
+def decimal128(low: Int, high: Int, scale: Int, out: U8, o: Int) -> Int:
+    """Write a 128-bit two's complement number, given as two uint64, with `scale` digits behind the point: `-12.50`,
+    `0.05`. Needs room for 42 bytes."""
+    end = o + 41
+    if high >> _U(63):
+        low = ~low + _ONE
+        high = ~high + (_ONE if low == _U(0) else _U(0))
+        out[o] = 45
+        o += 1
+    # How many digits there are is known at the end only: write them backwards to the end of the room, then move them.
+    at = end
+    digits = np.int64(0)
+    while digits <= scale or high or low:
+        if high:  # in steps whose dividend has 64 bits
+            rest = high % _TEN
+            high //= _TEN
+            upper = rest << _32 | low >> _32
+            rest = upper % _TEN
+            lower = rest << _32 | low & _MASK32
+            low = (upper // _TEN) << _32 | lower // _TEN
+            rest = lower % _TEN
+        else:
+            rest = low % _TEN
+            low //= _TEN
+        out[at] = np.uint8(_U(48) + rest)
+        at -= 1
+        digits += 1
+        if digits == scale:
+            out[at] = 46
+            at -= 1
+    for k in range(at + 1, end + 1):
+        out[o] = out[k]
+        o += 1
+    return o
+
+
+@njit
 def _two(value: Int, out: U8, o: Int) -> Int:
     out[o], out[o + 1] = 48 + value // 10, 48 + value % 10
     return o + 2
