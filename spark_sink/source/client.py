@@ -1,11 +1,11 @@
 """HTTP client of the daemon, for the Spark driver and its executors. Needs the standard library only.
 
-A client belongs to one thread and keeps one connection alive. Faults that may pass are retried here, because Spark ends
-a query at the first exception of its source: a connection that cannot be made or breaks, a timeout, 429 and 503 (their
-`Retry-After` is obeyed). Retries use exponential backoff with full jitter, until `retry_timeout_s` has passed since the
-call's first failure. Every call can be repeated: ranges can be read again, a second acknowledgement changes nothing,
-and a session that was opened and never used fences only older ones. All other answers are final: the client raises a
-`BinlogError` with the daemon's message.
+A client belongs to one thread and keeps one connection alive; the tasks of a process share one (`connections`). Faults
+that may pass are retried here, because Spark ends a query at the first exception of its source: a connection that
+cannot be made or breaks, a timeout, 429 and 503 (their `Retry-After` is obeyed). Retries use exponential backoff with
+full jitter, until `retry_timeout_s` has passed since the call's first failure. Every call can be repeated: ranges can
+be read again, a second acknowledgement changes nothing, and a session that was opened and never used fences only older
+ones. All other answers are final: the client raises a `BinlogError` with the daemon's message.
 
 A body counts as received only if it is complete: a shorter one is a broken connection.
 """
@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
+from spark_sink.source.connections import ConnectionPool, open_connection
 from spark_sink.source.places import Place
 from spark_sink.source.stream_progress import NOT_KNOWN, SourceLag
 
@@ -154,11 +155,15 @@ class ConsumerClient:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
+        pool: ConnectionPool | None = None,
     ) -> None:
+        """`pool`: where the connection comes from, and where `close` leaves it."""
         self._address = address
+        self._pool = pool
         self._consumer = consumer
         self._sleep, self._clock, self._jitter = sleep, clock, jitter
         self._connection: http.client.HTTPConnection | None = None
+        self._is_idle = False  # no answer is outstanding
         parts = urlsplit(address.url)
         self._where = f"consumer {consumer} at {parts.scheme}://{parts.netloc}"
         self._path = f"{parts.path.rstrip('/')}/v1/consumers/{quote(consumer, safe='')}"
@@ -257,9 +262,10 @@ class ConsumerClient:
         return self._object("GET", f"tables/{quote(name, safe='')}", None)
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        if self._pool is not None and self._connection is not None and self._is_idle:
+            self._pool.give(self._address, self._connection)
             self._connection = None
+        self._drop()
 
     # -- one call, with retries ------------------------------------------------------------------------------
 
@@ -283,7 +289,7 @@ class ConsumerClient:
             try:
                 status, headers, data = self._once(method, path, body)
             except ssl.SSLCertVerificationError as error:
-                self.close()
+                self._drop()
                 raise BinlogError(
                     ErrorKind.CONNECT_FAILED,
                     f"the daemon's certificate is not trusted: {error.verify_message}",
@@ -291,7 +297,7 @@ class ConsumerClient:
                     remedy="name the PEM file of the authority that signed it in the option caFile",
                 ) from None
             except (OSError, http.client.HTTPException) as error:
-                self.close()
+                self._drop()
                 fault = BinlogError(
                     ErrorKind.CONNECT_FAILED, _broken_text(error), where=self._where
                 )
@@ -319,21 +325,31 @@ class ConsumerClient:
     def _once(
         self, method: str, path: str, body: dict[str, Any] | None
     ) -> tuple[int, http.client.HTTPMessage, bytearray]:
+        if self._connection is None and self._pool is not None:
+            self._connection = self._pool.take(self._address)
         reused = self._connection is not None
         try:
             return self._exchange(method, path, body)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+        except (
+            http.client.RemoteDisconnected,
+            ConnectionResetError,
+            BrokenPipeError,
+            ssl.SSLEOFError,
+        ):
             # The daemon closed an idle connection, which is not a fault. A new connection is not idle.
-            self.close()
+            self._drop()
             if not reused:
                 raise
+            if self._pool is not None:  # it has probably closed the others, too
+                self._pool.clear(self._address)
             return self._exchange(method, path, body)
 
     def _exchange(
         self, method: str, path: str, body: dict[str, Any] | None
     ) -> tuple[int, http.client.HTTPMessage, bytearray]:
         if self._connection is None:
-            self._connection = self._connect()
+            self._connection = open_connection(self._address)
+        self._is_idle = False
         headers = {
             "Accept": "application/json, application/octet-stream",
             "Content-Type": "application/json",
@@ -344,26 +360,15 @@ class ConsumerClient:
         self._connection.request(method, f"{self._path}/{path}", body=payload, headers=headers)
         with self._connection.getresponse() as response:
             data = _body(response)
+            self._is_idle = not response.will_close
             if response.will_close:
-                self.close()
+                self._drop()
             return response.status, response.headers, data
 
-    def _connect(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self._address.url)
-        host = parts.hostname or ""
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(host, parts.port, timeout=self._address.timeout_s)
-        try:
-            context = ssl.create_default_context(cafile=self._address.ca_file or None)
-        except OSError as error:
-            raise UserError(
-                ErrorKind.SETTINGS,
-                f"cannot read the certificates in {self._address.ca_file}: {error.strerror}",
-                remedy="set caFile to a PEM file that exists on the driver and on every executor",
-            ) from None
-        return http.client.HTTPSConnection(
-            host, parts.port, timeout=self._address.timeout_s, context=context
-        )
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     # -- answers ---------------------------------------------------------------------------------------------
 

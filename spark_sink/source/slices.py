@@ -6,8 +6,11 @@ reads them where it writes them, so their bytes do not pass through the JVM.
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +20,7 @@ from pyspark.sql.types import StructType
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.source.client import ConsumerClient, SliceCut
+from spark_sink.source.connections import PROCESS_POOL
 from spark_sink.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
     from dispatcher.binlog.decode.metadata import CutTransaction
 
+_DECODER = "spark_sink.source.rows"
 SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", False)
 
 
@@ -55,7 +60,7 @@ def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
     """
     if part.markers:
         return part, memoryview(b"")
-    client = ConsumerClient(options.address, options.consumer)
+    client = ConsumerClient(options.address, options.consumer, pool=PROCESS_POOL)
     try:
         delivered = client.binlog(part.session, part.start, part.end)
     finally:
@@ -79,9 +84,16 @@ def slice_batches(
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loads pyarrow
 
         return slice_rows(to_arrow_schema(schema), part)
+    if _DECODER in sys.modules:
+        part, data = read(options, part)
+    else:
+        # The first slice of a process: numba and the decoder are imported while the daemon answers.
+        with ThreadPoolExecutor(1) as executor:
+            reading = executor.submit(read, options, part)
+            importlib.import_module(_DECODER)
+            part, data = reading.result()
     from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
 
-    part, data = read(options, part)
     return rows.read_slice(options, schema, part, data)
 
 

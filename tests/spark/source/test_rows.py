@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -61,3 +63,36 @@ def test_metadata_of_json_rows_and_statements() -> None:
     query = "CREATE TABLE t (id INT)"
     assert [statement[name] for name in names] == [0, query, None, None, 1, True]
     assert list(read(log, metadata="changed")[0])[-2:] == ["tables", "changed"]
+
+
+_FIRST_SLICE = """
+import sys, threading, time
+from spark_sink.source.data_source import RAW_SCHEMA
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.slices import Slice, slice_batches
+
+def read(options, part):
+    deadline = time.monotonic() + 60
+    while "spark_sink.source.rows" not in sys.modules:
+        assert time.monotonic() < deadline, "the decoder is not imported"
+        threading.Event().wait(0.01)
+    if part.number:
+        raise OSError("the daemon is away")
+    return part, memoryview(b"")
+
+options = SourceOptions.parse({"url": "http://127.0.0.1:1", "consumer": "shop", "raw": "true"})
+assert "numba" not in sys.modules
+parts = [Slice(1, number, None, None) for number in range(2)]
+assert list(slice_batches(options, RAW_SCHEMA, parts[0], read)) == []
+try:
+    slice_batches(options, RAW_SCHEMA, parts[1], read)
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_new_process_imports_the_decoder_while_it_waits_for_the_daemon() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FIRST_SLICE], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("the daemon is away\n", "")

@@ -1,0 +1,137 @@
+"""HTTP connections to daemons, and a pool of idle ones for the tasks of a Python process.
+
+Spark runs one task after another in a Python worker, and each reads one slice with a client of its own. With the pool
+they share a connection: without it each slice would cost a connection, and with https a handshake and the loading of
+the certificates. A request carries its own token, so a connection is for all consumers and tokens of an address.
+"""
+
+from __future__ import annotations
+
+import atexit
+import http.client
+import os
+import select
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from dispatcher.model.errors import ErrorKind, UserError
+
+if TYPE_CHECKING:
+    from spark_sink.source.client import DaemonEndpoint
+
+# The daemon closes a connection after 75 s without a request. A firewall may drop one silently, later as a rule.
+IDLE_MAX_S = 60.0
+# A process has as many idle connections as it had tasks at a time, which is one, and rarely more than one daemon.
+IDLE_MAX = 4
+
+
+def open_connection(address: DaemonEndpoint) -> http.client.HTTPConnection:
+    """Returns a connection that is made with its first request. Raises `UserError` if the certificates of `ca_file`
+    cannot be read."""
+    parts = urlsplit(address.url)
+    host = parts.hostname or ""
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, parts.port, timeout=address.timeout_s)
+    try:
+        context = ssl.create_default_context(cafile=address.ca_file or None)
+    except OSError as error:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            f"cannot read the certificates in {address.ca_file}: {error.strerror}",
+            remedy="set caFile to a PEM file that exists on the driver and on every executor",
+        ) from None
+    return http.client.HTTPSConnection(host, parts.port, timeout=address.timeout_s, context=context)
+
+
+class _Key(NamedTuple):
+    """What two connections must have in common to be the same to a client."""
+
+    scheme: str
+    netloc: str
+    ca_file: str
+    timeout_s: float
+
+    @classmethod
+    def of(cls, address: DaemonEndpoint) -> _Key:
+        parts = urlsplit(address.url)
+        return cls(parts.scheme, parts.netloc, address.ca_file, address.timeout_s)
+
+
+class _Idle(NamedTuple):
+    key: _Key
+    connection: http.client.HTTPConnection
+    since: float
+
+
+class ConnectionPool:
+    """Idle connections, on which no answer is outstanding. Thread-safe. A forked process begins with an empty pool.
+
+    Tests replace `clock` (seconds, monotonic).
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._idle: list[_Idle] = []  # the one given back last is the last one
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def take(self, address: DaemonEndpoint) -> http.client.HTTPConnection | None:
+        """Returns an idle connection that the daemon has not closed yet, as far as is known; None if there is none."""
+        key = _Key.of(address)
+        with self._lock:
+            self._close_all(lambda idle: self._clock() - idle.since > IDLE_MAX_S)
+            while (at := self._newest(key)) is not None:
+                connection = self._idle.pop(at).connection
+                if _is_quiet(connection):
+                    return connection
+                connection.close()
+        return None
+
+    def give(self, address: DaemonEndpoint, connection: http.client.HTTPConnection) -> None:
+        """Keep a connection whose last answer was read to its end."""
+        with self._lock:
+            self._idle.append(_Idle(_Key.of(address), connection, self._clock()))
+            while len(self._idle) > IDLE_MAX:
+                self._idle.pop(0).connection.close()
+
+    def clear(self, address: DaemonEndpoint | None = None) -> None:
+        """Close the idle connections to an address, or all."""
+        key = None if address is None else _Key.of(address)
+        with self._lock:
+            self._close_all(lambda idle: key in (None, idle.key))
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def _newest(self, key: _Key) -> int | None:
+        return next((i for i in reversed(range(len(self._idle))) if self._idle[i].key == key), None)
+
+    def _close_all(self, wanted: Callable[[_Idle], bool]) -> None:
+        for idle in self._idle:
+            if wanted(idle):
+                idle.connection.close()
+        self._idle = [idle for idle in self._idle if not wanted(idle)]
+
+    def _after_fork(self) -> None:
+        # The sockets are the parent's. Closing them here leaves its connections open.
+        self._lock = threading.Lock()
+        self.clear()
+
+
+def _is_quiet(connection: http.client.HTTPConnection) -> bool:
+    """False if the daemon has closed the connection, or has sent bytes without a request."""
+    if connection.sock is None:
+        return False
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return not poll.poll(0)
+
+
+PROCESS_POOL = ConnectionPool()
+"""Of the tasks of this process."""
+
+atexit.register(PROCESS_POOL.clear)
