@@ -27,6 +27,7 @@ from benchmarks import (
     many_sources,
     memory,
     mirror,
+    readers_cycle,
     scaling,
     transport,
 )
@@ -55,6 +56,7 @@ PARTS = (
     Part("transport", log_part=transport.measure),
     Part("decoding", log_part=decode.measure),
     Part("fan-out", log_part=fan_out.measure),
+    Part("a reader's cycle", measure=readers_cycle.measure),
     Part("memory", measure=memory.measure, full_only=True),
     Part("catching up", measure=catch_up.measure, full_only=True),
     Part("many sources", measure=many_sources.measure, full_only=True),

@@ -344,6 +344,31 @@ def settings_of(server: Instance, consumers: int, *, tls: bool) -> Json:
     return {"consumers": dict.fromkeys(names, source)}
 
 
+@contextmanager
+def measured_server() -> Iterator[tuple[Instance, Path]]:
+    """A server with the table and the account of these measurements, and a folder for daemons."""
+    with start_server("mysql97") as server, tempfile.TemporaryDirectory(prefix="cycle-") as name:
+        server.add_user(_USER, _PASSWORD)
+        server.execute(
+            f"CREATE DATABASE {_DATABASE}",
+            f"GRANT INSERT ON {_DATABASE}.* TO {_USER}@'%'",
+            f"CREATE TABLE {_DATABASE}.t (id BIGINT AUTO_INCREMENT PRIMARY KEY, customer INT, note VARCHAR(200))",
+        )
+        yield server, Path(name)
+
+
+@contextmanager
+def streaming_daemon(server: Instance, folder: Path, *, tls: bool) -> Iterator[Daemon]:
+    """A daemon with one consumer, in a process of its own that was not forked from this one."""
+    daemon = Daemon(folder / "cycles", settings_of(server, 1, tls=tls))
+    daemon.within = ("env",)
+    with ExitStack() as stack:
+        stack.callback(daemon.close)
+        daemon.start().until_state(_CONSUMER, "streaming")
+        yield daemon
+        daemon.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cycle", description=__doc__)
     parser.add_argument("--cycles", type=int, default=3000)
@@ -358,14 +383,7 @@ def main() -> None:
         write_at_rate(options.write_to, options.rates[0], options.seconds)
         return
     console = Console()
-    with start_server("mysql97") as server, tempfile.TemporaryDirectory(prefix="cycle-") as name:
-        server.add_user(_USER, _PASSWORD)
-        server.execute(
-            f"CREATE DATABASE {_DATABASE}",
-            f"GRANT INSERT ON {_DATABASE}.* TO {_USER}@'%'",
-            f"CREATE TABLE {_DATABASE}.t (id BIGINT AUTO_INCREMENT PRIMARY KEY, customer INT, note VARCHAR(200))",
-        )
-        folder = Path(name)
+    with measured_server() as (server, folder):
         _show_cycles(console, options, server, folder)
         table = Table(title="start until /readyz")
         for column in ("consumers", "seconds", "CPU seconds"):
@@ -381,18 +399,13 @@ def main() -> None:
 def _show_cycles(
     console: Console, options: argparse.Namespace, server: Instance, folder: Path
 ) -> None:
-    daemon = Daemon(folder / "cycles", settings_of(server, 1, tls=options.tls))
-    daemon.within = ("env",)
-    with ExitStack() as stack:
-        stack.callback(daemon.close)
-        daemon.start().until_state(_CONSUMER, "streaming")
+    with streaming_daemon(server, folder, tls=options.tls) as daemon:
         costs = cost_of_cycles(daemon, server, options.cycles) if options.cycles else []
         measured = [
             latency(daemon, server, name, rate, options.seconds)
             for rate in options.rates
             for name in CYCLES
         ]
-        daemon.stop()
     table = Table(title=f"a cycle of one transaction, of {options.cycles:,}")
     for column in ("calls", "CPU ms of the daemon", "instructions"):
         table.add_column(column, justify="left" if column == "calls" else "right")

@@ -92,7 +92,7 @@ def _measure_peers(run_: Run, server: Instance, log: GeneratedLog, ours: float) 
         rates, walls = [], []
         try:
             for _ in range(peer.rounds(run_.rounds)):
-                found = peers.read(peer, server, log.file, rows)
+                found = peers.read(peer, server, log, rows)
                 rates.append(found["rows"] / found["cpu_seconds"])
                 walls.append(found["rows"] / found["seconds"])
         except peers.PeerFailed as failure:

@@ -28,6 +28,7 @@ class ConsumerApi:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
         self._prefix = f"/v1/consumers/{consumer}"
         self._buffer = memoryview(bytearray(1 << 20))
+        self._answer: http.client.HTTPResponse
 
     def call(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         status, value = self.ask(name, body)
@@ -41,13 +42,21 @@ class ConsumerApi:
         assert isinstance(value, dict)
         return answer.status, value
 
-    def drain(self, body: dict[str, Any]) -> int:
-        """Receive a range. Returns its bytes."""
-        answer = self._post("binlog", body)
-        if answer.status != 200:
-            raise SystemExit(f"binlog: {answer.read()!r}")
+    def begin_read(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Ask for what follows. Returns what the answer says of it; `drain` receives the bytes."""
+        self._answer = self._post("read", body)
+        if self._answer.status != 200:
+            raise SystemExit(f"read: {self._answer.read()!r}")
+        value = json.loads(self._answer.readline())
+        assert isinstance(value, dict)
+        if not value["transactions"]:
+            self.drain()
+        return value
+
+    def drain(self) -> int:
+        """Receive the rest of an answer. Returns its bytes."""
         total = 0
-        while size := answer.readinto(self._buffer):
+        while size := self._answer.readinto(self._buffer):
             total += size
         return total
 
@@ -91,12 +100,11 @@ class Reader:
                 "wait_ms": _WAIT_MS,
                 "markers": True,
             }
-            answer = self._api.call("poll", poll)
+            answer = self._api.begin_read(poll)
             self.polls += 1
             if answer["transactions"]:
                 self.first = self.first or time.perf_counter()
-                wanted = {"session": self._session, "start": self._after, "end": answer["end"]}
-                self.bytes += self._api.drain(wanted)
+                self.bytes += self._api.drain()
                 self.transactions += answer["transactions"]
             self._after = answer["end"]
         self._api.call("ack", {"session": self._session, "position": self._after})

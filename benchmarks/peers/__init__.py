@@ -1,7 +1,8 @@
 """Readers of other projects, each installed by the ordinary client of its registry, once, into the cache folder.
 
 A peer is a program of ours under this folder that uses the other project's library as its documentation shows. It gets
-HOST PORT USER PASSWORD FILE ROWS, reads so many rows of the server's log from FILE on, and prints one line of JSON:
+HOST PORT USER PASSWORD FILE ROWS, and in the environment GTID_BEFORE, the set that FILE begins with. It reads so many
+rows of the server's log from FILE on, and prints one line of JSON:
 `rows`, and `seconds` and `cpu_seconds` of the process from its first row to its last.
 """
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.logs import PASSWORD, USER
+from benchmarks.logs import PASSWORD, USER, GeneratedLog
 from benchmarks.processes import CommandFailed, run
 from spark_sink.cache import cache_dir, cached_folder
 from tests.servers import Instance
@@ -65,12 +66,16 @@ class Peer:
         return cache_dir() / "peers" / f"{self.name.replace(' ', '-').lower()}-{digest}"
 
 
-def read(peer: Peer, server: Instance, file: str, rows: int) -> dict[str, float]:
+def read(peer: Peer, server: Instance, log: GeneratedLog, rows: int) -> dict[str, float]:
     """Install the peer if it is not in the cache, and let it read. Raises PeerFailed."""
     try:
         folder = cached_folder(peer.folder, peer.install)
-        arguments = [server.host, str(server.port), USER, PASSWORD, file, str(rows)]
-        _, printed = run([*peer.command(folder), *arguments], timeout_s=_READ_TIMEOUT_S)
+        arguments = [server.host, str(server.port), USER, PASSWORD, log.file, str(rows)]
+        _, printed = run(
+            [*peer.command(folder), *arguments],
+            env={"GTID_BEFORE": log.gtid_before},
+            timeout_s=_READ_TIMEOUT_S,
+        )
         found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
     except (CommandFailed, OSError, ValueError, IndexError) as error:
         raise PeerFailed(str(error)) from error

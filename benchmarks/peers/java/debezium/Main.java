@@ -30,7 +30,11 @@ public final class Main {
         DebeziumEngine<ChangeEvent<String, String>> engine = DebeziumEngine.create(Json.class)
                 .using(settings(arguments))
                 .using((success, message, error) -> {
-                    System.err.println(message + (error == null ? "" : ": " + error));
+                    Throwable cause = error;
+                    while (cause != null && cause.getCause() != null) {
+                        cause = cause.getCause();
+                    }
+                    System.err.println(message + ": " + cause);
                     Runtime.getRuntime().halt(1);
                 })
                 .notifying(Main::handle)
@@ -66,7 +70,9 @@ public final class Main {
     /** The engine continues where its stored offset says: here, at the beginning of the log. */
     private static void writeOffset(String file) throws Exception {
         String key = "[\"" + NAME + "\",{\"server\":\"" + NAME + "\"}]";
-        String value = "{\"file\":\"" + file + "\",\"pos\":4}";
+        // On a server with GTIDs the engine needs the set before that file.
+        String gtids = System.getenv("GTID_BEFORE");
+        String value = "{\"file\":\"" + file + "\",\"pos\":4,\"gtids\":\"" + gtids + "\"}";
         HashMap<byte[], byte[]> stored = new HashMap<>();
         stored.put(key.getBytes(StandardCharsets.UTF_8), value.getBytes(StandardCharsets.UTF_8));
         try (OutputStream output = Files.newOutputStream(offsets);

@@ -1,0 +1,59 @@
+"""The promises about one reader: latency, the CPU time of a cycle, and the start. Measured by `benchmarks.cycle`."""
+
+from __future__ import annotations
+
+from benchmarks import cycle
+from benchmarks.figures import Run
+from tests.daemon.harness import Daemon
+from tests.servers import Instance
+
+PART = "a reader's cycle"
+START = "start"
+_ONE_CALL = "read"
+_RATE = 1000  # transactions per second
+_P50_TARGET_MS, _P99_TARGET_MS, _CPU_TARGET_MS = 2.0, 10.0, 0.7
+_SECONDS = 5.0  # of each round
+_STARTS = (1, 1000)  # numbers of consumers
+
+
+def measure(run: Run) -> None:
+    with cycle.measured_server() as (server, folder):
+        with cycle.streaming_daemon(server, folder, tls=False) as daemon:
+            cycles = max(100, round((3000 if run.full else 1000) * run.scale))
+            rounds = [cycle.cost_of_cycles(daemon, server, cycles) for _ in range(run.rounds)]
+            for name in cycle.CYCLES:
+                costs = [cost.cpu_ms for found in rounds for cost in found if cost.name == name]
+                cpu_ms = run.series(PART, "", name, "CPU for a cycle", "ms", costs)
+                if name == _ONE_CALL:
+                    run.target(
+                        "P8b",
+                        "CPU of a cycle of one transaction",
+                        cpu_ms,
+                        "<",
+                        _CPU_TARGET_MS,
+                        "ms",
+                    )
+            _measure_latency(run, daemon, server)
+        for count in _STARTS if run.full else _STARTS[:1]:
+            settings = cycle.settings_of(server, count, tls=False)
+            start = cycle.start_time(settings, folder / str(count), count, run.rounds)
+            name = f"{count:,} consumers" if count > 1 else "1 consumer"
+            run.series(PART, "", name, "start until ready", "s", [start.ready_s])
+            run.series(PART, "", name, "CPU until ready", "s", [start.cpu_s])
+
+
+def _measure_latency(run: Run, daemon: Daemon, server: Instance) -> None:
+    found = [cycle.latency(daemon, server, _ONE_CALL, _RATE, _SECONDS) for _ in range(run.rounds)]
+    subject = f"{_RATE:,} transactions per second"
+    run.series(PART, "", subject, "written", "1/s", [one.per_s for one in found])
+    run.series(
+        PART, "", subject, "the daemon's share of a core", "", [one.cpu_share for one in found]
+    )
+    p50 = run.series(
+        PART, "", subject, "commit to reader, p50", "ms", [one.p50_ms for one in found]
+    )
+    p99 = run.series(
+        PART, "", subject, "commit to reader, p99", "ms", [one.p99_ms for one in found]
+    )
+    run.target("P8 p50", "commit to the reader", p50, "<", _P50_TARGET_MS, "ms")
+    run.target("P8 p99", "commit to the reader", p99, "<", _P99_TARGET_MS, "ms")
