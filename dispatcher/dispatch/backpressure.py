@@ -46,8 +46,11 @@ class Backpressure:
         if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.BACKPRESSURE_CLOSED):
             return []
         effects: list[Effect] = []
-        for consumer in list(dispatcher.attached):
-            if not (_blocks(consumer, dispatcher) and _may_detach(consumer, dispatcher)):
+        # Most of many consumers have nothing queued, so nothing is called for each of them.
+        blocking = _blocking(dispatcher)
+        waited_for = [c for c in dispatcher.attached if c.wait_budget.is_waited_for]
+        for consumer in dict.fromkeys((*blocking, *waited_for)):
+            if not (consumer in blocking and _may_detach(consumer, dispatcher)):
                 consumer.wait_budget.end(now)
                 continue
             consumer.wait_budget.begin(now)
@@ -58,7 +61,7 @@ class Backpressure:
         return effects + self._pause_or_resume(dispatcher, now)
 
     def _pause_or_resume(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
-        full = [consumer.name for consumer in dispatcher.attached if consumer.queue.full]
+        full = [consumer.name for consumer in _full(dispatcher)]
         halted = bool(full) or self._memory_exhausted
         fields = {"dispatcher": dispatcher.number, "full": full}
         if dispatcher.phase is Phase.STREAMING and halted:
@@ -163,10 +166,15 @@ class Backpressure:
         )
 
 
-def _blocks(consumer: Consumer, dispatcher: Dispatcher) -> bool:
-    """True if the other consumers wait for this one's queue. A closed dispatcher needs more room than an open one."""
-    queue = consumer.queue
-    return not queue.has_room if dispatcher.phase is Phase.BACKPRESSURE_CLOSED else queue.full
+def _full(dispatcher: Dispatcher) -> list[Consumer]:
+    return [c for c in dispatcher.attached if c.queue.transactions and c.queue.full]
+
+
+def _blocking(dispatcher: Dispatcher) -> list[Consumer]:
+    """Returns the consumers for whose queues the others wait. A closed dispatcher needs more room than an open one."""
+    if dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
+        return [consumer for consumer in dispatcher.attached if not consumer.queue.has_room]
+    return _full(dispatcher)
 
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:

@@ -310,7 +310,7 @@ class Client:
         for dispatcher in list(self.dispatchers.values()):
             effects += self._backpressure.settle(dispatcher, now)
         effects += self._backpressure.evict(self.dispatchers, now)
-        for consumer in self.consumers.values():
+        for consumer in [c for c in self.consumers.values() if c.dispatcher is None]:
             if consumer.waiting and self._backpressure.may_attach(consumer, now):
                 effects += self._attach(consumer, now)
         for dispatcher in [d for d in self.dispatchers.values() if not d.attached]:

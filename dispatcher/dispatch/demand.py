@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.enrichment import SchemaFailure, SchemaRequirement
 from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition
+
+_NO_ROUTES: U8 = np.zeros(0, dtype=np.uint8)
 
 
 @dataclass(slots=True)
@@ -28,7 +30,8 @@ class _ConsumerDemand:
 
 
 class Demand:
-    """`read`: the dispatcher's position before the batch."""
+    """`read`: the dispatcher's position before the batch; `level`: consumers that are known to stand there, and
+    `level_mask` has one byte per route, 1 = one of them gets its events; `consumers`: the others."""
 
     def __init__(
         self,
@@ -36,8 +39,12 @@ class Demand:
         gtids: BatchGtids,
         read: ExecutedPosition,
         routes: Routes,
+        level: Sequence[Consumer] = (),
+        level_mask: U8 = _NO_ROUTES,
     ) -> None:
         self._routes = routes
+        self._level = level
+        self._level_mask = level_mask
         self._demands: list[_ConsumerDemand] = []
         for consumer in consumers:
             queue, queued = consumer.queue, consumer.queue.queued
@@ -47,17 +54,25 @@ class Demand:
             route_mask = queue.filter.route_mask(routes)
             self._demands.append(_ConsumerDemand(consumer, in_sync, route_mask, already_executed))
 
-    def consumers(self) -> list[tuple[Consumer, bool]]:
-        """Returns each consumer, and whether it is in sync with the dispatcher."""
+    def _all(self) -> Iterator[_ConsumerDemand]:
+        yield from self._demands
+        for consumer in self._level:
+            route_mask = consumer.queue.filter.route_mask(self._routes)
+            yield _ConsumerDemand(consumer, True, route_mask, None)
+
+    def others(self) -> list[tuple[Consumer, bool]]:
+        """Returns each consumer that is not known to be level, and whether it is in sync with the dispatcher."""
         return [(demand.consumer, demand.in_sync) for demand in self._demands]
 
     def route_mask(self) -> U8:
         """Returns one byte per route: 1 = some consumer gets its events in some transaction."""
-        masks: Sequence[U8] = [
+        masks = [
             demand.route_mask
             for demand in self._demands
             if demand.already_executed is None or not demand.already_executed.all()
         ]
+        if self._level:
+            masks.append(self._level_mask)
         if len(masks) == 1:
             return masks[0]
         out: U8 = np.zeros(len(self._routes), dtype=np.uint8)
@@ -67,7 +82,7 @@ class Demand:
 
     def requirement(self, route: int, t: int) -> SchemaRequirement:
         proven = current = later = False
-        for demand in self._demands:
+        for demand in self._all():
             if demand.consumer.spec.assume_current_schema:
                 current = current or demand.includes(route, t)
             elif demand.route_mask[route]:
@@ -79,7 +94,7 @@ class Demand:
         """Returns the consumers that cannot go on, each with the first failure that it meets."""
         out = []
         ordered = sorted(failures, key=lambda failure: failure.t)
-        for demand in self._demands:
+        for demand in self._all() if ordered else ():
             current = demand.consumer.spec.assume_current_schema
             own = [
                 failure

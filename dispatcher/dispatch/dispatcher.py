@@ -1,6 +1,6 @@
 """One replication connection and the consumers attached to it.
 
-A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and pushes it into the queues of its consumers. It
+A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and has it dealt to its consumers (`dealing`). It
 fails the consumers that a fault of the log concerns, and makes a lost connection again (`retry`). `client` decides
 which consumers are attached.
 
@@ -27,7 +27,7 @@ from dispatcher.dispatch.continuity import (
     history_error,
     may_skip,
 )
-from dispatcher.dispatch.demand import Demand
+from dispatcher.dispatch.dealing import Dealer
 from dispatcher.dispatch.effects import (
     Close,
     Connect,
@@ -84,6 +84,7 @@ class Dispatcher:
             None  # since when the server lacks transactions of consumers
         )
         self._routes = routes
+        self._dealer = Dealer(routes)
         self._retry = RetryPolicy()
 
     @property
@@ -122,6 +123,7 @@ class Dispatcher:
     def detach(self, consumer: Consumer, now: float) -> None:
         """Detach a consumer at a transaction boundary: its part of the open transaction is dropped from its queue."""
         consumer.queue.rollback()
+        consumer.queue.leave()
         consumer.wait_budget.end(now)
         consumer.detached_at = now
         consumer.current_at = max(consumer.current_at, self.current_at)
@@ -150,6 +152,7 @@ class Dispatcher:
         self.stream_begun_at = now
         queues = [consumer.queue for consumer in self.attached]
         before, self.read = self.read, dump_start(view.mode, [queue.queued for queue in queues])
+        self._dealer.begin(self.read, self.attached)
         self.open_transaction = None
         self.streams_begun += 1
         self.tip_seq = view.tip.seq
@@ -270,7 +273,7 @@ class Dispatcher:
             case Verdict.DIFFERS:
                 return self.login_again(f"{batch.file} does not follow what was read", now)
         gtids = BatchGtids.of(batch)
-        demand = Demand(self.attached, gtids, read, self._routes)
+        demand = self._dealer.demand(self.attached, gtids, read)
         outcome = self.enrichment.enrich(
             batch, created, demand.route_mask(), demand.requirement, ask=gate.may_fetch
         )
@@ -285,11 +288,15 @@ class Dispatcher:
         effects: list[Effect] = []
         for consumer, failure in demand.failing(outcome.failures):
             effects += self.fail(consumer, failure.error, now)
+        if effects:
+            demand = self._dealer.demand(self.attached, gtids, read)
         after = self._read_after(batch, gtids, created)
         self.continuity.advance(after, gtids)
-        for consumer, in_sync in demand.consumers():
-            if consumer.dispatcher == self.number:
-                effects += self._push(consumer, outcome.batch, gtids, created, after, in_sync, now)
+        anchored = self.continuity.anchored
+        for consumer, error in self._dealer.deal(
+            outcome.batch, gtids, created, after, demand.others(), anchored=anchored
+        ):
+            effects += self._lacks_room(consumer, error, now) if error else [Wake(consumer.name)]
         self.enrichment.advance(batch, created)
         self.read = after
         self.events += batch.events
@@ -304,30 +311,14 @@ class Dispatcher:
     def _pause_to_ask(self, now: float) -> list[Effect]:
         return self.pause(now) if self.phase is Phase.STREAMING else []
 
-    def _push(
-        self,
-        consumer: Consumer,
-        batch: Batch,
-        gtids: BatchGtids,
-        created: int,
-        after: ExecutedPosition,
-        in_sync: bool,
-        now: float,
-    ) -> list[Effect]:
-        queue = consumer.queue
-        count = queue.pushed_transactions
-        try:
-            queue.push(batch, gtids, self._routes, created, after, in_sync=in_sync)
-            if in_sync and self.continuity.anchored:
-                queue.files.anchor(queue.queued)
-        except BinlogError as error:
-            # No room on disk for a transaction that is larger than the queue: it is dropped, and read again later.
-            self.detach(consumer, now)
-            consumer.error = error.at(self._where(consumer))
-            consumer.attach_after = now + OPERATOR_RETRY_S
-            fields = {"consumer": consumer.name, "error": str(consumer.error)}
-            return [Note("error", "consumer waits", fields), Wake(consumer.name)]
-        return [Wake(consumer.name)] if queue.pushed_transactions != count else []
+    def _lacks_room(self, consumer: Consumer, error: BinlogError, now: float) -> list[Effect]:
+        """Detach a consumer without room on disk for a transaction that is larger than its queue. The transaction is
+        dropped, and read again later."""
+        self.detach(consumer, now)
+        consumer.error = error.at(self._where(consumer))
+        consumer.attach_after = now + OPERATOR_RETRY_S
+        fields = {"consumer": consumer.name, "error": str(consumer.error)}
+        return [Note("error", "consumer waits", fields), Wake(consumer.name)]
 
     def schema_fetched(self, answer: SchemaFetched, now: float) -> list[Effect]:
         """Add the fetched definitions, and deliver the batch that was held for them."""

@@ -141,6 +141,7 @@ class BatchGtids:
     runs: GtidRunList
     _ranges: list[GtidRanges] | None = None
     _columns: NDArray[np.int64] | None = None
+    _number_ends: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> BatchGtids:
@@ -177,6 +178,24 @@ class BatchGtids:
                 by_source.setdefault(source, []).append((n, start, end))
             self._ranges = [GtidRanges.of(source, runs) for source, runs in by_source.items()]
         return self._ranges
+
+    @property
+    def is_one_run(self) -> bool:
+        """True if the first transaction is in a run, and all others are in the same one or open."""
+        return len(self.runs) == 1 and self.runs[0][3] == 0
+
+    @property
+    def number_ends(self) -> NDArray[np.int64]:
+        """With one run: by transaction, the number up to which the run is executed after it."""
+        if self._number_ends is None:
+            _, start, end, first = self.runs[0]
+            up_to = np.arange(start - first + 1, start - first + 1 + len(self.end), dtype=np.int64)
+            self._number_ends = np.minimum(up_to, end)
+        return self._number_ends
+
+    def seqs(self, mode: Mode, seq: int) -> NDArray[np.int64]:
+        """Returns the seq of each transaction. `seq`: of the last one before the batch."""
+        return seq + np.cumsum(self.ended) if mode is Mode.GTID else _packed(self.file, self.end)
 
     def all_after(self, mode: Mode, executed: ExecutedPosition) -> bool:
         """True if the whole batch lies behind `executed`. After a dump from the start of a file, part lies before."""

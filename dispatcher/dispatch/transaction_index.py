@@ -18,12 +18,16 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.stream.copy_kernel import AppendResult
+from dispatcher.binlog.stream import copy_kernel as k
+from dispatcher.binlog.stream.copying import Appended
 from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Gtids
 
-# Of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC; and how far
-# along the interval log it lies: index of the interval (-1 = before all), and the number up to which that is in.
-_END, _SEQ, _OFFSET, _EVENTS, _COMMIT_US, _AT, _GNO_END = _FIELDS = range(7)
+# Of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC, as the log
+# returns them; and how far along the interval log it lies: index of the interval (-1 = before all), and the number up
+# to which that is in.
+_AT, _GNO_END = 5, 6
+_FIELDS = 7
+assert (k.END, k.SEQ, k.OFFSET, k.EVENTS, k.COMMIT_US) == (0, 1, 2, 3, 4) and k.DONE_SIZE == _FIELDS
 
 Columns = NDArray[np.int64]  # one row per field, one column per transaction
 FEW = 8  # runs of a batch that are looked at one by one
@@ -40,7 +44,7 @@ class GtidRun:
         self.file = file
         self.number = number
         self.intervals: list[_Interval] = []
-        self.columns: Columns = np.empty((len(_FIELDS), 0), dtype=np.int64)
+        self.columns: Columns = np.empty((_FIELDS, 0), dtype=np.int64)
         self.count = 0
 
     def field(self, index: int) -> NDArray[np.int64]:
@@ -57,7 +61,7 @@ class GtidRun:
         """Returns the columns of `n` more transactions, to be filled."""
         need = self.count + n
         if need > self.columns.shape[1]:
-            columns: Columns = np.empty((len(_FIELDS), max(need, 2 * self.count)), dtype=np.int64)
+            columns: Columns = np.empty((_FIELDS, 2 * need), dtype=np.int64)
             columns[:, : self.count] = self.columns[:, : self.count]
             self.columns = columns
         self.count = need
@@ -71,11 +75,11 @@ class GtidRun:
         if at >= 0:
             source, start, _ = self.intervals[at]
             gtids = gtids.add(source, start, int(self.columns[_GNO_END, index]))
-        offset = int(self.columns[_OFFSET, index]) if self.file else 0
+        offset = int(self.columns[k.OFFSET, index]) if self.file else 0
         return ExecutedPosition(gtids, self.file, offset, self.seq(index))
 
     def seq(self, index: int) -> int:
-        return int(self.columns[_SEQ, index])
+        return int(self.columns[k.SEQ, index])
 
 
 class TransactionIndex:
@@ -95,24 +99,25 @@ class TransactionIndex:
 
     # -- filling ---------------------------------------------------------------------------------------------
 
-    def add(
-        self, gtids: BatchGtids, base: Gtids, appended: AppendResult, commit_us: NDArray[np.int64]
-    ) -> None:
+    def add(self, gtids: BatchGtids, base: Gtids, appended: Appended) -> None:
         """Add what the log has appended of a batch, at least one transaction. `base`: the consumer's GTIDs before the
         batch."""
-        n = len(appended.tx)
+        n = appended.columns.shape[1]
         run = self._runs[-1] if self else None
         if run is None or not self._fits(run, gtids, n):
             self._forget_gap()  # the base has it
             run = GtidRun(base, gtids.file, self.count)
             self._runs.append(run)
-        self._close_gap(run)
-        at, gno_end, last = self._locate(run, gtids, appended.tx)
+        if self._gap:
+            self._close_gap(run)
         columns = run.add_columns(n)
-        columns[_END], columns[_SEQ] = appended.end, appended.seq
-        columns[_OFFSET], columns[_EVENTS] = gtids.end[appended.tx], appended.events
-        columns[_COMMIT_US], columns[_AT], columns[_GNO_END] = commit_us, at, gno_end
+        columns[:] = appended.columns
         self.count += n
+        if gtids.is_one_run:  # as nearly always
+            run.add_interval(*gtids.runs[0][:3])
+            columns[_AT], columns[_GNO_END] = len(run.intervals) - 1, gtids.number_ends[appended.tx]
+            return
+        columns[_AT], columns[_GNO_END], last = self._locate(run, gtids, appended.tx)
         self._widen_gap(gtids, last + 1, len(gtids.runs))
 
     def skip_batch(self, gtids: BatchGtids) -> None:
@@ -125,7 +130,7 @@ class TransactionIndex:
             self._gap_is_lost = True
 
     def _gap_size(self) -> int:
-        return sum(map(len, self._gap.values()))
+        return sum(map(len, self._gap.values())) if self._gap else 0
 
     def _forget_gap(self) -> None:
         self._gap.clear()
@@ -157,18 +162,13 @@ class TransactionIndex:
         self._gap.clear()
 
     def _locate(
-        self, run: GtidRun, gtids: BatchGtids, tx: NDArray[np.int32]
+        self, run: GtidRun, gtids: BatchGtids, tx: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """Add the intervals up to the last of the transactions. Returns the place of each transaction in the interval
         log (index, number), and the index of the last of `gtids.runs` that was used."""
         at, number = len(run.intervals) - 1, run.intervals[-1][2] if run.intervals else 0
         if not gtids.runs:
             return _same(len(tx), at), _same(len(tx), number), -1
-        if len(gtids.runs) == 1 and tx[0] >= gtids.runs[0][3]:  # as nearly always
-            source, start, end, first = gtids.runs[0]
-            run.add_interval(source, start, end)
-            gno_end = np.minimum(tx + np.int64(start - first + 1), end)
-            return _same(len(tx), len(run.intervals) - 1), gno_end, 0
         starts, ends, firsts = gtids.columns
         which = np.searchsorted(firsts, tx, side="right") - 1
         gno_end = np.minimum(ends[which], starts[which] + tx - firsts[which] + 1)
@@ -193,11 +193,11 @@ class TransactionIndex:
 
     def count_to(self, end: int) -> int:
         """Returns the number of the first transaction that ends behind a logical offset."""
-        return self._find(_END, end)
+        return self._find(k.END, end)
 
     def count_seq(self, seq: int) -> int:
         """Returns the number of the first transaction with a higher seq."""
-        return self._find(_SEQ, seq)
+        return self._find(k.SEQ, seq)
 
     def _find(self, field: int, value: int) -> int:
         at = bisect_right(self._runs, value, key=lambda run: int(run.columns[field, run.count - 1]))
@@ -215,7 +215,7 @@ class TransactionIndex:
     def end(self, number: int) -> int:
         """Returns the logical end of a transaction."""
         run, index = self.at(number)
-        return int(run.columns[_END, index])
+        return int(run.columns[k.END, index])
 
     def seq(self, number: int) -> int:
         run, index = self.at(number)
@@ -228,7 +228,7 @@ class TransactionIndex:
 
     def commit_us(self, number: int) -> int:
         run, index = self.at(number)
-        return int(run.columns[_COMMIT_US, index])
+        return int(run.columns[k.COMMIT_US, index])
 
     # -- dropping --------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class TransactionIndex:
             if run.number >= last:
                 break
             lo, hi = max(first - run.number, 0), min(last - run.number, run.count)
-            events += int(run.columns[_EVENTS, lo:hi].sum())
+            events += int(run.columns[k.EVENTS, lo:hi].sum())
         self.dropped = last
         gone = bisect_right(self._runs, last, key=lambda run: run.number + run.count)
         del self._runs[:gone]

@@ -24,6 +24,7 @@ class WaitBudget:
         self._left_s = max_s
         self._at = 0.0  # when `_left_s` was computed
         self._since: float | None = None  # when the present wait began
+        self.is_waited_for = False
         self._detached: list[float] = []  # times of the detaches in the window
         self.merge_after = 0.0  # the consumer does not merge before
         self.waited_s = 0.0  # in all
@@ -33,6 +34,7 @@ class WaitBudget:
         if self._since is None:
             self._left_s = min(self._max_s, self._left_s + REFILL * (now - self._at))
             self._since = self._at = now
+            self.is_waited_for = True
 
     def end(self, now: float) -> None:
         """End the wait, if one has begun."""
@@ -40,6 +42,7 @@ class WaitBudget:
             self.waited_s += now - self._since
             self._left_s = max(0.0, self._left_s - (now - self._since))
             self._since, self._at = None, now
+            self.is_waited_for = False
 
     @property
     def deadline(self) -> float | None:

@@ -96,15 +96,14 @@ def test_others_do_not_wait_for_a_consumer_whose_delivery_is_paused(
 def test_a_consumer_without_room_on_disk_waits_and_others_go_on() -> None:
     play = slow_beside_fast()
     slow = play.client.consumers["slow"]
-    push, refusals = slow.queue.push, iter((True, False, False))
+    log = slow.queue.log
+    answer = log.answer
 
-    def refuse(*arguments: Any, **more: Any) -> None:
-        if next(refusals, True):
-            slow.queue.push = push  # type: ignore[method-assign]
-            raise BinlogError(ErrorKind.STATE_STORE, "no space left on device")
-        push(*arguments, **more)
+    def refuse(*_arguments: Any) -> None:
+        log.answer = answer  # type: ignore[method-assign]
+        raise BinlogError(ErrorKind.STATE_STORE, "no space left on device")
 
-    slow.queue.push = refuse  # type: ignore[method-assign]
+    log.answer = refuse  # type: ignore[method-assign, assignment]
     play.connect()
     play.read()
     assert slow.dispatcher is None

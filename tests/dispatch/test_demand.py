@@ -36,7 +36,7 @@ def demand_of(routes: Routes, *consumers: Consumer) -> Demand:
 
 def test_a_consumer_at_the_dispatchers_position_is_in_sync(routes: Routes) -> None:
     level, ahead = consumer_at(10), consumer_at(12, "crm")
-    assert demand_of(routes, level, ahead).consumers() == [(level, True), (ahead, False)]
+    assert demand_of(routes, level, ahead).others() == [(level, True), (ahead, False)]
 
 
 def test_the_mask_has_the_routes_of_all_consumers(routes: Routes) -> None:

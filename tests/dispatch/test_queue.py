@@ -20,9 +20,10 @@ from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch import queue as queue_module
+from dispatcher.dispatch import queue_contents
 from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Mode, make_executed
-from dispatcher.dispatch.queue import LARGE_MIN, Queue
+from dispatcher.dispatch.queue import Queue
+from dispatcher.dispatch.queue_contents import LARGE_MIN
 from dispatcher.dispatch.specs import ConsumerSpec, Earliest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
@@ -419,7 +420,7 @@ def test_memory_is_bounded_exactly(seed: int, bytes_max: int) -> None:
     disk = Disk()
     large_min, segment_min = rng.choice(((2000, 64), (30_000, 64), (1 << 20, 1 << 14)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queue_module, "LARGE_MIN", large_min)
+        patch.setattr(queue_contents, "LARGE_MIN", large_min)
         patch.setattr(ConsumerLog, "SEGMENT_MIN", segment_min)
         patch.setattr(ConsumerLog, "SPILLED_MIN", 700)
         queue = started(Wanted(("shop", "crm", "billing")), Mode.GTID, bytes_max, disk)

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch, Events, Transactions
-from dispatcher.binlog.stream.copy_kernel import AppendResult
+from dispatcher.binlog.stream.copying import Appended
 from dispatcher.dispatch.executed_position import (
     BatchGtids,
     ExecutedPosition,
@@ -37,6 +38,17 @@ def gtids_of(tx: Transactions, file: str, sources: list[str]) -> BatchGtids:
     return BatchGtids.of(Batch(nothing, FORMAT, file, 0, 0, Events.empty(0), tx, sources, 0, 0))
 
 
+def appended_of(
+    batch: BatchGtids, tx: list[int], sizes: list[int], *, end: int, seq: int
+) -> Appended:
+    """What a log returns. The size of a transaction serves as its number of events and as its commit time, too."""
+    columns = np.empty((k.DONE_SIZE, len(tx)), dtype=np.int64)
+    columns[k.TX], columns[k.EVENTS], columns[k.COMMIT_US] = tx, sizes, sizes
+    columns[k.END] = end + np.cumsum(columns[k.EVENTS])
+    columns[k.SEQ], columns[k.OFFSET] = seq + 1 + columns[k.TX], batch.end[tx]
+    return Appended(columns)
+
+
 class SmallRuns(TransactionIndex):
     """Its index and interval logs are short, so that their ends are met often."""
 
@@ -48,8 +60,7 @@ class SmallRuns(TransactionIndex):
 class Step:
     gtids: BatchGtids
     base: Gtids
-    appended: AppendResult
-    commit_us: np.ndarray[tuple[int], np.dtype[np.int64]]
+    appended: Appended
     positions: list[ExecutedPosition]
 
 
@@ -81,16 +92,11 @@ def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
         share = rng.choice((0, 0, 0.1, 1))
         own = [t for t in range(n) if batch.ended[t] and rng.random() < share]
         sizes = [rng.randrange(1, 1000) for _ in own]
-        appended = AppendResult(
-            np.array(own, np.int32),
-            end + np.cumsum(np.array(sizes, np.int64)),
-            seq + 1 + np.array(own, np.int64),
-            np.array(sizes, np.int32),
-        )
+        appended = appended_of(batch, own, sizes, end=end, seq=seq)
         positions = [
             ExecutedPosition(batch.after(gtids, t), name, int(tx.end[t]), seq + 1 + t) for t in own
         ]
-        yield Step(batch, gtids, appended, np.array(sizes, np.int64), positions)
+        yield Step(batch, gtids, appended, positions)
         gtids = batch.after(gtids, n)
         seq += int(batch.ended.sum())
         end += sum(sizes)
@@ -106,7 +112,7 @@ def test_positions_equal_those_computed_batch_by_batch(mode: Mode, seed: int) ->
     dropped = 0
     for step in walk(rng, mode, rng.choice((5, 60))):
         if len(step.appended.tx):
-            index.add(step.gtids, step.base, step.appended, step.commit_us)
+            index.add(step.gtids, step.base, step.appended)
         else:
             index.skip_batch(step.gtids)
         positions += step.positions
@@ -143,11 +149,7 @@ def test_memory_does_not_grow_with_the_number_of_batches() -> None:
         tx.source[:], tx.flags[:], tx.end[:] = 0, 0, 4 + 100 * n
         tx.gno[:] = 3 * n + np.arange(3)
         batch = gtids_of(tx, start.file, SOURCES[Mode.GTID])
-        one = np.array([1])
-        appended = AppendResult(
-            one.astype(np.int32), 10 * n * one, 3 * n * one, one.astype(np.int32)
-        )
-        index.add(batch, gtids, appended, one)
+        index.add(batch, gtids, appended_of(batch, [1], [1], end=n - 1, seq=3 * n))
         gtids = batch.after(gtids, 3)
     kept = index._runs  # no public method tells how much is kept
     assert len(kept) == 5

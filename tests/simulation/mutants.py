@@ -89,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "queues what it has executed",
         "1: a transaction is queued iff it is not in the queued set",
-        "dispatch.queue.Queue.push",
+        "dispatch.queue_contents.QueueContents.push",
         Assign("already_executed", "None"),
     ),
     Mutant(
@@ -215,19 +215,78 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "delivers everything to each consumer",
         "2: a consumer gets its own databases",
-        "dispatch.queue.Queue.push",
+        "dispatch.queue_contents.QueueContents.push",
         Replace("self.filter.route_mask(routes)", "self.filter.route_mask(routes) | 1"),
+    ),
+    Mutant(
+        "deals everything to each level consumer",
+        "2: a consumer gets its own databases",
+        "binlog.stream.lanes.Lanes.learn",
+        Replace("filter_.route_mask(routes)", "filter_.route_mask(routes) | 1"),
+    ),
+    Mutant(
+        "a detached consumer moves with the level ones",
+        "1: only a consumer that gets a batch moves behind it",
+        "dispatch.dispatcher.Dispatcher.detach",
+        Drop("consumer.queue.leave()"),
+    ),
+    Mutant(
+        "counts as level before it has caught up",
+        "1: only a consumer at the dispatcher's position is level",
+        "dispatch.dealing.Dealer.deal",
+        If("queue.queued is stand.executed", "True"),
+    ),
+    Mutant(
+        "level consumers stay where they are",
+        "2: a batch moves the position of a consumer that gets nothing of it",
+        "dispatch.dealing.Dealer.deal",
+        If("is_behind(after, stand.executed)", "False"),
+    ),
+    Mutant(
+        "others' transactions leave no gap",
+        "2: a position contains others' transactions before it",
+        "dispatch.dealing.Dealer._deal_level",
+        Drop("consumer.queue.pass_over(gtids)"),
+        tests="tests/dispatch/test_dealing.py",
+    ),
+    Mutant(
+        "a level consumer without room moves on",
+        "3: a transaction without room is read again",
+        "dispatch.dealing.Dealer._deal_level",
+        Drop("consumer.queue.leave()"),
+        tests="tests/dispatch/test_dealing.py",
+    ),
+    Mutant(
+        "level consumers are not told of a new file",
+        "6: a position in a file that was replaced is noticed",
+        "dispatch.dealing.Dealer._tell_level",
+        Drop("queue.files.read(file, created)"),
+        tests="tests/dispatch/test_dealing.py",
+    ),
+    Mutant(
+        "keeps what a crash has cut off",
+        "2: a transaction without its end is not delivered",
+        "binlog.stream.copying.roll_back_aborted",
+        Drop("log.rollback()"),
+        tests="tests/binlog/stream/test_consumer_log.py",
+    ),
+    Mutant(
+        "forgets what it does not know of a savepoint",
+        "2: what is undone is not delivered",
+        "binlog.stream.consumer_log.ConsumerLog.answer",
+        Replace("Savepoint(self.committed, 0, 0, 0)", "self._savepoint()"),
+        tests="tests/dispatch/test_dealing.py",
     ),
     Mutant(
         "covered passes what is queued for the reader",
         "2: covered moves over markers only",
-        "dispatch.queue.Queue.covered",
+        "dispatch.queue_contents.QueueContents.covered",
         Return("self.queued"),
     ),
     Mutant(
         "acknowledges all that is queued",
         "2: covered moves over markers only",
-        "dispatch.queue.Queue.covered_after",
+        "dispatch.queue_contents.QueueContents.covered_after",
         If("self._index", "True"),
     ),
     Mutant(
@@ -240,7 +299,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "never full",
         "3: queues are bounded",
-        "dispatch.queue.Queue.full",
+        "dispatch.queue_contents.QueueContents.full",
         Replace("spilled or self._log.allocated >= self.bytes_max", "False"),
     ),
     Mutant(
@@ -344,7 +403,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "attaches with any room",
         "4: attaches again when at most half of the queue is held",
-        "dispatch.queue.Queue.has_room",
+        "dispatch.queue_contents.QueueContents.has_room",
         Replace("self._log.kept <= self.bytes_max // 2 or self.refetching", "True"),
     ),
     Mutant(
@@ -362,8 +421,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no budget is spent while closed",
         "4: the budget is spent while the connection is closed by backpressure",
-        "dispatch.backpressure._blocks",
-        Return("consumer.queue.full"),
+        "dispatch.backpressure._blocking",
+        Return("_full(dispatcher)"),
     ),
     Mutant(
         "no tick when a budget ends",
@@ -404,13 +463,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "skips a transaction that does not fit",
         "3: a transaction without room is read again",
-        "dispatch.dispatcher.Dispatcher._push",
-        Replace("self.detach(consumer, now)", "queue.rollback()"),
+        "dispatch.dispatcher.Dispatcher._lacks_room",
+        Replace("self.detach(consumer, now)", "consumer.queue.rollback()"),
     ),
     Mutant(
         "waits for room on disk for ever",
         "3: a transaction without room is read again",
-        "dispatch.dispatcher.Dispatcher._push",
+        "dispatch.dispatcher.Dispatcher._lacks_room",
         Assign("consumer.attach_after", "now + 1000000000.0"),
     ),
     # -- history -------------------------------------------------------------------------------------------------
@@ -480,7 +539,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "skips a gap in the same epoch",
         "on_purged: latest begins a new epoch",
-        "dispatch.queue.Queue.skip_to",
+        "dispatch.queue_contents.QueueContents.skip_to",
         Replace("self.epoch + 1", "self.epoch"),
     ),
     Mutant(

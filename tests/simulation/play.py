@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from dispatcher.dispatch import queue
+from dispatcher.dispatch import queue_contents
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import (
     AtFile,
@@ -45,7 +45,7 @@ def play(seed: int, transcript: Transcript | None = None) -> ReadWorld:
     """Play a seed. Raises AssertionError, or any error of the rules."""
     rng = random.Random(seed)
     begin = scenario(rng, seed)
-    large, queue.LARGE_MIN = queue.LARGE_MIN, begin.large_bytes
+    large, queue_contents.LARGE_MIN = queue_contents.LARGE_MIN, begin.large_bytes
     try:
         world = ReadWorld(rng, begin, transcript or Transcript(kept=False))
         if begin.slow:
@@ -54,7 +54,7 @@ def play(seed: int, transcript: Transcript | None = None) -> ReadWorld:
             moves(world, rng.choice(MOVES), calm=rng.random() < 0.3)
         finish(world)
     finally:
-        queue.LARGE_MIN = large
+        queue_contents.LARGE_MIN = large
     return world
 
 

@@ -1,14 +1,18 @@
-"""Machine instructions that numba does not offer: unaligned loads and a block copy.
+"""Machine instructions that numba does not offer: unaligned loads, a block copy, arrays at an address.
 
 A slice assignment in a kernel costs about 40 ns before the first byte is copied, and a loop over bytes copies one byte
 at a time; `llvm.memcpy` copies 80 bytes in 5 ns, and 8 KB at memory speed. The compiled functions check nothing; their
-callers have checked the bounds. With NUMBA_DISABLE_JIT=1 kernels run as Python, for a fuzzer or a debugger, and these
-three functions check their arguments: an IndexError there means that a compiled kernel reads or writes outside of an
-array.
+callers have checked the bounds. With NUMBA_DISABLE_JIT=1 kernels run as Python, for a fuzzer or a debugger, and the
+first three functions check their arguments: an IndexError there means that a compiled kernel reads or writes outside of
+an array.
+
+A kernel that works for many consumers gets addresses instead of arrays: numba counts each array of a list in and out,
+which costs more than the work. Who passes an address keeps the array alive.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -17,11 +21,13 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from dispatcher.binlog.kernel.jit import INTERPRETED
+from dispatcher.binlog.kernel.jit import INTERPRETED, part
 
 U8 = NDArray[np.uint8]
+I64 = NDArray[np.int64]
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
@@ -95,3 +101,31 @@ load64 = cast(Callable[[U8, np.uint64], np.uint64], _choice(_load64, _load64_int
 
 copy = cast(Callable[[U8, int, U8, int, int], None], _choice(_copy, _copy_interpreted))
 """copy(out, to, buf, start, size) copies bytes of `buf` from `start` on to `out` at `to`. They must not overlap."""
+
+
+def _as_pointer(_typing: Any, address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), generate
+
+
+def _as_pointer_interpreted(address: int) -> Any:
+    return ctypes.c_void_p(int(address))
+
+
+_pointer_to = _choice(_as_pointer, _as_pointer_interpreted)
+
+
+@part
+def bytes_at(address: int, size: int) -> U8:
+    """Returns the `size` bytes at an address as an array."""
+    array: U8 = carray(_pointer_to(address), size, np.uint8)
+    return array
+
+
+@part
+def integers_at(address: int, count: int) -> I64:
+    """Returns the `count` integers of 64 bits at an address as an array."""
+    array: I64 = carray(_pointer_to(address), count, np.int64)
+    return array

@@ -1,4 +1,4 @@
-"""Copy one consumer's share of a batch into its segment: the only copy that bytes make in the daemon.
+"""Copy consumers' shares of a batch into their segments: the only copy that bytes make in the daemon.
 
 A consumer gets of a transaction a record, the GTID, BEGIN, the table maps and rows of its own tables, and the commit.
 The record, GTID and BEGIN, and a statement's text and table maps, are copied together with the first row of its own
@@ -27,19 +27,20 @@ from typing import NamedTuple
 import numpy as np
 
 from dispatcher.binlog.event.header import EventHeader
-from dispatcher.binlog.event.record import (
-    NAME_SIZE_AT,
-    RECORD_SIZE,
-    Record,
-    continued_record,
-    encode_record,
-)
+from dispatcher.binlog.event.record import NAME_SIZE_AT, RECORD_SIZE, continued_record
 from dispatcher.binlog.kernel.bytes import I64, U8
 from dispatcher.binlog.stream import copy_kernel as k
-from dispatcher.binlog.stream.batch import ABORTED, CONTINUED, OPEN, ROLLED_BACK, Batch
+from dispatcher.binlog.stream.batch import ABORTED, OPEN, ROLLED_BACK, Batch
+from dispatcher.binlog.stream.copying import (
+    Appended,
+    Copying,
+    Dealt,
+    append_shares,
+    roll_back_aborted,
+)
 from dispatcher.binlog.stream.cut_points import CutPoint, CutPoints
 from dispatcher.binlog.stream.segments import SEGMENT_POOL, Allocate, DroppedSegments, release_pages
-from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
+from dispatcher.model.position import packed_seq
 
 
 class Savepoint(NamedTuple):
@@ -57,7 +58,7 @@ class Segment(NamedTuple):
 
     base: int
     bytes: U8
-    spilled: bool
+    spilled: bool = False
 
 
 class ConsumerLog:
@@ -97,15 +98,23 @@ class ConsumerLog:
         self._segments: list[Segment] = []
         self._spilled_from = -1  # where the open transaction's spilled part begins
         self._last_size = 0  # of the newest segment, here or dropped
-        self._end = self._dropped_to = 0
+        self._dropped_to = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
+        self.state_at: int = self._cs.ctypes.data  # address of the kernel's state
         self._savepoints: dict[int, Savepoint] = {}  # of the open transaction
         self._record_at = self._rows_at = 0  # logical offsets of what is EARLIER to the kernel
-        self._completed = k.AppendResult.empty(0)
+        self._noted = 0  # transactions that were complete when the kernel returned last
+        self._new_spilled_end = 0  # `spilled_end` when what is being appended counts
         self.cut_points = CutPoints()
+        self._use_last_segment()
 
     # -- writing ---------------------------------------------------------------------------------------------
+
+    @property
+    def _end(self) -> int:
+        """Logical offset of the next byte."""
+        return int(self._cs[k.BASE] + self._cs[k.OUT])
 
     def append(
         self,
@@ -116,7 +125,7 @@ class ConsumerLog:
         epoch: int,
         seq: int,
         packed: bool,
-    ) -> tuple[k.AppendResult, int]:
+    ) -> tuple[Appended, int]:
         """Copy the consumer's share of `batch`; returns the transactions completed and the seq after all of them.
 
         `route_mask`: one byte per route, 1 = the consumer's. `already_executed`: one byte per transaction, 1 = the
@@ -124,51 +133,45 @@ class ConsumerLog:
         offset instead of counting. Raises what `allocate` raises; then nothing of the batch counts, and `rollback()`
         must follow.
         """
-        cs, checksum = self._cs, int(batch.format.checksum)
-        skipped = self._skipped(batch, already_executed)
-        if len(self._completed.tx) < len(batch.tx.first):
-            self._completed = k.AppendResult.empty(len(batch.tx.first))
-        end = self._completed.end
-        record = np.frombuffer(self._record(batch, epoch), dtype=np.uint8).copy()
-        file_seq = file_number(batch.file) << SEQ_OFFSET_BITS if packed else -1
-        cs[k.SEQ], cs[k.COMPLETE], cs[k.TX], cs[k.EVENT] = seq, 0, 0, -1
-        complete, spilled_end, code = 0, self.spilled_end, k.NEED_ROOM
-        while code != k.DONE:
-            base, segment = self._room(complete)
-            cs[k.BASE], cs[k.OUT] = base, self._end - base
-            code = k.copy_share(
-                batch.buf, batch.ev, batch.tx, route_mask, skipped, record, checksum, file_seq, self.CUT_BYTES, segment,
-                cs, self._completed,
-            )  # fmt: skip
-            # An error that is raised below keeps this frame, which would keep the segment.
-            del segment
-            self._end = base + int(cs[k.OUT])
-            end[complete : cs[k.COMPLETE]] += base
-            if self._spilled_from >= 0 and cs[k.COMPLETE] > complete:
-                spilled_end, self._spilled_from = int(end[complete]), -1
-            complete = int(cs[k.COMPLETE])
-            if code == k.NEED_ROOM:
-                self._new_segment(
-                    int(cs[k.NEED]), int(end[complete - 1]) if complete else self.committed
-                )
-            elif code != k.DONE:
-                self._answer(code, batch, len(record), file_seq)
-        if complete:
-            self.committed, self.spilled_end = int(end[complete - 1]), spilled_end
-        if self._segments and self._segments[-1].spilled:
-            release_pages(self._segments[-1].bytes)
-        if len(batch.tx.flags) and not batch.tx.flags[-1] & OPEN:
-            self._savepoints.clear()
-        return self._completed.copy(complete), int(cs[k.SEQ])
+        flags = batch.tx.flags
+        counted = (flags & (OPEN | ABORTED)) == 0
+        taken = (flags & (ABORTED | ROLLED_BACK)) == 0
+        if already_executed is not None:
+            counted &= already_executed == 0
+            taken &= already_executed == 0
+        seqs = batch.tx.end | packed_seq(batch.file, 0) if packed else seq + np.cumsum(counted)
+        visits = np.flatnonzero(taken).astype(np.int32)
+        starts = np.array((0, len(visits)), dtype=np.int32)
+        lanes = np.array([self.lane(route_mask, epoch)], dtype=np.int64)
+        roll_back_aborted(batch, [self])
+        dealt = Dealt(starts, visits, np.zeros(1, dtype=np.int32))
+        copied = append_shares(batch, seqs, [self], lanes, dealt, self.CUT_BYTES)
+        if copied.failures:
+            raise copied.failures[0]
+        return copied.appended(0), int(seqs[counted][-1]) if counted.any() else seq
 
-    def _answer(self, code: int, batch: Batch, record_size: int, file_seq: int) -> None:
-        """Do what the kernel returned for: set or return to a savepoint, note a point to cut at, patch an event in an
-        earlier segment."""
-        cs, checksum = self._cs, int(batch.format.checksum)
-        if code == k.REMEMBER:
+    def lane(self, route_mask: U8, epoch: int) -> tuple[int, int, int, int]:
+        """Returns the row for the kernels, which is valid as long as this log and the mask are."""
+        return self.state_at, route_mask.ctypes.data, len(route_mask), epoch
+
+    def answer(self, code: int, batch: Batch, copying: Copying, begin: int) -> None:
+        """Do what the kernel returned for: make room, set or return to a savepoint, note a point to cut at, patch an
+        event in an earlier segment. `begin`: the first of the log's visits. Raises what `allocate` raises."""
+        cs, checksum, ends = self._cs, int(batch.format.checksum), copying.done[k.END, begin:]
+        self._note_complete(ends)
+        if code == k.NEED_ROOM:
+            open_from = int(ends[self._noted - 1]) if self._noted else self.committed
+            self._new_segment(int(cs[k.NEED]), open_from)
+        elif code == k.REMEMBER:
+            if not cs[k.SAVEPOINTS]:
+                self._savepoints.clear()  # those of an earlier transaction
+            cs[k.SAVEPOINTS] += 1
             self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])] = self._savepoint()
         elif code == k.UNDO:
-            self._return_to(self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])])
+            # One that is not known was set in an earlier batch, before anything of the transaction was copied.
+            known = self._savepoints if cs[k.SAVEPOINTS] else {}
+            number = int(batch.ev.route[cs[k.EVENT] - 1])
+            self._return_to(known.get(number, Savepoint(self.committed, 0, 0, 0)))
         elif code == k.CUT:
             self.cut_points.add(CutPoint.of_state(cs))
             cs[k.CUT_FROM] = self._end + self.CUT_BYTES
@@ -176,24 +179,35 @@ class ConsumerLog:
             k.end_statement(*self._at(self._rows_at), checksum)
             cs[k.LAST_ROWS] = k.NONE
         else:
-            offset = int(batch.tx.end[cs[k.TX]])
-            seq = file_seq | offset if file_seq >= 0 else int(cs[k.SEQ]) + 1
-            k.finish_record(*self._at(self._record_at), record_size, seq, offset, checksum)
+            t = copying.visits[cs[k.VISIT]]
+            seq, offset = int(copying.seqs[t]), int(batch.tx.end[t])
+            k.finish_record(*self._at(self._record_at), len(copying.record), seq, offset, checksum)
             cs[k.RECORD] = k.NONE
 
-    def _skipped(self, batch: Batch, already_executed: U8 | None) -> U8:
-        """Return 1 for each transaction to leave out: already executed or aborted. If the first one was aborted, drop
-        the part of it that an earlier batch appended."""
-        flags = batch.tx.flags
-        undone = flags & (ABORTED | ROLLED_BACK)
-        if undone.any() and undone[0] and flags[0] & CONTINUED:
-            self.rollback()
-        aborted: U8 = ((flags & ABORTED) > 0).astype(np.uint8)
-        return aborted if already_executed is None else aborted | already_executed
+    def _note_complete(self, ends: I64) -> None:
+        """Note what has become complete since the kernel returned last. `ends`: of the transactions."""
+        complete = int(self._cs[k.COMPLETE])
+        if self._spilled_from >= 0 and complete > self._noted:
+            self._new_spilled_end, self._spilled_from = int(ends[self._noted]), -1
+        self._noted = complete
+
+    def finish(self, copying: Copying, lane: int) -> None:
+        """What was appended counts."""
+        complete, end, _, _ = copying.totals[lane]
+        if self.spilled:
+            self._note_complete(copying.done[k.END, copying.starts[lane] :])
+            self.spilled_end = self._new_spilled_end
+        self._noted = 0
+        if complete:
+            self.committed = end
+        if self._segments and self._segments[-1].spilled:
+            release_pages(self._segments[-1].bytes)
+            self._use_last_segment()
 
     def rollback(self) -> None:
         """Drop the bytes of the transaction that is not complete. Its beginning is carried, and copied anew."""
-        self._savepoints.clear()
+        self._cs[k.SAVEPOINTS] = self._noted = 0
+        self._new_spilled_end = self.spilled_end
         self._return_to(Savepoint(self.committed, 0, 0, 0))
         # The segment in which the dropped bytes end may be empty now.
         self.drop(self._dropped_to)
@@ -207,9 +221,9 @@ class ConsumerLog:
     def _return_to(self, savepoint: Savepoint) -> None:
         while self._segments and self._segments[-1].base >= savepoint.end:
             self._forget(self._segments.pop())
-        self._end = savepoint.end
         if self._spilled_from >= savepoint.end:
             self._spilled_from = -1
+        self._use_last_segment(savepoint.end)
         cs = self._cs
         cut_after = self.cut_points.cut_back(savepoint.end, int(cs[k.BEGINNING_END]))
         cs[k.CUT_FROM] = cut_after + self.CUT_BYTES
@@ -224,20 +238,18 @@ class ConsumerLog:
         """Bytes of the transaction that is not complete."""
         return self._end - self.committed
 
-    @staticmethod
-    def _record(batch: Batch, epoch: int) -> bytes:
-        # The kernel writes seq, offset and times for each transaction; the rest is the same for all of a batch.
-        return encode_record(Record(epoch, 0, batch.file, 0, 0, 0), checksum=batch.format.checksum)
+    def _use_last_segment(self, end: int | None = None) -> None:
+        """Let the kernel write into the last segment. `end`: where the next byte goes, None for where it goes now.
 
-    def _room(self, complete: int) -> tuple[int, U8]:
-        """Return base and bytes of the segment to write into. A segment of a spilled transaction is not used for later
-        batches."""
-        if not self._segments:
-            return self._end, _NOTHING
-        base, segment, spilled = self._segments[-1]
-        if spilled and self._spilled_from < 0 and not complete:
-            segment = segment[: self._end - base]
-        return base, segment
+        A segment of a spilled transaction is not used for later batches.
+        """
+        cs = self._cs
+        end = self._end if end is None else end
+        base, segment, spilled = self._segments[-1] if self._segments else Segment(end, _NOTHING)
+        cs[k.BASE], cs[k.OUT] = base, end - base
+        full = spilled and self._spilled_from < 0 and not self._noted
+        cs[k.ROOM_AT] = segment.ctypes.data
+        cs[k.ROOM] = end - base if full or not self._segments else len(segment)
 
     def _new_segment(self, need: int, begin: int) -> None:
         """Begin a segment for `need` bytes or more. `begin`: where the open transaction begins."""
@@ -263,9 +275,11 @@ class ConsumerLog:
                 self._spilled_from = self._end
         else:
             self._last_size = size
-            segment = Segment(self._end, SEGMENT_POOL.allocate(max(size, need)), spilled=False)
+            segment = Segment(self._end, SEGMENT_POOL.allocate(max(size, need)))
             self.kept += len(segment.bytes)
+        end = self._end
         self._segments.append(segment)
+        self._use_last_segment(end)
 
     def _is_large(self, begin: int, more: int) -> bool:
         """True if segments in memory that hold bytes of the open transaction would exceed their bound by `more`."""
@@ -331,7 +345,7 @@ class ConsumerLog:
     @property
     def allocated(self) -> int:
         """Bytes of memory allocated for this log: its segments, and those dropped that a reader still views."""
-        return self.kept + self._dropped.bytes
+        return self.kept + self._dropped.bytes if self._dropped.sizes else self.kept
 
     def drop(self, before: int) -> None:
         """Drop everything below a logical offset that is the end of a transaction."""
@@ -341,7 +355,11 @@ class ConsumerLog:
         while keep < len(self._segments) and self._limit(keep) <= before:
             self._forget(self._segments[keep])
             keep += 1
-        del self._segments[:keep]
+        if keep:
+            end = self._end
+            del self._segments[:keep]
+            if not self._segments:
+                self._use_last_segment(end)
 
     def _limit(self, index: int) -> int:
         """Logical end of what a segment holds."""
@@ -352,4 +370,4 @@ def _base(segment: Segment) -> int:
     return segment.base
 
 
-_NOTHING: U8 = np.empty(0, dtype=np.uint8)
+_NOTHING: U8 = np.empty(1, dtype=np.uint8)  # no byte of it is written: it gives a valid address

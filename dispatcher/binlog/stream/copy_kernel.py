@@ -1,16 +1,19 @@
-"""The kernel that copies one consumer's share of a batch; `consumer_log` says what it copies, and why."""
+"""The kernel that copies consumers' shares of a batch; `consumer_log` says what it copies, and why.
+
+It works for many consumers in one call, because a call costs as much as copying dozens of transactions. A *lane* is one
+consumer of a call.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+from numpy.typing import NDArray
 
 from dispatcher.binlog.event import header
-from dispatcher.binlog.event.record import COMMIT_US_AT, OFFSET_AT, SEQ_AT
+from dispatcher.binlog.event.record import COMMIT_US_AT, EPOCH_AT, OFFSET_AT, SEQ_AT
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, u32
 from dispatcher.binlog.kernel.crc import crc32
-from dispatcher.binlog.kernel.intrinsics import copy
+from dispatcher.binlog.kernel.intrinsics import bytes_at, copy, integers_at
 from dispatcher.binlog.kernel.jit import njit, part
 from dispatcher.binlog.stream.batch import (
     CARRIED,
@@ -19,7 +22,6 @@ from dispatcher.binlog.stream.batch import (
     FRAME,
     KIND_MASK,
     OPEN,
-    ROLLED_BACK,
     ROWS,
     ROWS_END,
     SAVEPOINT,
@@ -32,13 +34,13 @@ from dispatcher.binlog.stream.routes import ALL
 
 # What survives between calls, by its place in the state array. Offsets are into the segment in use.
 OUT = 0  # where the next byte goes
-TX = 1  # the transaction to go on with,
+VISIT = 1  # index among the visits of the transaction to go on with,
 EVENT = 2  # and its event; -1 = it is not begun
 BEGUN = 3  # has the open transaction's beginning been copied?
 RECORD = 4  # where its record stands, or NONE, EARLIER
 LAST_ROWS = 5  # where the open statement's last rows event stands, or NONE, EARLIER
 COPIED = 6  # events of the open transaction that were copied
-SEQ = 7  # of the last transaction
+SAVEPOINTS = 7  # savepoints of the open transaction that Python remembers
 COMPLETE = 8  # transactions that became complete
 NEED = 9  # with NEED_ROOM: how many bytes
 HEAD_DONE = 10  # has the open statement's head been copied?
@@ -52,7 +54,9 @@ MAPS = 16  # the table maps in force begin here
 MAPS_END = 17
 MAPS_EVENT = 18  # index of the first of them, -1 = there are none
 IN_HEAD = 19  # with CUT: does a statement's head follow?
-STATE_SIZE = 20
+ROOM_AT = 20  # address of the segment in use
+ROOM = 21  # and how many of its bytes may be written
+STATE_SIZE = 22
 
 NONE = -1
 EARLIER = -2  # in a segment before the one in use
@@ -60,28 +64,18 @@ EARLIER = -2  # in a segment before the one in use
 # Why the kernel returned to Python.
 DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS, REMEMBER, UNDO, CUT = range(7)
 
+# A lane's row: addresses of its log's state and of its mask (one byte per route), size of that, epoch of its records.
+STATE_AT, MASK_AT, MASK_SIZE, EPOCH = range(4)
+LANE_SIZE = 4
 
-class AppendResult(NamedTuple):
-    """Transactions that became complete: index in the batch's arrays, end, seq, number of events copied.
+# Rows of `done`, which has a column per visit that completes a transaction: its logical end, seq, offset in the file
+# after it, events copied, commit time in microseconds since 1970 UTC, index in the batch; and one for the caller.
+END, SEQ, OFFSET, EVENTS, COMMIT_US, TX = range(6)
+DONE_SIZE = 7
 
-    The kernel counts ends in `out` and uses the first cs[COMPLETE] entries; what the log returns has logical offsets.
-    """
-
-    tx: I32
-    end: I64
-    seq: I64
-    events: I32
-
-    @classmethod
-    def empty(cls, n: int) -> AppendResult:
-        i32, i64 = np.empty((2, n), dtype=np.int32), np.empty((2, n), dtype=np.int64)
-        return cls(i32[0], i64[0], i64[1], i32[1])
-
-    def copy(self, n: int) -> AppendResult:
-        """The first `n` entries."""
-        tx, end, seq, events = self
-        return AppendResult(tx[:n].copy(), end[:n].copy(), seq[:n].copy(), events[:n].copy())
-
+# A lane's totals: such transactions, the logical end of the last one, their events, the last one's commit time.
+COUNT, LAST_END, EVENTS_COUNT, LAST_COMMIT_US = range(4)
+TOTALS_SIZE = 4
 
 _ROWS_FLAGS_AT = header.HEADER_SIZE + header.ROWS_FLAGS_AT
 
@@ -156,22 +150,15 @@ def _copy_event(out: U8, cs: I64, buf: U8, off: int, size: int) -> None:
 
 
 @part
-def _begin(cs: I64, flags: int, skipped: int, end: int, file_seq: int, first: int) -> bool:
-    """Begin with a transaction of the batch; False if nothing of it is to be copied."""
-    if flags & CONTINUED == 0:
+def _begin(cs: I64, flags: int, first: int) -> None:
+    """Begin with a transaction of the batch."""
+    continued = flags & CONTINUED
+    if not (continued and cs[BEGUN]):
+        # Its first batches may have been passed over, so the state may be that of an earlier transaction.
         cs[BEGUN], cs[RECORD], cs[LAST_ROWS], cs[COPIED], cs[HEAD_DONE] = 0, NONE, NONE, 0, 0
-    if skipped:
-        return False
-    if flags & ROLLED_BACK:  # deliver nothing, but count it as executed
-        cs[SEQ], cs[BEGUN] = _next_seq(cs, end, file_seq), 0
-        return False
+    if not continued:
+        cs[SAVEPOINTS] = 0
     cs[EVENT], cs[_HEAD_FIRST], cs[_MAPS_OPEN] = first, -1, 0
-    return True
-
-
-@part
-def _next_seq(cs: I64, end: int, file_seq: int) -> int:
-    return file_seq | end if file_seq >= 0 else cs[SEQ] + 1
 
 
 @part
@@ -214,6 +201,7 @@ def _copy_beginning(  # noqa: PLR0913 - as above
     size: I64,
     kind: U8,
     record: U8,
+    epoch: int,
     commit_us: int,
     first: int,
     i: int,
@@ -223,6 +211,7 @@ def _copy_beginning(  # noqa: PLR0913 - as above
     at = cs[OUT]
     cs[BEGUN], cs[RECORD] = 1, at
     copy(out, at, record, 0, len(record))
+    _put(out, at + EPOCH_AT, epoch, 4)
     copy(out, at + header.TIMESTAMP_AT, buf, off[first] + header.TIMESTAMP_AT, 4)
     copy(out, at + header.SERVER_ID_AT, buf, off[first] + header.SERVER_ID_AT, 4)
     _put(out, at + COMMIT_US_AT, commit_us, 8)
@@ -252,38 +241,36 @@ def _finish(out: U8, cs: I64, end: int, seq: int, record_size: int, checksum: in
     return True
 
 
-@njit
-def copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind of event, one array per parameter
+@part
+def _copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind of event, one array per parameter
     buf: U8,
-    ev: Events,
-    tx: Transactions,
+    off: I64,
+    size: I64,
+    kinds: U8,
+    route: I32,
+    first: I32,
+    last: I32,
+    flags: U8,
+    end: I64,
+    commit_us: I64,
+    seqs: I64,
+    visits: I32,
+    begin: int,
+    stop: int,
     route_mask: U8,
-    already_executed: U8,
+    epoch: int,
     record: U8,
     checksum: int,
-    file_seq: int,
     cut_bytes: int,
     out: U8,
     cs: I64,
-    completed: AppendResult,
+    done: I64,
 ) -> int:
-    """Go on at cs[TX], cs[EVENT]; returns DONE or what Python must do before calling again. (With REMEMBER and UNDO
-    that is the event before cs[EVENT].)
-
-    `file_seq` < 0: transactions are counted; else file number << 40, and a seq is that with the end offset.
-    `cut_bytes`: returns CUT before the first rows event that lies so many bytes behind a transaction's beginning.
-    """
-    # Taking an array out of a tuple counts it in and out, atomically: once here, not once an event. For the same reason
-    # the walk over events stands here: as a part it costs 0.2 µs more a transaction.
-    off, size, kinds, route = ev.off, ev.size, ev.kind, ev.route
-    first, last, flags, end, commit_us = tx.first, tx.last, tx.flags, tx.end, tx.commit_us
-    done_tx, done_end, done_seq, done_events = completed
-    for t in range(cs[TX], len(first)):
-        cs[TX] = t
-        if cs[EVENT] < 0 and not _begin(
-            cs, flags[t], already_executed[t], end[t], file_seq, first[t]
-        ):
-            continue
+    """Go on with one lane at cs[VISIT], cs[EVENT]; see `copy_shares`. Its visits are [begin, stop)."""
+    for v in range(cs[VISIT], stop):
+        cs[VISIT], t = v, visits[v]
+        if cs[EVENT] < 0:
+            _begin(cs, flags[t], first[t])
         for i in range(cs[EVENT], last[t]):
             cs[EVENT] = i
             kind, carried = int(kinds[i] & KIND_MASK), int(kinds[i] & CARRIED)
@@ -312,7 +299,18 @@ def copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind o
                     return NEED_ROOM
                 if not cs[BEGUN]:
                     _copy_beginning(
-                        out, cs, buf, off, size, kinds, record, commit_us[t], first[t], i, cut_bytes
+                        out,
+                        cs,
+                        buf,
+                        off,
+                        size,
+                        kinds,
+                        record,
+                        epoch,
+                        commit_us[t],
+                        first[t],
+                        i,
+                        cut_bytes,
                     )
                 if head >= 0:
                     cs[MAPS_EVENT] = -1
@@ -335,13 +333,71 @@ def copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind o
         cs[EVENT] = last[t]
         if flags[t] & OPEN:  # goes on in the next batch
             break
-        seq = _next_seq(cs, end[t], file_seq)
         if cs[BEGUN]:
-            if not _finish(out, cs, end[t], seq, len(record), checksum):
+            if not _finish(out, cs, end[t], seqs[t], len(record), checksum):
                 return PATCH_RECORD
-            n = cs[COMPLETE]
-            done_tx[n], done_end[n], done_seq[n], done_events[n] = t, cs[OUT], seq, cs[COPIED] + 1
-            cs[COMPLETE] = n + 1
-        cs[SEQ], cs[BEGUN], cs[EVENT] = seq, 0, -1
-    cs[TX], cs[EVENT] = 0, -1
+            n = begin + cs[COMPLETE]
+            done[END, n], done[SEQ, n], done[OFFSET, n] = cs[BASE] + cs[OUT], seqs[t], end[t]
+            done[EVENTS, n], done[COMMIT_US, n], done[TX, n] = cs[COPIED] + 1, commit_us[t], t
+            cs[COMPLETE] += 1
+        cs[BEGUN], cs[SAVEPOINTS], cs[EVENT] = 0, 0, -1
+    cs[EVENT] = -1
     return DONE
+
+
+@part
+def _sum_up(totals: I64, done: NDArray[np.int64], begin: int, count: int) -> None:
+    events = 0
+    for n in range(begin, begin + count):
+        events += done[EVENTS, n]
+    totals[COUNT], totals[EVENTS_COUNT] = count, events
+    if count:
+        last = begin + count - 1
+        totals[LAST_END], totals[LAST_COMMIT_US] = done[END, last], done[COMMIT_US, last]
+
+
+@njit
+def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
+    buf: U8,
+    ev: Events,
+    tx: Transactions,
+    seqs: I64,
+    lanes: NDArray[np.int64],
+    todo: I32,
+    resumed: bool,
+    starts: I32,
+    visits: I32,
+    record: U8,
+    checksum: int,
+    cut_bytes: int,
+    done: NDArray[np.int64],
+    codes: I32,
+    totals: NDArray[np.int64],
+) -> int:
+    """Copy the shares of the lanes `todo`. Writes for each into `codes` DONE or what Python must do before it calls
+    again for that lane with `resumed`. (With REMEMBER and UNDO that is the event before cs[EVENT].) Sums up in `totals`
+    what a lane has done. Returns how many lanes are not done.
+
+    `seqs`: by transaction of the batch; `visits`: the transactions to be copied, those of lane n at [starts[n],
+    starts[n + 1]), a column of `done` for each; `record`: with epoch 0; `cut_bytes`: a lane returns CUT before the
+    first rows event that lies so many bytes behind a transaction's beginning.
+    """
+    # Taking an array out of a tuple counts it in and out, atomically: once here, not once a lane.
+    off, size, kinds, route = ev.off, ev.size, ev.kind, ev.route
+    first, last, flags, end, commit_us = tx.first, tx.last, tx.flags, tx.end, tx.commit_us
+    waiting = 0
+    for n in range(len(todo)):
+        lane = todo[n]
+        cs = integers_at(lanes[lane, STATE_AT], STATE_SIZE)
+        if not resumed:
+            cs[VISIT], cs[EVENT], cs[COMPLETE] = starts[lane], -1, 0
+        codes[lane] = _copy_share(
+            buf, off, size, kinds, route, first, last, flags, end, commit_us, seqs, visits, starts[lane],
+            starts[lane + 1], bytes_at(lanes[lane, MASK_AT], lanes[lane, MASK_SIZE]), lanes[lane, EPOCH], record,
+            checksum, cut_bytes, bytes_at(cs[ROOM_AT], cs[ROOM]), cs, done,
+        )  # fmt: skip
+        if codes[lane] == DONE:
+            _sum_up(totals[lane], done, starts[lane], cs[COMPLETE])
+        else:
+            waiting += 1
+    return waiting

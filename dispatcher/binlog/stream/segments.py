@@ -62,16 +62,16 @@ class DroppedSegments:
     """Counts the bytes of segments that their log has dropped while a reader still has views of them."""
 
     def __init__(self) -> None:
-        self._sizes: dict[int, int] = {}  # by id, which is not used again while the array lives
+        self.sizes: dict[int, int] = {}  # by id, which is not used again while the array lives
 
     def add(self, array: U8) -> None:
         """Count an array until it is freed; the caller drops its own reference."""
-        self._sizes[id(array)] = len(array)
-        weakref.finalize(array, self._sizes.pop, id(array), None).atexit = False
+        self.sizes[id(array)] = len(array)
+        weakref.finalize(array, self.sizes.pop, id(array), None).atexit = False
 
     @property
     def bytes(self) -> int:
-        return sum(list(self._sizes.values())) if self._sizes else 0
+        return sum(list(self.sizes.values())) if self.sizes else 0
 
 
 def release_pages(view: U8 | memoryview | bytes) -> None:

@@ -17,7 +17,8 @@ from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.stream import copy_kernel, reframe, table_map_rewrite
 from dispatcher.binlog.stream.batch import Batch, Events, Transactions
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.lanes import Lanes
+from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 
 
@@ -54,7 +55,9 @@ def load_kernels() -> None:
     batch = Batch(
         nothing, FormatDescription(b"", "", 0, True, False), "", 0, 0, Events.empty(0), Transactions.empty(0), [], 0, 0
     )  # fmt: skip
-    ConsumerLog().append(batch, nothing, None, epoch=0, seq=0, packed=False)
+    log = ConsumerLog()
+    log.append(batch, nothing, None, epoch=0, seq=0, packed=False)
+    Lanes([log], [Filter(())], [0]).copy(batch, np.zeros(0, dtype=np.int64))
     event = np.zeros(64, dtype=np.uint8)
     event[9] = len(event)
     copy_kernel.end_statement(event, 0, 1)

@@ -1,0 +1,135 @@
+"""Copy the shares of many consumers in one call of the kernel, and do for each log what the kernel leaves to Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.event.record import Record, encode_record
+from dispatcher.binlog.kernel.bytes import I32, I64, U8
+from dispatcher.binlog.stream import copy_kernel as k
+from dispatcher.binlog.stream.batch import ABORTED, CONTINUED, ROLLED_BACK, Batch
+from dispatcher.model.errors import BinlogError
+
+I64Matrix = NDArray[np.int64]
+
+
+class Appended(NamedTuple):
+    """Transactions that became complete, a column for each; `copy_kernel` names the rows."""
+
+    columns: I64Matrix
+
+    @property
+    def tx(self) -> I64:
+        """Their indexes in the batch."""
+        row: I64 = self.columns[k.TX]
+        return row
+
+    @property
+    def end(self) -> I64:
+        row: I64 = self.columns[k.END]
+        return row
+
+    @property
+    def seq(self) -> I64:
+        row: I64 = self.columns[k.SEQ]
+        return row
+
+    @property
+    def events(self) -> I64:
+        row: I64 = self.columns[k.EVENTS]
+        return row
+
+    @property
+    def commit_us(self) -> I64:
+        row: I64 = self.columns[k.COMMIT_US]
+        return row
+
+
+class Dealt(NamedTuple):
+    """Which transactions the lanes look into, as `deal_kernel.deal` returns it."""
+
+    starts: I32
+    visits: I32
+    todo: I32
+
+
+@dataclass(slots=True)
+class Copying:
+    """What `append_shares` copies. `starts`, `visits`, `done`, `totals`: as for the kernel; `failures`: by lane."""
+
+    seqs: I64
+    record: U8
+    starts: list[int]
+    visits: I32
+    done: I64Matrix
+    totals: list[list[int]] = field(default_factory=list)
+    failures: dict[int, BinlogError] = field(default_factory=dict)
+
+    def appended(self, lane: int) -> Appended:
+        begin = self.starts[lane]
+        return Appended(self.done[:, begin : begin + self.totals[lane][k.COUNT]])
+
+
+class Log(Protocol):
+    """A lane's log."""
+
+    def answer(self, code: int, batch: Batch, copying: Copying, begin: int) -> None: ...
+
+    def finish(self, copying: Copying, lane: int) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
+def roll_back_aborted(batch: Batch, logs: Sequence[Log]) -> None:
+    """If the first transaction of a batch was aborted, drop the part of it that an earlier batch appended. Its events
+    in this batch are passed over."""
+    flags = batch.tx.flags
+    if len(flags) and flags[0] & CONTINUED and flags[0] & (ABORTED | ROLLED_BACK):
+        for log in logs:
+            log.rollback()
+
+
+def append_shares(
+    batch: Batch,
+    seqs: I64,
+    logs: Sequence[Log],
+    lanes: I64Matrix,
+    dealt: Dealt,
+    cut_bytes: int,
+) -> Copying:
+    """Copy the shares of many consumers; for the arguments see the kernel.
+
+    A log that lacks room on disk is in `failures`: nothing of the batch counts for it, and its `rollback()` must
+    follow.
+    """
+    # The kernel writes epoch, seq, offset and times for each transaction; the rest is the same for all of a batch.
+    encoded = encode_record(Record(0, 0, batch.file, 0, 0, 0), checksum=batch.format.checksum)
+    starts, visits, todo = dealt
+    record = np.frombuffer(encoded, dtype=np.uint8)
+    done = np.empty((k.DONE_SIZE, len(visits)), dtype=np.int64)
+    totals = np.zeros((len(logs), k.TOTALS_SIZE), dtype=np.int64)
+    codes = np.empty(len(logs), dtype=np.int32)
+    copying = Copying(seqs, record, starts.tolist(), visits, done)
+    resumed, going = False, todo
+    while k.copy_shares(
+        batch.buf, batch.ev, batch.tx, seqs, lanes, going, resumed, starts, visits, record,
+        int(batch.format.checksum), cut_bytes, done, codes, totals,
+    ):  # fmt: skip
+        resumed, going = True, going[codes[going] != k.DONE]
+        for lane in going.tolist():
+            try:
+                logs[lane].answer(int(codes[lane]), batch, copying, copying.starts[lane])
+            except BinlogError as error:
+                copying.failures[lane] = error
+        if copying.failures:
+            going = going[~np.isin(going, list(copying.failures))]
+    copying.totals = totals.tolist()
+    for lane in todo.tolist():
+        if lane not in copying.failures:
+            logs[lane].finish(copying, lane)
+    return copying
