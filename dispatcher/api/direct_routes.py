@@ -90,7 +90,7 @@ class DirectRoutes:
             request = None if more else _parsed(route.body, body)
             if request is not None:
                 scope["route"] = route
-                call = Call(consumer, token, _caller(scope, headers), receive)
+                call = Call(consumer, token, _caller(scope, headers), scope, receive)
                 await _answer(route.make(call, request), scope, receive, send)
                 return
             receive = _again(body, receive, more=more)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from dispatcher.api.disconnects import EXTENSION, Disconnects
 from dispatcher.api.limits import HEADER_BYTES_MAX, HEADERS_MAX, LINGER_BYTES_MAX
 from dispatcher.api.problems import raw_refusal
 from dispatcher.settings.model import ApiLimitSettings
@@ -48,6 +49,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._lingered = 0  # bytes of the body that arrived after the answer
         self._arrival: asyncio.TimerHandle | None = None
         self._drain: asyncio.TimerHandle | None = None
+        self._disconnects = Disconnects(self._resume_reading)
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -68,6 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._disconnects.tell()
         self.waiting.pop(self, None)
         self._cancel_arrival()
         self._cancel_drain()
@@ -126,6 +129,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._lingered = 0
         what = f"the body did not arrive within {self.limits.body_timeout_seconds:g} s"
         self._arm_arrival(self.limits.body_timeout_seconds, what)
+        self.scope["extensions"] = {EXTENSION: self._disconnects}  # type: ignore[dict-item]
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -161,6 +165,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._become_idle()
             else:
                 self.waiting[self] = None
+
+    def _resume_reading(self) -> None:
+        self.flow.resume_reading()
 
     def _become_idle(self) -> None:
         self._phase = _Phase.IDLE

@@ -5,17 +5,16 @@ FastAPI's routes (`routes`) and the direct ones (`direct_routes`) make the same 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic_core import to_json
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.api import auth
+from dispatcher.api.disconnects import while_connected
 from dispatcher.api.limits import Slots
 from dispatcher.api.models import AckRequest, ConsumerService, PollRequest, RangeRequest
 from dispatcher.binlog.stream.segments import release_pages
@@ -23,7 +22,6 @@ from dispatcher.dispatch.reader import Caller, PollBounds
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.settings.model import ApiLimitSettings
 
-T = TypeVar("T")
 Part = bytes | memoryview
 
 JOINED_BYTES_MAX = 1 << 14
@@ -32,11 +30,12 @@ JOINED_BYTES_MAX = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a reader. `receive`: ASGI's, by which a disconnect of the client is told."""
+    """One call of a reader. `scope`, `receive`: ASGI's, by which a disconnect of the client is told."""
 
     consumer: str
     token: auth.Token
     caller: Caller
+    scope: Scope
     receive: Receive
 
 
@@ -79,7 +78,8 @@ class ReaderCalls:
             call.token.require(auth.Scope.ACKNOWLEDGE)
         self._daemon.called(call.consumer, body.session, call.caller)
         with self.polls.hold(call.consumer):
-            return await _while_connected(
+            return await while_connected(
+                call.scope,
                 call.receive,
                 self._daemon.poll(
                     call.consumer,
@@ -161,27 +161,3 @@ class BinlogAnswer(Response):
             await send({"type": "http.response.body", "body": part, "more_body": bool(parts)})
             release_pages(sent)  # the previous part; the transport may still hold this one
             sent = part
-
-
-async def _while_connected(receive: Receive, work: Awaitable[T]) -> T:
-    """Return the result of `work`; cancel it and raise ClientDisconnect if the client disconnects."""
-    outcome: T | Exception
-    try:
-        async with asyncio.TaskGroup() as group:
-            watch = group.create_task(_raise_on_disconnect(receive))
-            try:
-                outcome = await work
-            except Exception as error:  # noqa: BLE001 - raised below, outside of the group
-                outcome = error
-            watch.cancel()
-    except* ClientDisconnect:
-        raise ClientDisconnect from None
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
-
-
-async def _raise_on_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    raise ClientDisconnect

@@ -194,7 +194,7 @@ def _binary(description: str) -> Responses:
 
 
 def _call(consumer: str, request: Request) -> Call:
-    return Call(consumer, token_of(request), _caller(request), request.receive)
+    return Call(consumer, token_of(request), _caller(request), request.scope, request.receive)
 
 
 def _caller(request: Request) -> Caller:

@@ -79,13 +79,10 @@ class ClientService:
     async def open(self) -> None:
         """Load what is stored. Nothing runs yet, but readers may call."""
         decl = self.decl
-        progress: dict[str, Progress | BinlogError] = {}
-        numbers = {}
-        for consumer in decl.consumers:
-            name = consumer.spec.name
-            numbers[name] = await self._store.session(name)
-            if (stored := await self._store.load(name)) is not None:
-                progress[name] = stored
+        stored = await self._store.load_all([consumer.spec.name for consumer in decl.consumers])
+        progress = {
+            name: found.progress for name, found in stored.items() if found.progress is not None
+        }
         client = Client(
             decl.source.label,
             [consumer.spec for consumer in decl.consumers],
@@ -107,8 +104,8 @@ class ClientService:
         )
         for consumer in decl.consumers:
             name = consumer.spec.name
-            client.consumers[name].delivery_paused = await self._store.paused(name)
-            self._new_session(consumer, numbers[name])
+            client.consumers[name].delivery_paused = stored[name].paused
+            self._new_session(consumer, stored[name].session)
 
     def start(self) -> None:
         self.runner.start()

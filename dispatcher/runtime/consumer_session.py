@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
@@ -25,6 +25,14 @@ from dispatcher.runtime.waiters import Condition
 READ_ONLY = 0
 
 
+class OfferedRange(NamedTuple):
+    """A range that a poll has found: its reader will ask for its bytes, and acknowledge it."""
+
+    start: Position
+    end: Position
+    transactions: int
+
+
 @dataclass(slots=True)
 class ConsumerSession:
     """A consumer and its newest session. `marker_s`: how often a reader is told of progress without data."""
@@ -34,6 +42,7 @@ class ConsumerSession:
     number: int  # of the newest session, 0 = there was none
     marker_s: float
     moved: int = 0  # the newest session that is no reader's: an administrator's move
+    offered: OfferedRange | None = None  # what the newest answer of a poll has named
     told_at: float = field(default_factory=time.monotonic)
     acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
     reader: ReaderActivity = field(init=False)
@@ -175,14 +184,26 @@ class ConsumerSession:
         self.runner.step(order)
         await self.runner.flush()
 
-    def delivered(self, answer: ReadableRange) -> None:
-        """Take note that a poll is answered, and how long after the commit of the oldest transaction that is not
-        acknowledged, which the answer begins with unless the session is read-only."""
+    def delivered(self, after: Position, answer: ReadableRange) -> None:
+        """Take note that a poll from `after` on is answered, and how long after the commit of the oldest transaction
+        that is not acknowledged, which the answer begins with unless the session is read-only."""
         self.told_at = time.monotonic()
+        self.offered = OfferedRange(after, answer.end, answer.transactions)
         self.queue.deliver(answer.end)
         oldest_us = self.queue.oldest_commit_us
         if answer.transactions and oldest_us is not None:
             self.runner.timings.delivery.add(time.time() - oldest_us / 1e6)
+
+    def is_offered_end(self, position: Position) -> bool:
+        """True if a poll has named it as the end of its range: it needs no further check of its parts."""
+        return self.offered is not None and position == self.offered.end
+
+    def transactions_of(self, start: Position, end: Position) -> int:
+        """The number of transactions of (start, end]."""
+        offered = self.offered
+        if offered is not None and (start, end) == (offered.start, offered.end):
+            return offered.transactions
+        return self.queue.range_transactions(start, end)
 
     def has_moved(self, after: Position) -> bool:
         """True if the queue is beyond `after`, if only by progress without data."""

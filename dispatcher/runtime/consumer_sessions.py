@@ -156,7 +156,7 @@ class ConsumerSessions:
             answer = None if paused else session.next(after, bounds)
             few = answer is not None and session.has_few(answer, bounds)
             if answer is not None and not few and session.worth_telling(after, answer, markers):
-                session.delivered(answer)
+                session.delivered(after, answer)
                 return self._poll_answer(session, answer.end, answer)
             session.raise_failed()
             now = time.monotonic()
@@ -221,7 +221,7 @@ class ConsumerSessions:
         parts = session.queue.read(first, last, start_event, end_event)
         if number == session.number != READ_ONLY:
             # Of a transaction that is cut, the part with its end counts.
-            whole = session.queue.range_transactions(first, last)
+            whole = session.transactions_of(first, last)
             ends = whole + (start_event is not None) - (end_event is not None)
             session.reader.answer_began(ends, sum(map(len, parts)))
         return parts, session.before_gap(start)
@@ -353,9 +353,10 @@ class ConsumerSessions:
 
         def read(session: ConsumerSession) -> bool:
             session.check_number(number)
-            if session.consumer.started:  # else its history is not known yet
-                session.queue.executed_of(session.now(end))
-            seq = session.now(end).seq
+            there = session.now(end)
+            if session.consumer.started and not session.is_offered_end(there):
+                session.queue.executed_of(there)  # before the start its history is not known
+            seq = there.seq
             session.queue.needed_seq = max(session.queue.needed_seq, seq)
             return seq <= session.queue.queued.seq
 

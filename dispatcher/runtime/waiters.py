@@ -21,12 +21,16 @@ Condition = Callable[[], bool]
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    future: asyncio.Future[None]
+    future: asyncio.Future[bool]  # True: woken, False: the time is over
     until: Condition | None
 
     def wake(self) -> None:
         if not self.future.done():
-            self.future.set_result(None)
+            self.future.set_result(True)
+
+    def expire(self) -> None:
+        if not self.future.done():
+            self.future.set_result(False)
 
 
 class Waiters:
@@ -54,22 +58,21 @@ class Waiters:
 
     async def wait(self, consumer: str, timeout_s: float, until: Condition | None = None) -> bool:
         """Wait until `wake` is called for the consumer or `until` is True. Returns False if the time is over."""
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), until)
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(loop.create_future(), until)
+        timer = loop.call_later(timeout_s, waiter.expire)
         self._waiters.setdefault(consumer, set()).add(waiter)
         if until is not None:
             self._watching.add(waiter)
         try:
-            async with asyncio.timeout(timeout_s):
-                await waiter.future
-        except TimeoutError:
-            return False
+            return await waiter.future
         finally:
+            timer.cancel()
             self._watching.discard(waiter)
             others = self._waiters[consumer]
             others.discard(waiter)
             if not others:
                 del self._waiters[consumer]
-        return True
 
 
 def _is_true(condition: Condition) -> bool:
