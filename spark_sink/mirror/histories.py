@@ -27,7 +27,7 @@ from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, name_at
 from spark_sink.mirror.entries import append_of, first_lsn
 from spark_sink.mirror.faults import fault_of, in_one_line
-from spark_sink.mirror.history_records import NEWEST, HistoryRecords
+from spark_sink.mirror.history_records import NEWEST, HistoryRecords, has_rows
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import RowRun, StatementItem, Work, next_work, route
 from spark_sink.mirror.queues import ENTRIES_MAX
@@ -144,7 +144,7 @@ class Histories:
         self, session: StepSession, record: TableRecord, mirrored: TableRecord | None
     ) -> bool:
         """Make the table's rows the current versions, and follow the log from there."""
-        if mirrored is None or mirrored.state is TableState.DROPPED or not mirrored.folder:
+        if mirrored is None or not has_rows(mirrored):
             return False
         # The rows as they were when the table became live, if all changes since then are in the log.
         begun = mirrored.from_lsn

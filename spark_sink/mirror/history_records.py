@@ -22,6 +22,13 @@ FAILURES_MAX = 6  # in a row, until a drain gives up
 NEWEST = (1 << 62) - 1  # behind all entries
 
 
+def has_rows(mirrored: TableRecord | None) -> bool:
+    """True if a mirrored table has rows with which a history can begin."""
+    return (
+        mirrored is not None and mirrored.state is not TableState.DROPPED and bool(mirrored.folder)
+    )
+
+
 @dataclass(slots=True)
 class _Pause:
     """After a failure that may pass. `until`: of a monotonic clock."""
@@ -143,7 +150,7 @@ class HistoryRecords:
     def oldest_needed(self) -> int:
         """Returns the lsn behind which histories need the log. What it says holds after a crash, too."""
         needed = [NEWEST]
-        for record in self.followed():
+        for record in self._reading():
             with self._lock:
                 now, cursor = self._records[record.name], self.cursor(record) or 0
                 if cursor > now.from_lsn:
@@ -153,7 +160,15 @@ class HistoryRecords:
 
     def oldest_cursor(self) -> int:
         """Returns the smallest lsn up to which a history is; 0 if that is not known yet."""
-        return min((self.cursor(record) or 0 for record in self.followed()), default=NEWEST)
+        return min((self.cursor(record) or 0 for record in self._reading()), default=NEWEST)
+
+    def _reading(self) -> list[TableRecord]:
+        """The histories that read the log. One whose table was dropped before it began waits for another such table."""
+        return [record for record in self.followed() if not self._waits_for_table(record)]
+
+    def _waits_for_table(self, record: TableRecord) -> bool:
+        is_begun = record.state is not TableState.CREATING
+        return not is_begun and not has_rows(self.directory.find(record.name, NEWEST))
 
     # -- how they stand --------------------------------------------------------------------------------------
 
@@ -198,5 +213,5 @@ class HistoryRecords:
         if record.request:
             return False
         if record.state is TableState.CREATING:
-            return mirrored is None or not mirrored.folder
+            return self._waits_for_table(record)
         return record.state is TableState.STOPPED or (self.cursor(record) or 0) >= goal

@@ -114,8 +114,10 @@ class HistoryTable:
 
         frame = session.spark.createDataFrame(lines, spark_schema(lines.schema))
         if not pc.any(lines.column("closes")).as_py():
-            values = self._values(frame, "").items()
-            self.table.append(version, frame.select(*(v.alias(name) for name, v in values)))
+            # An append does not cast by itself: an earlier table of this name may have had wider columns.
+            types = {c.name.lower(): c.dataType for c in self.table.columns(session.spark)}
+            values = {n: v.cast(types[n.lower()]) for n, v in self._values(frame, "").items()}
+            self.table.append(version, frame.select(*(v.alias(n) for n, v in values.items())))
             return
         same = [f"t.{quoted(name)} = e.key.{quoted(name)}" for name in key]
         self._merge(session, version, frame, same)

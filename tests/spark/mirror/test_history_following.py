@@ -18,7 +18,7 @@ from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, Ta
 from spark_sink.mirror.directory import TableDirectory
 from spark_sink.mirror.entries import EntryKind, LogEntry, first_lsn
 from spark_sink.mirror.histories import Histories
-from spark_sink.mirror.history_records import HistoryRecords
+from spark_sink.mirror.history_records import NEWEST, HistoryRecords
 from spark_sink.mirror.plan import RowRun
 from spark_sink.mirror.policies import ApplyOptions, TablePolicy
 from spark_sink.mirror.row_versions import row_versions
@@ -381,6 +381,24 @@ def test_a_history_waits_for_its_table_and_stops_alone_until_it_is_begun_anew() 
     (record,) = scene.control.histories.values()
     assert (record.state, record.reason, record.request) == (TableState.COMPLETE, "", "")
     assert [v[1] for v in scene.steps.history.versions] == ["a"]
+
+
+def test_a_table_that_is_dropped_before_its_history_begins_leaves_nothing_to_wait_for() -> None:
+    scene = Scene()
+    record = TableRecord("m", "shop", *NAME, folder="shop/t", from_lsn=5)
+    scene.directory.save(replace(record, state=TableState.COMPLETE))
+    scene.records.begin_new()
+    scene.to = added(scene, ("create", []), ("drop", []))
+    scene.directory.save(replace(record, state=TableState.DROPPED, from_lsn=scene.to))
+    scene.rest()
+    (history,) = scene.control.histories.values()
+    assert (history.state, scene.steps.done) == (TableState.CREATING, [])
+    assert min(scene.records.oldest_needed(), scene.records.oldest_cursor()) == NEWEST
+    scene.server.add("create")
+    scene.reach(scene.server.add("rows", [inserted(1, "a")]))
+    scene.rest()
+    assert [v[1] for v in scene.steps.history.versions] == ["a"]
+    assert scene.records.oldest_needed() < NEWEST
 
 
 @pytest.mark.parametrize("state", [TableState.CREATING, TableState.COPYING])
