@@ -19,7 +19,7 @@ from pyspark.pipelines.graph_element_registry import graph_element_registration_
 
 from deploy.demo import delta
 from spark_sink.jars import delta_settings
-from tests.daemon.harness import PASSWORD, Daemon, until
+from tests.daemon.harness import PASSWORD, Daemon
 from tests.servers import Server
 from tests.spark.conftest import mysql_rows
 from tests.support.java import QUICK_JAVA, QUICK_SPARK
@@ -97,6 +97,7 @@ def run(folder: Path) -> None:
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.catalogImplementation": "hive",
+        "spark.sql.sources.default": "delta",
         "spark.python.authenticate.socketTimeout": "120s",
     }
     submit = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
@@ -162,4 +163,3 @@ def test_its_view_equals_the_table(mysql97: Server, daemon: Daemon, tmp_path: Pa
     )
     run(folder)
     assert is_equal()
-    until(lambda: daemon.api.row("shop")["reader"] in ("none", "gone"), "the readers are gone")

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 KEY = "id"
 
 
-@dp.table(format="delta")
+@dp.table
 def order_changes() -> DataFrame:
     """One row for each new image of a row, and one for each row that is gone; only ever appended to."""
     spark = SparkSession.active()
@@ -33,7 +33,7 @@ def order_changes() -> DataFrame:
     return changes.select(sequence, F.inline(images)).select("_sequence", "_deleted", "image.*")
 
 
-@dp.materialized_view(format="delta")
+@dp.materialized_view
 def orders() -> DataFrame:
     """The newest image of each row that is not gone: equal to shop.orders."""
     history = SparkSession.active().read.table("order_changes")
