@@ -1,6 +1,6 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
 # go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
+.PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -78,9 +78,10 @@ bench: kernels
 	@$(PY) -m benchmarks $(if $(FULL),--full)
 
 # Linting and compiling kernels use a core each. Kernels are compiled first; otherwise, in a clean clone, every test worker,
-# daemon and Spark worker would compile the same kernels at the same time.
+# daemon and Spark worker would compile the same kernels at the same time. With an archive of classes each JVM of the tests
+# starts with less CPU.
 test: servers jars
-	@$(MAKE) -j2 -Otarget lint kernels
+	@$(MAKE) -j2 -Otarget lint kernels classes
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
 
 DEEP_MINUTES ?= 10
@@ -117,6 +118,9 @@ fuzz: setup
 
 kernels: setup
 	@$(PY) -m tests.kernels
+
+classes: jars
+	@$(PY) -m tests.support.java 2>/dev/null
 
 lint: setup
 	$(PY) -m ruff check .
