@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 help:
 	@echo "make demo     mirror a real MySQL server to Delta and compare every value (KEEP=1: until Ctrl-C)"
 	@echo "make picture  run the demo and draw docs/demo.svg"
-	@echo "make screenshot  run a server, a daemon and readers, and draw the status page into docs"
+	@echo "make screenshot  run a server, a daemon and readers, and draw the status page and Spark's page of a stream into docs"
 	@echo "make test     run lint, then all tests"
 	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
 	@echo "              tests of the mirror: kills, histories of DDL, copies under load"
@@ -66,10 +66,11 @@ picture: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo --picture docs/demo.svg
 
-# The pictures of the status page, from a real run.
-screenshot: setup
+# The pictures of the status page, and of Spark's page of a stream, from real runs.
+screenshot: jars
 	@deploy/setup.sh mirror chromium
 	@$(PY) -m deploy.screenshot docs
+	@$(PY) -m deploy.spark_ui docs/spark-ui.png
 
 # Peers of other languages need Maven with a JDK, and Node; one that cannot run is listed in the report with its reason.
 bench: kernels
