@@ -1,8 +1,8 @@
 """HTTP readers that acknowledge at once: each reads its consumer to a transaction. Prints what it took as JSON.
 
-Runs in a process of its own, with a thread for each consumer. `python -m benchmarks.reader PORT JOBS_JSON`; a job is
-{"consumer": NAME, "after": POSITION or null}. When all sessions are open it prints "ready", and reads the number of the
-last transaction from its standard input before it polls.
+Runs in a process of its own, with a thread for each consumer. `python -m benchmarks.reader PORT PID JOBS_JSON`: of the
+daemon; a job is {"consumer": NAME, "after": POSITION or null}. When all sessions are open it prints "ready",
+and reads the number of the last transaction from its standard input before it reads on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
+
+from benchmarks.processes import cpu_seconds
 
 _BYTES_PER_POLL = 16 << 20
 _WAIT_MS = 5000
@@ -80,15 +82,28 @@ class ConsumerApi:
         return self._connection.getresponse()
 
 
-class Reader:
-    """One consumer's reader. `first`, `last`: when its first range was offered, and its last one acknowledged."""
+class Moment(NamedTuple):
+    """A time, and the CPU time of the daemon until then."""
 
-    def __init__(self, port: int, job: dict[str, Any]) -> None:
+    at: float
+    cpu_s: float
+
+    @classmethod
+    def now(cls, pid: int) -> Moment:
+        return cls(time.perf_counter(), cpu_seconds(pid))
+
+
+class Reader:
+    """One consumer's reader. `first`, `last`: when its first range was offered, and its last one acknowledged, with the
+    daemon's CPU time until then."""
+
+    def __init__(self, port: int, pid: int, job: dict[str, Any]) -> None:
+        self._pid = pid
         self._api = ConsumerApi(port, job["consumer"])
         opened = self._api.open(job["after"])
         self._api.close()  # the daemon would, if the reading begins late; the next call connects again
         self._session, self._after = opened["session"], opened["position"]
-        self.first = self.last = 0.0
+        self.first = self.last = Moment(0.0, 0.0)
         self.bytes = self.transactions = self.polls = 0
 
     def read(self, last_seq: int) -> None:
@@ -103,25 +118,29 @@ class Reader:
             answer = self._api.begin_read(poll)
             self.polls += 1
             if answer["transactions"]:
-                self.first = self.first or time.perf_counter()
+                if not self.transactions:
+                    self.first = Moment.now(self._pid)
                 self.bytes += self._api.drain()
                 self.transactions += answer["transactions"]
             self._after = answer["end"]
         self._api.call("ack", {"session": self._session, "position": self._after})
-        self.last = time.perf_counter()
+        self.last = Moment.now(self._pid)
 
 
-def read(port: int, jobs: list[dict[str, Any]]) -> dict[str, float]:
-    """`seconds`: from the first range that any reader was offered, to the last acknowledgement."""
-    readers = [Reader(port, job) for job in jobs]
+def read(port: int, pid: int, jobs: list[dict[str, Any]]) -> dict[str, float]:
+    """`seconds`, and `cpu_seconds` of the daemon, from the first range that any reader was offered, to the last
+    acknowledgement."""
+    readers = [Reader(port, pid, job) for job in jobs]
     print("ready", flush=True)
     last_seq = int(sys.stdin.readline())
     threading.stack_size(256 << 10)
     with ThreadPoolExecutor(len(readers)) as pool:
         list(pool.map(lambda reader: reader.read(last_seq), readers))
-    started = min(reader.first for reader in readers if reader.first)
+    first = min(reader.first for reader in readers if reader.transactions)
+    last = max(reader.last for reader in readers)
     return {
-        "seconds": max(reader.last for reader in readers) - started,
+        "seconds": last.at - first.at,
+        "cpu_seconds": last.cpu_s - first.cpu_s,
         "bytes": sum(reader.bytes for reader in readers),
         "transactions": sum(reader.transactions for reader in readers),
         "polls": sum(reader.polls for reader in readers),
@@ -129,4 +148,4 @@ def read(port: int, jobs: list[dict[str, Any]]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(read(int(sys.argv[1]), json.loads(sys.argv[2]))))
+    print(json.dumps(read(int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))))
