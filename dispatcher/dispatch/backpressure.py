@@ -97,7 +97,8 @@ class Backpressure:
 
     @property
     def _held_bytes(self) -> int:
-        return sum(consumer.queue.held_bytes for consumer in self._active())
+        # Counted twice for each batch: so nothing is called for a queue that holds nothing.
+        return sum([c.queue.held_bytes for c in self._active() if c.queue.log.holds_memory])
 
     @property
     def _memory_exhausted(self) -> bool:

@@ -82,7 +82,7 @@ class QueueContents:
         self.pushed_transactions = self.pushed_bytes = 0  # since the start
         self.newest_commit_us = 0  # of the last of them
         # An eighth, so that acknowledged segments are soon given back.
-        self._log = ConsumerLog(
+        self.log = self._log = ConsumerLog(
             min(1 << 20, bytes_max // 8), allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
         )
         self._index = TransactionIndex()
@@ -210,10 +210,6 @@ class QueueContents:
     def leave(self) -> None:
         """Stand alone from now on, at the same position as before."""
         self.queued = self.stand.executed
-
-    @property
-    def log(self) -> ConsumerLog:
-        return self._log
 
     def push(
         self,

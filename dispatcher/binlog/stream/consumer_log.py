@@ -343,6 +343,11 @@ class ConsumerLog:
         return self._dropped.bytes
 
     @property
+    def holds_memory(self) -> bool:
+        """True if `allocated` is more than 0."""
+        return self.kept > 0 or bool(self._dropped.sizes)
+
+    @property
     def allocated(self) -> int:
         """Bytes of memory allocated for this log: its segments, and those dropped that a reader still views."""
         return self.kept + self._dropped.bytes if self._dropped.sizes else self.kept
