@@ -77,6 +77,7 @@ bench: kernels
 	@deploy/setup.sh mirror npm venv
 	@$(PY) -c 'import matplotlib' 2>/dev/null || $(PY) -m pip install -q --require-hashes --no-deps -r deploy/bench.lock
 	@$(PY) -m benchmarks $(if $(FULL),--full)
+	@$(if $(FULL),$(PY) -m benchmarks.report)
 
 # Linting and compiling kernels use a core each. Kernels are compiled first; otherwise, in a clean clone, every test worker,
 # daemon and Spark worker would compile the same kernels at the same time. With an archive of classes each JVM of the tests
