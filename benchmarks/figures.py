@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 Relation = Literal[">=", "<=", "<"]
 
 
@@ -170,8 +172,11 @@ def _significant(value: float) -> float:
 
 def _without_names(text: str) -> str:
     """A line without the addresses, paths and names of this machine, for a report that is published."""
+    hidden = ("://", os.uname().nodename)
     words = [
-        "…" if "://" in word or word.count("/") > 1 or os.uname().nodename in word else word
+        "…"
+        if any(part in word for part in hidden) or word.count("/") > 1 or _ADDRESS.search(word)
+        else word
         for word in text.split()
     ]
     return " ".join(words)[:300]

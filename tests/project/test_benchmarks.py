@@ -63,5 +63,6 @@ def test_a_value_replaces_an_earlier_one_of_the_same_promise() -> None:
 
 def test_the_reason_of_a_failure_loses_paths_and_addresses() -> None:
     run = Run(Report("quick", {}), lambda _: None, None)
-    run.not_run("a peer", "npm: GET https://registry.invalid/x failed\n see /some/where/log")
-    assert run.report.not_run == [NotRun("a peer", "npm: GET … failed see …")]
+    said = "npm: GET https://registry.invalid/x failed\n see /some/where/log of 127.0.0.1:3306"
+    run.not_run("a peer", said)
+    assert run.report.not_run == [NotRun("a peer", "npm: GET … failed see … of …")]
