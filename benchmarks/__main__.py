@@ -29,6 +29,7 @@ from benchmarks import (
     mirror,
     readers_cycle,
     scaling,
+    source,
     transport,
 )
 from benchmarks.figures import Report, Run
@@ -61,6 +62,7 @@ PARTS = (
     Part("catching up", measure=catch_up.measure, full_only=True),
     Part("many sources", measure=many_sources.measure, full_only=True),
     Part("mirror", measure=mirror.measure_part, full_only=True),
+    Part(source.PART, measure=source.measure_part, full_only=True),
     # Last: its slopes follow from what the others have measured.
     Part("scaling", measure=scaling.measure, full_only=True),
 )
