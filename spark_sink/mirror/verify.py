@@ -32,7 +32,7 @@ from spark_sink.mirror.copy.server import CopyServer, snapshot_at
 from spark_sink.mirror.copy.session import RowReader
 from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.entries import EntryKind, LogEntry
+from spark_sink.mirror.entries import EntryKind, LogEntry, append_of, first_lsn
 from spark_sink.mirror.jvm import delta_version
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.names import quoted
@@ -267,13 +267,17 @@ class _Verifier:
 
 
 class _TableEntries:
-    """The log's entries of one table behind `applied`: those up to a position, and those beyond it."""
+    """The log's entries of one table behind `applied`: those up to a position, and those beyond it.
+
+    They are read from the beginning of the append that `applied` lies in. A table that was copied is as of the end of
+    an append, and no other append follows while the server has no new transaction.
+    """
 
     def __init__(
         self, binlog_log: BinlogLog, record: TableRecord, applied: int, position: Position
     ) -> None:
         self._log, self._record, self._position = binlog_log, record, position
-        self._cursor = applied
+        self._cursor = max(0, first_lsn(append_of(applied)) - 1)
         self._passed = False
         self._append: list[LogEntry] = []  # of the append that is being read
         self.last_before = applied
@@ -309,7 +313,7 @@ class _TableEntries:
             if self._passed or (reached and not self._is_before(entry, end)):
                 self._first_beyond = self._first_beyond or entry.lsn
             else:
-                self.last_before = entry.lsn
+                self.last_before = max(self.last_before, entry.lsn)
         self._append = []
         self._passed = self._passed or reached
 
