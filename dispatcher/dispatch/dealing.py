@@ -42,6 +42,8 @@ class Dealer:
     def begin(self, read: ExecutedPosition, attached: Sequence[Consumer]) -> None:
         """A stream begins at a position."""
         self._stand = stand = Stand(read)
+        # The login may have moved a queue to another epoch, which the lanes hold.
+        self._level, self._lanes = [], Lanes((), (), ())
         for consumer in attached:
             if consumer.queue.queued == read:
                 consumer.queue.join(stand)

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dispatcher.binlog.event.header import HEADER_SIZE
+from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.stream import copying
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.dispatch import queue_contents
@@ -255,3 +257,24 @@ def test_files_and_anchors_are_told_to_level_consumers() -> None:
     created = shop.files.created_of(shop.queued.file)
     assert created and crm.files.created_of(crm.queued.file) == created
     assert shop.files.is_anchored(shop.queued) and crm.files.is_anchored(crm.queued)
+
+
+def test_transactions_behind_a_gap_have_the_epoch_of_their_queue() -> None:
+    world = by_bytes(world_of(one_row_each(*[ORDERS] * 6), "shop"), 300)
+    queue = world.client.consumers["shop"].queue
+    while queue.transactions < 2:
+        world.read()
+    world.lose()
+    queue.skip_to(queue.server, queue.mode, queue.queued, 0)  # as at a login behind a gap
+    world.connect()
+    world.read_all()
+    assert queue.epoch == 1
+    transactions = queue.transactions_in(
+        queue.position(queue.acknowledged), queue.position(queue.queued)
+    )
+    assert transactions
+    for transaction in transactions:
+        (first, *_) = transaction.parts
+        body = bytes(first[HEADER_SIZE : len(first)])
+        record = parse_record(body[:-4])
+        assert record is not None and record.epoch == 1

@@ -257,6 +257,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests="tests/dispatch/test_dealing.py",
     ),
     Mutant(
+        "a stream keeps the epochs of the one before",
+        "6: a transaction has the epoch of its history",
+        "dispatch.dealing.Dealer.begin",
+        Drop("self._level, self._lanes = [], Lanes((), (), ())"),
+        tests="tests/dispatch/test_dealing.py",
+    ),
+    Mutant(
         "level consumers are not told of a new file",
         "6: a position in a file that was replaced is noticed",
         "dispatch.dealing.Dealer._tell_level",
