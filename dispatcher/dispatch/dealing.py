@@ -43,7 +43,7 @@ class Dealer:
         """A stream begins at a position."""
         self._stand = stand = Stand(read)
         # The login may have moved a queue to another epoch, which the lanes hold.
-        self._level, self._lanes = [], Lanes((), (), ())
+        self._set_level([])
         for consumer in attached:
             if consumer.queue.queued == read:
                 consumer.queue.join(stand)

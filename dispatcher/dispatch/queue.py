@@ -175,7 +175,7 @@ class Queue(QueueContents):
         """Returns at most n - 1 places strictly between, balanced by bytes: at transaction boundaries or, with
         `inside`, also inside of large transactions."""
         lo, hi = self.locate(start)[0], self.locate(end)[0]
-        cuts = balanced_cuts(self._index, self._log, lo, hi, n, inside=inside)
+        cuts = balanced_cuts(self._index, self.log, lo, hi, n, inside=inside)
         return [
             RangeCut(
                 self.position(self._index.executed_after(cut.number)),
@@ -199,7 +199,7 @@ class Queue(QueueContents):
         if inside is None:
             return RangeEnd(offset)
         return inside_end(
-            self._index, self._log, self._acknowledged_end, position.seq, offset, inside
+            self._index, self.log, self._acknowledged_end, position.seq, offset, inside
         )
 
     def read(
@@ -219,7 +219,7 @@ class Queue(QueueContents):
         lo, hi = begin.offset, self._range_end(end, end_event).offset
         if hi < lo:
             raise _unknown("the range ends before it starts")
-        return [MAGIC, *formatted_bytes(self._formats, self._log, begin, hi)]
+        return [MAGIC, *formatted_bytes(self._formats, self.log, begin, hi)]
 
     def transactions_in(self, start: Position, end: Position) -> list[QueuedTransaction]:
         """Returns the transactions of (start, end]."""
@@ -230,7 +230,7 @@ class Queue(QueueContents):
             run, index = self._index.at(number)
             begin, at = at, self._index.end(number)
             format_ = self._formats[bisect_right(formats, begin) - 1][1]
-            parts = self._log.read(begin, at)
+            parts = self.log.read(begin, at)
             out.append(QueuedTransaction(self.server, self.epoch, run, index, format_, parts))
         return out
 
@@ -245,7 +245,7 @@ class Queue(QueueContents):
         while len(self._formats) > 1 and self._formats[1][0] <= end:
             self._formats.popleft()
         self.files.drop_before(executed.file)
-        self._log.drop(end)
+        self.log.drop(end)
         while self._delivered and self._delivered[0].seq <= executed.seq:
             self._delivered.popleft()
         self.delivered_seq = max(self.delivered_seq, executed.seq)

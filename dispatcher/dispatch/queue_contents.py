@@ -82,7 +82,7 @@ class QueueContents:
         self.pushed_transactions = self.pushed_bytes = 0  # since the start
         self.newest_commit_us = 0  # of the last of them
         # An eighth, so that acknowledged segments are soon given back.
-        self.log = self._log = ConsumerLog(
+        self.log = ConsumerLog(
             min(1 << 20, bytes_max // 8), allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
         )
         self._index = TransactionIndex()
@@ -136,12 +136,12 @@ class QueueContents:
         self._drop_all()
 
     def _drop_all(self) -> None:
-        self._log.rollback()
-        self._log.drop(self._log.committed)
+        self.log.rollback()
+        self.log.drop(self.log.committed)
         self._index.clear()
         self._delivered.clear()
         self.transactions = self.events = 0
-        self._acknowledged_end = self._log.committed
+        self._acknowledged_end = self.log.committed
         while len(self._formats) > 1:
             self._formats.popleft()
 
@@ -151,26 +151,26 @@ class QueueContents:
     def held_bytes(self) -> int:
         """Memory that the queue holds: segments at their allocated size, including acknowledged ones that are still on
         their way to a reader."""
-        return self._log.allocated
+        return self.log.allocated
 
     @property
     def lent_bytes(self) -> int:
         """Memory of acknowledged segments that are still on their way to a reader."""
-        return self._log.lent
+        return self.log.lent
 
     @property
     def evictable_bytes(self) -> int:
         """Memory that `evict` gives back."""
-        return self._log.kept
+        return self.log.kept
 
     @property
     def spilled_bytes(self) -> int:
         """Disk that the queue holds: allocated segments, at their size."""
-        return self._log.spilled
+        return self.log.spilled
 
     @property
     def unacknowledged_bytes(self) -> int:
-        return self._log.committed - self._acknowledged_end
+        return self.log.committed - self._acknowledged_end
 
     @property
     def refetching(self) -> bool:
@@ -184,16 +184,16 @@ class QueueContents:
         if not self.transactions:
             return False
         if self.refetching:
-            return self._log.allocated >= 2 * max(self.bytes_max, LARGE_MIN)
-        spilled = self._log.spilled_end > self._acknowledged_end
-        return spilled or self._log.allocated >= self.bytes_max
+            return self.log.allocated >= 2 * max(self.bytes_max, LARGE_MIN)
+        spilled = self.log.spilled_end > self._acknowledged_end
+        return spilled or self.log.allocated >= self.bytes_max
 
     @property
     def has_room(self) -> bool:
         """True if the queue is at most half full: worth a connection."""
         if self.full:
             return False
-        return self._log.kept <= self.bytes_max // 2 or self.refetching
+        return self.log.kept <= self.bytes_max // 2 or self.refetching
 
     @property
     def queued(self) -> ExecutedPosition:
@@ -231,7 +231,7 @@ class QueueContents:
         in_sync = in_sync and gtids.all_after(self.mode, self.queued)
         already_executed = None if in_sync else gtids.already_executed(self.mode, self.queued)
         base = self.queued.gtids
-        appended, seq = self._log.append(
+        appended, seq = self.log.append(
             batch, self.filter.route_mask(routes), already_executed, epoch=self.epoch, seq=self.queued.seq,
             packed=self.mode is not Mode.GTID,
         )  # fmt: skip
@@ -266,7 +266,7 @@ class QueueContents:
         `events`: of them, `commit_us`: of the last one.
         """
         start = self._appended_end
-        self._appended_end = self._log.committed
+        self._appended_end = self.log.committed
         count = appended.columns.shape[1]
         if not self._index:
             self._covered = self.queued
@@ -285,7 +285,7 @@ class QueueContents:
 
     def rollback(self) -> None:
         """Drop the beginning of a transaction: the connection was lost inside it, or there is no room for it."""
-        self._log.rollback()
+        self.log.rollback()
 
     # -- progress --------------------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class QueueContents:
 
     def covered_after(self, end: int, executed: ExecutedPosition) -> ExecutedPosition:
         """Returns what `covered` will be when (logical offset, executed position) is acknowledged."""
-        if not self._index or end >= self._log.committed:
+        if not self._index or end >= self.log.committed:
             return self.queued
         return max(executed, self._covered, key=_seq)
 

@@ -93,12 +93,7 @@ class StoreThread:
 
     async def load(self, consumer: str) -> Progress | BinlogError | None:
         """Return what is stored of a consumer, or why only that consumer's state cannot be read (STORED_POSITION)."""
-        try:
-            return await self._call(lambda: self._state.load(consumer))
-        except BinlogError as error:
-            if error.kind is not ErrorKind.STORED_POSITION:
-                raise
-            return error
+        return await self._call(lambda: self._progress(consumer))
 
     async def save(
         self, progress: Sequence[tuple[str, Progress]], client: str, prepared: XaStore
@@ -136,14 +131,18 @@ class StoreThread:
         return await self._call(load)
 
     def _load_one(self, consumer: str) -> StoredConsumer:
-        progress: Progress | BinlogError | None
+        state = self._state
+        return StoredConsumer(
+            state.session(consumer), self._progress(consumer), state.paused(consumer)
+        )
+
+    def _progress(self, consumer: str) -> Progress | BinlogError | None:
         try:
-            progress = self._state.load(consumer)
+            return self._state.load(consumer)
         except BinlogError as error:
             if error.kind is not ErrorKind.STORED_POSITION:
                 raise
-            progress = error
-        return StoredConsumer(self._state.session(consumer), progress, self._state.paused(consumer))
+            return error
 
     async def session(self, consumer: str) -> int:
         return await self._call(lambda: self._state.session(consumer))

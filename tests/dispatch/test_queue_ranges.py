@@ -154,7 +154,7 @@ def test_an_acknowledged_transaction_has_no_points() -> None:
     queue.acknowledge(end)
     with pytest.raises(BinlogError, match="may be cut before event"):
         queue.read(end, end, cuts[7].inside, cuts[8].inside)
-    assert not len(queue._log.cut_points)
+    assert not len(queue.log.cut_points)
 
 
 def test_a_range_that_ends_before_it_starts_is_refused() -> None:

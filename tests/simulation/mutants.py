@@ -260,7 +260,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a stream keeps the epochs of the one before",
         "6: a transaction has the epoch of its history",
         "dispatch.dealing.Dealer.begin",
-        Drop("self._level, self._lanes = [], Lanes((), (), ())"),
+        Drop("self._set_level([])"),
         tests="tests/dispatch/test_dealing.py",
     ),
     Mutant(
@@ -307,7 +307,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "never full",
         "3: queues are bounded",
         "dispatch.queue_contents.QueueContents.full",
-        Replace("spilled or self._log.allocated >= self.bytes_max", "False"),
+        Replace("spilled or self.log.allocated >= self.bytes_max", "False"),
     ),
     Mutant(
         "reads on while a queue is full",
@@ -411,7 +411,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "attaches with any room",
         "4: attaches again when at most half of the queue is held",
         "dispatch.queue_contents.QueueContents.has_room",
-        Replace("self._log.kept <= self.bytes_max // 2 or self.refetching", "True"),
+        Replace("self.log.kept <= self.bytes_max // 2 or self.refetching", "True"),
     ),
     Mutant(
         "pauses for long",
