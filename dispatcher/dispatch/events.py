@@ -90,7 +90,8 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A reader has acknowledged a position, and that and `covered` are stored (see `Client.progress_after`)."""
+    """A reader has acknowledged a position, and the `Progress` of `Client.progress_after` is stored: `position` is its
+    acknowledged position."""
 
     consumer: str
     position: Position

@@ -235,8 +235,11 @@ class Queue(QueueContents):
         return out
 
     def acknowledge(self, position: Position) -> None:
-        """Drop everything up to a position, which has been stored."""
+        """Drop everything up to a position that `locate` has found, and that has been stored since."""
         end, executed = self.locate(position)
+        if executed.seq < position.seq:
+            # The queue moved on while the position was stored, and has kept another one.
+            executed = self.executed_of(position)
         self._acknowledged_end = end
         self.acknowledged = executed
         transactions, events = self._index.drop(end)

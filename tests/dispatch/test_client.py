@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.effects import Close, Connect, Retire, StartDump, Store
-from dispatcher.dispatch.events import Added, LoggedIn, Lost, Removed, Tick
+from dispatcher.dispatch.events import Acknowledged, Added, LoggedIn, Lost, Removed, Tick
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import (
@@ -283,6 +283,29 @@ def test_refused_acknowledgements_change_nothing() -> None:
         assert info.value.kind is kind
     play.acknowledge("a", end)
     assert play.client.progress_after("a", end) is None
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_stored_position_counts_although_the_queue_has_moved_on(mode: Mode) -> None:
+    log = random_log(random.Random(4), transactions=20, files=False, gtid=WRITER[mode])
+    nothing = replace(spec("a"), databases=("absent",))
+    play = World(random.Random(0), Server(log, mode), [nothing], {})
+    queue = play.client.consumers["a"].queue
+    play.connect()
+    play.read_all()
+    first = queue.position(queue.queued)
+    progress = play.client.progress_after("a", first)
+    assert progress is not None and progress.acknowledged == first
+    for _ in range(2):  # the first batch moves the queued position, the second one what is covered
+        log.begin()
+        log.statement(random_statement(random.Random(5), 200))
+        log.commit()
+        play.read_all()
+    play.step(Acknowledged("a", progress.acknowledged, progress.covered))
+    assert queue.position(queue.acknowledged) == first
+    stored = play.client.consumers["a"].store_progress().progress
+    assert stored.acknowledged == first and stored.covered.seq == queue.queued.seq
+    play.finish()
 
 
 # -- several dispatchers ---------------------------------------------------------------------------------------

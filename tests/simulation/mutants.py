@@ -297,6 +297,13 @@ MUTANTS: tuple[Mutant, ...] = (
         If("self._index", "True"),
     ),
     Mutant(
+        "a stored acknowledgement counts only as far as the queue still knows",
+        "2: the acknowledged position never goes back",
+        "dispatch.queue.Queue.acknowledge",
+        If("executed.seq < position.seq", "False"),
+        tests="tests/dispatch/test_client.py",
+    ),
+    Mutant(
         "markers are not stored",
         "2: a quiet consumer's progress is stored",
         "dispatch.client.Client._store_progress",

@@ -94,7 +94,7 @@ class ReadWorld(PlayedWorld):
             return
         self.to_store[name] = progress
         self.flush()
-        self.pending[name] = Acknowledged(name, position, progress.covered)
+        self.pending[name] = Acknowledged(name, progress.acknowledged, progress.covered)
         if not slow and self.rng.random() < 0.9:
             self.complete(name)
 

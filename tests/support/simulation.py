@@ -426,7 +426,7 @@ class World:
         if progress is not None:
             self.store[name] = progress
             self.to_store.pop(name, None)
-            self.step(Acknowledged(name, position, progress.covered))
+            self.step(Acknowledged(name, progress.acknowledged, progress.covered))
 
     def poll(self, name: str, bytes_max: int | None = None, ack: bool | None = None) -> None:
         ready = self.ready(name)
