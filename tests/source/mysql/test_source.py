@@ -496,10 +496,19 @@ def test_a_probe_tells_which_offsets_are_boundaries(own: Own, kind: str) -> None
     server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (1)")
     before, file, between = end_of(server)
     server.execute("INSERT INTO d.t VALUES (2)")
-    end = server.binlog_position()[1]
-    places = [(file, offset) for offset in (4, between, between + 3, end - 5, end, end + 1)]
     with closing(source_of(endpoint).open(1)) as opened:
-        view = opened.view(ViewRequest(places=[*places, ("binlog.999999", 4)]))
+
+        def probe() -> tuple[int, ServerView] | None:
+            """Returns the log's end, and what is said of it; None if MariaDB has appended a checkpoint meanwhile."""
+            end = server.binlog_position()[1]
+            offsets = (4, between, between + 3, end - 5, end, end + 1)
+            places = [*((file, offset) for offset in offsets), ("binlog.999999", 4)]
+            view = opened.view(ViewRequest(places=places))
+            return (end, view) if server.binlog_position()[1] == end else None
+
+        probed = until(probe, "a view of the log's end")
+        assert probed is not None
+        end, view = probed
     found = {offset: at for (_, offset), at in view.boundaries.items()}
     assert {offset: at.whole for offset, at in found.items()} == {
         between: True,
