@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dispatcher.binlog.decode.missing_columns import NAMES
+from dispatcher.binlog.decode.arrow_types import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 STATEMENT_OP, GAP_OP = "ddl", "gap"
@@ -36,7 +36,7 @@ def changelog_schema(row: pa.StructType) -> pa.Schema:
     `lsn`, `position`: number of the log's entry, and of the change within it; both order all changes;
     `transaction_end`: True for the last change of a transaction to this table; `op`: insert, update, delete, `ddl` for
     a statement that concerns the table, whose text is `query`, and `gap` where the server had purged changes; the
-    others are those of `delivered.change_schema`.
+    others are those of `arrow_types.change_schema`.
     """
     return pa.schema(
         [

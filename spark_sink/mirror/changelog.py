@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode import arrow_types, delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import ErrorKind, UserError
@@ -26,7 +26,7 @@ from spark_sink.mirror.log_slices import COLUMNS
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import GapItem, route
 from spark_sink.mirror.statements import effects_of
-from spark_sink.source.rows import spark_schema
+from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +178,7 @@ def _layouts(entries: DataFrame, table: str, invalid_dates: InvalidDates) -> lis
     found = []
     for row in of_layout.collect():
         table_map = TableMap.parse(bytes(row["table_map"]))
-        schema = delivered.change_schema(table_map.columns, table_map.label, invalid_dates)
+        schema = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
         found.append(LayoutRows(schema.field("after").type, row["a"], row["z"]))
     if not found:
         raise _no_rows(table)

@@ -26,7 +26,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror import jvm
 from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.names import quoted
-from spark_sink.source.rows import spark_schema
+from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode import arrow_types, delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -43,7 +43,7 @@ from spark_sink.mirror.names import quoted
 from spark_sink.mirror.plan import RowRun
 from spark_sink.mirror.policies import Deletes, MetadataColumn, TablePolicy
 from spark_sink.mirror.step_clock import StepPhase
-from spark_sink.source.rows import spark_schema
+from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +83,7 @@ class RowLayout:
         """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
         table_map = TableMap.parse(run.entries[0].table_map)
         names = [column.name for column in table_map.columns]
-        changes = delivered.change_schema(table_map.columns, table_map.label, invalid_dates)
+        changes = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
         (row,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
         assert isinstance(row, StructType)
         return cls(table_map, tuple(names[i] for i in table_map.key), changes, row)

@@ -44,7 +44,7 @@ from spark_sink.mirror.row_differences import (
     mirror_rows,
     server_rows,
 )
-from spark_sink.source.rows import spark_schema
+from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

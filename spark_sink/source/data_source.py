@@ -38,7 +38,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxBytes,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
@@ -49,8 +49,8 @@ from spark_sink.source.cut_transactions import with_cut_transactions
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import Place
 from spark_sink.source.planning import range_cuts, range_slices
+from spark_sink.source.schemas import stream_schema
 from spark_sink.source.slices import (
-    SLICE_SCHEMA,
     Slice,
     data_loss,
     position_text,
@@ -67,35 +67,6 @@ log = logging.getLogger("spark_sink.source")
 WAIT_MS = 1000
 NAMES_CHECKED_MAX = 20  # each is a query on the server
 
-_RAW_COLUMNS = (
-    ("entry", "long", False),
-    ("kind", "string", False),
-    ("database", "string", True),
-    ("table", "string", True),
-    ("layout", "string", True),
-    ("epoch", "long", False),
-    ("first_seq", "long", False),
-    ("last_seq", "long", False),
-    ("rows", "long", False),
-    ("inserts", "long", True),
-    ("updates", "long", True),
-    ("deletes", "long", True),
-    ("table_map", "binary", True),
-    ("payload", "binary", True),
-    ("query", "string", True),
-    ("sql_mode", "long", True),
-    ("file", "string", True),
-    ("pos", "long", True),
-    ("committed_at", "timestamp", True),
-    ("position", "string", True),
-    ("gap", "boolean", True),
-)
-RAW_SCHEMA = StructType()
-for _column in _RAW_COLUMNS:
-    RAW_SCHEMA.add(*_column)
-RAW_SCHEMA.add("default_database", "string")
-RAW_SCHEMA.add("tables", ArrayType(StructType().add("database", "string").add("table", "string")))
-
 
 class BinlogDataSource(DataSource):
     """`spark.readStream.format("binlog")`. Its options are `spark_sink.source.options.KEYS`."""
@@ -110,11 +81,9 @@ class BinlogDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         if self._parsed.raw:
-            return SLICE_SCHEMA if self._parsed.unread else RAW_SCHEMA
+            return stream_schema(self._parsed, None)
         _warn_of_unknown(self._parsed)
-        from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
-
-        return rows.spark_schema(rows.stream_schema(self._parsed, _definition(self._parsed)))
+        return stream_schema(self._parsed, _definition(self._parsed))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from spark_sink.source.batch import BinlogBatchReader  # noqa: PLC0415 - a stream does not need it

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from dispatcher.binlog.decode import delivered
-from dispatcher.binlog.decode.metadata import COLUMN_TYPES
 from dispatcher.binlog.decode.metadata_names import Metadata
 from dispatcher.binlog.decode.selected import (
     SelectedDdl,
@@ -23,11 +22,8 @@ from dispatcher.binlog.decode.selected import (
     Selection,
     selected_changes,
 )
-from dispatcher.binlog.decode.table_decoder import arrow_type
-from dispatcher.binlog.table_map.column_definition import defined_columns
-from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.entries import EntryKind, entry_number
-from spark_sink.source.column_choice import ColumnChoice, unknown_column
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.selection import JsonSelection, TypedSelection
 from spark_sink.source.single_row import single_row
@@ -36,66 +32,6 @@ from spark_sink.source.touched import TouchedObjects
 
 # Bytes of row changes that are decoded at a time: values take several times as much, beside the delivered bytes.
 DECODED_BYTES = 1 << 20
-
-_TABLES = pa.list_(pa.struct([("database", pa.string()), ("table", pa.string())]))
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Returns the Spark schema whose Arrow form is `schema`. Timestamps without a zone stay without one."""
-    return StructType(
-        [
-            StructField(
-                field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True), field.nullable
-            )
-            for field in schema
-        ]
-    )
-
-
-def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> pa.Schema:
-    """Returns the schema of decoded changes. `before` and `after` are JSON text if the options name no table.
-
-    Raises `UserError` for options that do not fit the table.
-    """
-    if definition is not None:
-        schema, key = _table_schema(options, definition)
-    else:
-        schema, key = delivered.change_schema([]), pa.string()
-        for name in ("before", "after"):
-            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
-        schema = schema.append(pa.field("tables", _TABLES))
-    for name in options.metadata:
-        schema = schema.append(pa.field(name, key if name == Metadata.KEY else COLUMN_TYPES[name]))
-    return schema
-
-
-def _table_schema(
-    options: SourceOptions, definition: Mapping[str, Any]
-) -> tuple[pa.Schema, pa.DataType]:
-    """Returns the schema of a typed stream without its metadata, and the type of its key."""
-    database, table = options.table or ("", "")
-    label, columns = f"{database}.{table}", defined_columns(definition)
-    names = [column.name for column in columns]
-    findings = [
-        f"option 'columns': {finding}"
-        for _, _, pattern in options.columns or ()
-        if (finding := unknown_column(pattern, names))
-    ]
-    by_name = {column.name: column for column in columns}
-    key = [by_name[name] for name in definition.get("key", ()) if name in by_name]
-    if Metadata.KEY in options.metadata and not key:
-        findings.append(f"option 'metadata': {label} has no key, so leave out 'key'")
-    if findings:
-        remedy = f"the columns of {label} are {', '.join(names)}"
-        raise UserError(
-            ErrorKind.SETTINGS, f'source "binlog": {"; ".join(findings)}', remedy=remedy
-        )
-    chosen = set(ColumnChoice(options.columns).choose(database, table, names))
-    kept = [column for column in columns if column.name in chosen]
-    fields = [
-        pa.field(column.name, arrow_type(column, label, options.invalid_dates)) for column in key
-    ]
-    return delivered.change_schema(kept, label, options.invalid_dates), pa.struct(fields)
 
 
 def read_slice(

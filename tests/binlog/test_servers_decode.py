@@ -11,9 +11,9 @@ import pytest
 from pymysql.converters import encoders
 
 from dispatcher.binlog.charset.collations import charset_of
-from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode import arrow_types, delivered
+from dispatcher.binlog.decode.arrow_types import arrow_type
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
-from dispatcher.binlog.decode.table_decoder import arrow_type
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -198,7 +198,7 @@ def test_the_definition_alone_gives_the_same_arrow_types(
     )
     table_map = TableMap.parse(part.table_map).with_columns(definition[f"{database}.t"])
     columns = defined_columns(definition[f"{database}.t"])
-    assert delivered.change_schema(columns) == delivered.change_schema(table_map.columns)
+    assert arrow_types.change_schema(columns) == arrow_types.change_schema(table_map.columns)
     assert [column.labels for column in columns] == [column.labels for column in table_map.columns]
     assert table_map.key == (0,)
     assert part.rows == ROWS

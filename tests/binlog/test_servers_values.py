@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dispatcher.binlog.charset import transcode
-from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode import arrow_types, delivered
 from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import InvalidDates
@@ -267,7 +267,7 @@ def test_the_definition_gives_the_same_types(any_server: Server, new_database: N
     parts = delivered.changes(bytes_of(server, log), definitions)
     (part,) = (part for part in parts if isinstance(part, TableChanges))
     defined = defined_columns(definitions[f"{database}.t"])
-    assert delivered.change_schema(defined) == part.batch.schema
+    assert arrow_types.change_schema(defined) == part.batch.schema
     if server.kind == "mysql97":
         assert [c.dimensions for c in defined] == [c.dimensions for c in part.table_map.columns]
         assert [c.geometry for c in defined] == [c.geometry for c in part.table_map.columns]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from dispatcher.binlog.decode import delivered, json_partial
+from dispatcher.binlog.decode import arrow_types, delivered, json_partial
 from dispatcher.binlog.decode.delivered import TableSlice
 from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.event import control, gtid, header, mariadb_compressed
@@ -94,7 +94,7 @@ def table_map(data: bytes) -> None:
     with suppress(BinlogError):
         found = TableMap.parse(data)
         with suppress(BinlogError):
-            delivered.change_schema(found.columns)
+            arrow_types.change_schema(found.columns)
 
 
 def query(data: bytes) -> None:

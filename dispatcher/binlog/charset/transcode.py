@@ -21,6 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.charset import tables
+from dispatcher.binlog.charset.charsets import (
+    CONVERTIBLE,
+    GREATEST_UTF8,
+    NEAREST_CODEC,
+    SINGLE,
+    UNITS,
+)
 from dispatcher.binlog.charset.collations import CZECH, conversion_of
 from dispatcher.binlog.kernel.bytes import I64, U8, Int
 from dispatcher.binlog.kernel.jit import njit
@@ -32,18 +39,6 @@ PAIRS = 0  # two bytes
 TRIPLES = 1  # two, or three after 0x8F
 QUADS = 2  # two, or four, of which the second byte is a digit
 
-_NEAREST = {
-    "big5": "big5", "cp932": "cp932", "eucjpms": "euc_jp", "euckr": "cp949", "gb18030": "gb18030", "gb2312": "gb2312",
-    "gbk": "gbk", "sjis": "shift_jis", "ujis": "euc_jp",
-}  # fmt: skip
-# (bytes of a unit, little-endian, with surrogate pairs)
-_UNITS = {
-    "ucs2": (2, False, False),
-    "utf16": (2, False, True),
-    "utf16le": (2, True, True),
-    "utf32": (4, False, True),
-}
-_GREATEST = {"utf8mb4": 0xFF, "utf8mb3": 0xEF}
 # The code points of rows 0xF5-0xFE of the EUC sets begin here: two-byte characters first, then three-byte ones.
 _USER_DEFINED = 0xE000
 # In a table of code points: the bytes are not a character.
@@ -51,9 +46,6 @@ _ILL_FORMED = 0
 # 0x8E 0xA0 of the EUC sets: MySQL accepts it as a character and shows two question marks.
 _TWO_UNKNOWN = 1
 _QUAD_CODES = 39_420  # codes of four bytes that lie in the BMP
-
-_SINGLE = frozenset((*tables.SINGLE, CZECH))
-KNOWN = frozenset((*_SINGLE, *_NEAREST, *_UNITS, *_GREATEST))
 
 
 class Wide(NamedTuple):
@@ -69,19 +61,19 @@ class Wide(NamedTuple):
 def to_utf8(charset: str, data: U8, offsets: I64) -> tuple[int, I64, U8]:
     """Convert adjacent values to UTF-8: (row of the first invalid value or -1, offsets, UTF-8).
 
-    `charset`: one of `KNOWN`.
+    `charset`: one of `CONVERTIBLE`.
     """
-    if charset in _GREATEST:
-        return int(invalid_utf8(data, offsets, _GREATEST[charset])), offsets, data
-    if charset in _UNITS:
-        width, little, pairs = _UNITS[charset]
+    if charset in GREATEST_UTF8:
+        return int(invalid_utf8(data, offsets, GREATEST_UTF8[charset])), offsets, data
+    if charset in UNITS:
+        width, little, pairs = UNITS[charset]
         out_offsets, out = _room(offsets, 2 * len(data) + 4)
         row = int(from_units(data, offsets, width, little, pairs, out_offsets, out))
         return row, out_offsets, _fitted(out, out_offsets)
     if charset != "swe7" and (not len(data) or data.max() < 0x80):
         return -1, offsets, data
     out_offsets, out = _room(offsets, 3 * len(data))
-    if charset in _SINGLE:
+    if charset in SINGLE:
         from_single(data, offsets, single_table(charset), out_offsets, out)
         row = -1
     else:
@@ -95,11 +87,11 @@ def label(raw: bytes, collation: int) -> str | None:
     Raises ValueError for bytes that are invalid in it.
     """
     charset = conversion_of(collation)
-    if charset in _GREATEST or collation == 0:
+    if charset in GREATEST_UTF8 or collation == 0:
         return raw.decode()
     if charset == "binary":
         return raw.decode("latin-1")
-    if charset not in KNOWN:
+    if charset not in CONVERTIBLE:
         return None
     data: U8 = np.frombuffer(raw, dtype=np.uint8)
     row, _, out = to_utf8(charset, data, np.array([0, len(raw)], dtype=np.int64))
@@ -139,7 +131,7 @@ def single_table(charset: str) -> U8:
 def characters(charset: str) -> dict[bytes, int]:
     """Returns the code point of each character of a multi-byte set, by its bytes: from Python's codec, and by the
     rule for user-defined characters."""
-    codec, points = _NEAREST[charset], {}
+    codec, points = NEAREST_CODEC[charset], {}
     codes = [bytes((a,)) for a in range(256)]
     codes += [bytes((a, b)) for a in range(0x80, 256) for b in range(0x40, 256)]
     if codec == "euc_jp":
@@ -184,7 +176,7 @@ def well_formed(charset: str) -> list[bytes]:
     leads = [a for a in range(first[0], first[1] + 1) if a not in kana]
     trails = [b for low, high in second for b in range(low, high + 1)]
     codes = [bytes((a, b)) for a in leads for b in trails]
-    if _NEAREST[charset] == "euc_jp":
+    if NEAREST_CODEC[charset] == "euc_jp":
         codes += [b"\x8e" + bytes((b,)) for b in range(0xA1, 0xE0)]
         codes += [b"\x8f" + code for code in codes if code[0] != 0x8E]
     return codes

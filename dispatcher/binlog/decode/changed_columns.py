@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dispatcher.binlog.decode import arrow_buffers, row_walk
-from dispatcher.binlog.decode.missing_columns import NAMES
+from dispatcher.binlog.decode.arrow_types import NAMES
 from dispatcher.binlog.kernel.bytes import I32, U8, Int, little
 from dispatcher.binlog.kernel.jit import njit
 

@@ -10,19 +10,26 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog.charset import transcode
-from dispatcher.binlog.charset.collations import BINARY, charset_of, conversion_of
+from dispatcher.binlog.charset.collations import BINARY, conversion_of
 from dispatcher.binlog.decode import arrow_buffers, cells, json_partial, jsonb, row_walk, temporals
+from dispatcher.binlog.decode.arrow_types import (
+    DECIMAL128_DIGITS,
+    GEOMETRY,
+    INTEGERS,
+    VECTOR,
+    column_type,
+)
 from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import (
     COMPRESSED_TYPES,
-    META_BYTES,
     Column,
     InvalidDates,
     Type,
@@ -35,34 +42,16 @@ Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int32]
 Long = NDArray[np.int64]
 
-DECIMAL128_DIGITS = 38
-
-INTEGERS: dict[tuple[int, bool], tuple[int, pa.DataType]] = {
-    (Type.TINY, False): (1, pa.int8()),
-    (Type.SHORT, False): (2, pa.int16()),
-    (Type.INT24, False): (3, pa.int32()),
-    (Type.LONG, False): (4, pa.int32()),
-    (Type.LONGLONG, False): (8, pa.int64()),
-    (Type.TINY, True): (1, pa.int16()),
-    (Type.SHORT, True): (2, pa.int32()),
-    (Type.INT24, True): (3, pa.int32()),
-    (Type.LONG, True): (4, pa.int64()),
-    (Type.LONGLONG, True): (8, pa.decimal128(20, 0)),
+_DATE_FORMS: dict[int, int] = {
+    Type.DATE: temporals.DATE,
+    Type.NEWDATE: temporals.DATE,
+    Type.DATETIME2: temporals.DATETIME2,
+    Type.DATETIME_OLD: temporals.DATETIME_OLD,
+    Type.TIMESTAMP2: temporals.TIMESTAMP2,
+    Type.TIMESTAMP_OLD: temporals.TIMESTAMP_OLD,
 }
-_NAIVE = pa.timestamp("us")
-_UTC = pa.timestamp("us", "UTC")
-DATES: dict[int, tuple[int, pa.DataType]] = {
-    Type.DATE: (temporals.DATE, pa.date32()),
-    Type.NEWDATE: (temporals.DATE, pa.date32()),
-    Type.DATETIME2: (temporals.DATETIME2, _NAIVE),
-    Type.DATETIME_OLD: (temporals.DATETIME_OLD, _NAIVE),
-    Type.TIMESTAMP2: (temporals.TIMESTAMP2, _UTC),
-    Type.TIMESTAMP_OLD: (temporals.TIMESTAMP_OLD, _UTC),
-}
-TEXTS = (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB, *COMPRESSED_TYPES)
-TIMES = {Type.TIME2: temporals.TIME2, Type.TIME_OLD: temporals.TIME_OLD}
-GEOMETRY = pa.struct([pa.field("srid", pa.int64()), pa.field("wkb", pa.binary())])
-VECTOR = pa.list_(pa.field("element", pa.float32()))
+_FLOAT_WIDTHS: dict[int, int] = {Type.FLOAT: 4, Type.DOUBLE: 8}
+_TIME_FORMS: dict[int, int] = {Type.TIME2: temporals.TIME2, Type.TIME_OLD: temporals.TIME_OLD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,57 +65,30 @@ class Decoded:
 Decode = Callable[[Bytes, Offsets], Decoded]
 
 
-class Unsupported(Exception):
-    """A column whose values have no Arrow type. `str()`: what it is, such as `TYPED_ARRAY`."""
-
-
-def column_decoder(  # noqa: C901, PLR0911, PLR0912 - one return per type
-    column: Column, invalid_dates: InvalidDates
-) -> tuple[pa.DataType, Decode]:
+def column_decoder(column: Column, invalid_dates: InvalidDates) -> tuple[pa.DataType, Decode]:
     """Return the Arrow type of a column's values, and their decoder, which raises `Invalid`. Raises `Unsupported`."""
-    if (column.type, column.unsigned) in INTEGERS:
-        width, target = INTEGERS[column.type, column.unsigned]
-        return target, lambda buf, at: _integers(buf, at, width, not column.unsigned, target)
-    if column.type in DATES:
-        form, target = DATES[column.type]
-        if invalid_dates is InvalidDates.TEXT:
-            return pa.string(), lambda buf, at: _date_texts(buf, at, form, column.meta)
-        strict = invalid_dates is InvalidDates.ERROR
-        return target, lambda buf, at: _dates(buf, at, form, column.meta, target, strict)
-    if column.type in TIMES:
-        form = TIMES[Type(column.type)]
-        return pa.int64(), lambda buf, at: _dates(buf, at, form, column.meta, pa.int64(), False)
-    match column.type:
-        case Type.FLOAT:
-            return pa.float32(), lambda buf, at: _integers(buf, at, 4, False, pa.float32())
-        case Type.DOUBLE:
-            return pa.float64(), lambda buf, at: _integers(buf, at, 8, False, pa.float64())
-        case Type.YEAR:
-            return pa.int16(), _years
-        case Type.NEWDECIMAL:
-            return _decimal_decoder(column.meta >> 8, column.meta & 0xFF)
-        case Type.JSON:
-            return pa.string(), _documents
-        case Type.BIT:
-            width = cell_width(column.type, column.meta)
-            return pa.binary(), lambda buf, at: _strings(buf, at, 0, width, pa.binary())
-        case Type.GEOMETRY:
-            return GEOMETRY, lambda buf, at: _geometries(buf, at, column.meta)
-        case Type.VECTOR:
-            return VECTOR, lambda buf, at: _vectors(buf, at, column.meta)
-        case Type.ENUM | Type.SET if not column.labels:
-            raise Unsupported(f"{Type(column.type).name} without readable labels")
-        case Type.ENUM:
-            return pa.string(), _enum_decoder(column)
-        case Type.SET:
-            return pa.string(), _set_decoder(column)
+    target = column_type(column, invalid_dates)
+    return target, _decoder(column, target, invalid_dates)
+
+
+def _decoder(column: Column, target: pa.DataType, invalid_dates: InvalidDates) -> Decode:
+    kind = column.type
+    if (kind, column.unsigned) in INTEGERS:
+        width, _ = INTEGERS[kind, column.unsigned]
+        return lambda buf, at: _integers(buf, at, width, not column.unsigned, target)
+    if kind in _FLOAT_WIDTHS:
+        width = _FLOAT_WIDTHS[kind]
+        return lambda buf, at: _integers(buf, at, width, False, target)
+    if kind in _DATE_FORMS:
+        return _date_decoder(column, target, invalid_dates)
+    if kind in _TIME_FORMS:
+        form = _TIME_FORMS[kind]
+        return lambda buf, at: _dates(buf, at, form, column.meta, target, False)
+    if make := _OTHERS.get(kind):
+        return make(column, target)
     if column.declared in inet.SIZES:
-        prefix = -cell_width(column.type, column.meta)
-        return pa.string(), _address_decoder(column.declared, prefix)
-    if column.type in TEXTS:
-        return _text_decoder(column)
-    code = column.type
-    raise Unsupported(Type(code).name if code in META_BYTES else f"code {code}")
+        return _address_decoder(column.declared, -cell_width(kind, column.meta))
+    return _text_decoder(column, target)
 
 
 def _read_integers(buf: Bytes, at: Offsets, width: int, signed: bool) -> Long:
@@ -165,6 +127,14 @@ def _dates(
     return Decoded(array, invalid)
 
 
+def _date_decoder(column: Column, target: pa.DataType, invalid_dates: InvalidDates) -> Decode:
+    form = _DATE_FORMS[column.type]
+    if invalid_dates is InvalidDates.TEXT:
+        return lambda buf, at: _date_texts(buf, at, form, column.meta)
+    strict = invalid_dates is InvalidDates.ERROR
+    return lambda buf, at: _dates(buf, at, form, column.meta, target, strict)
+
+
 def _date_texts(buf: Bytes, at: Offsets, form: int, digits: int) -> Decoded:
     offsets, out = np.zeros(len(at) + 1, dtype=np.int64), np.empty(26 * len(at), dtype=np.uint8)
     if (row := temporals.temporal_texts(buf, at, form, digits, offsets, out)) >= 0:
@@ -172,11 +142,11 @@ def _date_texts(buf: Bytes, at: Offsets, form: int, digits: int) -> Decoded:
     return _varying(at, offsets, out[: offsets[-1]].copy(), pa.string())
 
 
-def _decimal_decoder(precision: int, scale: int) -> tuple[pa.DataType, Decode]:
+def _decimal_decoder(column: Column, target: pa.DataType) -> Decode:
+    precision, scale = column.meta >> 8, column.meta & 0xFF
     layout = decimal_groups(precision, scale)
     groups = np.array([(size, 10**digits) for size, digits in layout], dtype=np.int64)
     cell_size = int(groups[:, 0].sum())
-    target = pa.decimal128(precision, scale) if precision <= DECIMAL128_DIGITS else pa.string()
 
     def numbers(buf: Bytes, at: Offsets) -> Decoded:
         out = np.empty((len(at), 2), dtype=np.uint64)
@@ -195,10 +165,10 @@ def _decimal_decoder(precision: int, scale: int) -> tuple[pa.DataType, Decode]:
             arrow_buffers.varying(pa.string(), offsets, out[: offsets[-1]].copy(), at >= 0)
         )
 
-    return target, numbers if precision <= DECIMAL128_DIGITS else numerals
+    return numbers if precision <= DECIMAL128_DIGITS else numerals
 
 
-def _enum_decoder(column: Column) -> Decode:
+def _enum_decoder(column: Column, target: pa.DataType) -> Decode:  # noqa: ARG001
     # 0 is the number of an invalid value, which the server shows as ''.
     labels = arrow_buffers.string_array(["", *column.labels])
 
@@ -211,7 +181,7 @@ def _enum_decoder(column: Column) -> Decode:
     return decode
 
 
-def _set_decoder(column: Column) -> Decode:
+def _set_decoder(column: Column, target: pa.DataType) -> Decode:  # noqa: ARG001
     def decode(buf: Bytes, at: Offsets) -> Decoded:
         numbers = _read_integers(buf, at, column.meta, False).view(np.uint64)
         return set_texts(numbers, column.labels, at >= 0)
@@ -249,15 +219,12 @@ def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataTy
     return _varying(at, offsets, data, target)
 
 
-def _text_decoder(column: Column) -> tuple[pa.DataType, Decode]:
-    """The type and decoder of CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
+def _text_decoder(column: Column, target: pa.DataType) -> Decode:
+    """The decoder of CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
     prefix = -cell_width(column.type, column.meta)
     # A row image omits the trailing zero bytes of BINARY(n); SELECT shows them.
     least = column.meta if column.type == Type.STRING and column.charset == BINARY else 0
     compressed, binary = column.type in COMPRESSED_TYPES, column.charset == BINARY
-    name = charset_of(column.charset) if column.charset else "unknown"
-    if not binary and name not in transcode.KNOWN:
-        raise Unsupported(f"text in character set {name}")
     charset = conversion_of(column.charset)
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
@@ -265,13 +232,13 @@ def _text_decoder(column: Column) -> tuple[pa.DataType, Decode]:
         if compressed:
             offsets, data = _uncompressed(offsets, data)
         if binary:
-            return _varying(at, offsets, data, pa.binary())
+            return _varying(at, offsets, data, target)
         row, offsets, data = transcode.to_utf8(charset, data, offsets)
         if row >= 0:
             raise Invalid(row, f"bytes that are not valid {charset}")
-        return _varying(at, offsets, data, pa.string())
+        return _varying(at, offsets, data, target)
 
-    return pa.binary() if binary else pa.string(), decode
+    return decode
 
 
 def _uncompressed(offsets: Long, data: Bytes) -> tuple[Long, Bytes]:
@@ -425,3 +392,20 @@ def check_text_size(offsets: Long) -> None:
     """Raise `Invalid` for values that Arrow's 32-bit offsets cannot address."""
     if offsets[-1] > 0x7FFFFFFF:
         raise Invalid(len(offsets) - 2, "more than 2 GiB of text in one batch")
+
+
+def _bit_decoder(column: Column, target: pa.DataType) -> Decode:
+    width = cell_width(column.type, column.meta)
+    return lambda buf, at: _strings(buf, at, 0, width, target)
+
+
+_OTHERS: dict[int, Callable[[Column, pa.DataType], Decode]] = {
+    Type.YEAR: lambda column, target: _years,  # noqa: ARG005
+    Type.NEWDECIMAL: _decimal_decoder,
+    Type.JSON: lambda column, target: _documents,  # noqa: ARG005
+    Type.BIT: _bit_decoder,
+    Type.GEOMETRY: lambda column, target: partial(_geometries, prefix=column.meta),  # noqa: ARG005
+    Type.VECTOR: lambda column, target: partial(_vectors, prefix=column.meta),  # noqa: ARG005
+    Type.ENUM: _enum_decoder,
+    Type.SET: _set_decoder,
+}

@@ -10,7 +10,7 @@ RECORD wherever events are left out, and neither BEGIN nor COMMIT.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +26,14 @@ from dispatcher.binlog.decode.row_batches import (
     BATCH_ROWS,
     change_batch,
     decoded_rows,
-    images_schema,
     row_counts_of,
 )
 from dispatcher.binlog.decode.slices import build_payload
-from dispatcher.binlog.decode.table_decoder import TableDecoder, arrow_type
+from dispatcher.binlog.decode.table_decoder import TableDecoder
 from dispatcher.binlog.event.header import HEADER_SIZE
 from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.sql.statement import QueryKind, classify
-from dispatcher.binlog.table_map.column_types import Column, InvalidDates
+from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
@@ -101,21 +100,6 @@ class TableSlice:
     committed_at: int
     table_map: bytes
     payload: memoryview
-
-
-def change_schema(
-    columns: Sequence[Column], table: str = "", invalid_dates: InvalidDates = InvalidDates.NULL
-) -> pa.Schema:
-    """The schema of decoded changes: `epoch`, `seq`, `ordinal` int64 not null; `gtid`, `file` string; `pos` int64;
-    `committed_at` timestamp('us', 'UTC'); `database`, `table`, `op` ('insert', 'update', 'delete') string;
-    `before_absent`, `after_absent` list of the names of columns that the image does not hold (null if it holds all);
-    `before`, `after` struct of the table's columns (null if the operation has no such image), each field nullable.
-
-    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for messages.
-    """
-    if not all(column.name for column in columns):
-        raise BinlogError(ErrorKind.METADATA_MISSING, f"no column names for table {table}")
-    return images_schema([pa.field(c.name, arrow_type(c, table, invalid_dates)) for c in columns])
 
 
 _CONTROL = (

@@ -21,21 +21,11 @@ from dispatcher.binlog.decode.changed_columns import changed_names
 from dispatcher.binlog.decode.index import Index
 from dispatcher.binlog.decode.index_kernels import EPOCH, RECORD, SEQ
 from dispatcher.binlog.decode.metadata_names import Metadata
-from dispatcher.binlog.decode.missing_columns import NAMES
 from dispatcher.binlog.decode.row_batches import DecodedRows, WalkedRows
 from dispatcher.binlog.decode.statement_texts import CONTINUED, read_text, text_offsets
 from dispatcher.binlog.decode.table_decoder import TableDecoder
 from dispatcher.binlog.event.header import SERVER_ID_AT
 from dispatcher.binlog.kernel.bytes import I64
-
-COLUMN_TYPES: dict[Metadata, pa.DataType] = {
-    Metadata.SERVER_ID: pa.int64(),
-    Metadata.QUERY: pa.string(),
-    Metadata.CHANGED: NAMES,
-    Metadata.TRANSACTION_ROWS: pa.int64(),
-    Metadata.TRANSACTION_END: pa.bool_(),
-}
-"""Of all but `KEY`, which is a struct of the key's columns."""
 
 COUNTED = frozenset({Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END})
 

@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from dispatcher.binlog.decode import arrow_buffers, row_walk
+from dispatcher.binlog.decode.arrow_types import NAMES
 from dispatcher.binlog.kernel.bytes import I32, I64, U8
 from dispatcher.binlog.table_map.column_types import Column
-
-NAMES = pa.list_(pa.field("element", pa.string()))
 
 
 class MissingColumns(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog.decode import arrow_buffers, row_walk
+from dispatcher.binlog.decode.arrow_types import NAMES, images_schema
 from dispatcher.binlog.decode.gtid_text import gtid_strings
 from dispatcher.binlog.decode.index import Index
 from dispatcher.binlog.decode.index_kernels import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ
-from dispatcher.binlog.decode.missing_columns import NAMES, MissingColumns, list_of_names
+from dispatcher.binlog.decode.missing_columns import MissingColumns, list_of_names
 from dispatcher.binlog.decode.table_decoder import TableDecoder, cell_widths
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.parse import TableMap
@@ -22,20 +23,6 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 BATCH_ROWS = 65_536
 BATCH_BYTES = 128 << 20  # of row images: a batch of larger rows has fewer of them
 
-ENVELOPE = (
-    pa.field("epoch", pa.int64(), nullable=False),
-    pa.field("seq", pa.int64(), nullable=False),
-    pa.field("ordinal", pa.int64(), nullable=False),
-    pa.field("gtid", pa.string()),
-    pa.field("file", pa.string()),
-    pa.field("pos", pa.int64()),
-    pa.field("committed_at", pa.timestamp("us", "UTC")),
-    pa.field("database", pa.string()),
-    pa.field("table", pa.string()),
-    pa.field("op", pa.string()),
-    pa.field("before_absent", NAMES),
-    pa.field("after_absent", NAMES),
-)
 _OPS = arrow_buffers.string_array(["insert", "update", "delete"])
 
 
@@ -161,12 +148,6 @@ def _unchanged(
     for row in np.flatnonzero(missing.any(axis=0)).tolist():
         lists[row] = [table_map.columns[c].name for c in np.flatnonzero(missing[:, row])]
     return list_of_names(lists)
-
-
-def images_schema(fields: Sequence[pa.Field]) -> pa.Schema:
-    """Returns the schema of changes whose images have these fields."""
-    row = pa.struct(fields)
-    return pa.schema([*ENVELOPE, pa.field("before", row), pa.field("after", row)])
 
 
 def _envelope(

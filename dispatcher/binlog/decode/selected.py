@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dispatcher.binlog.decode import row_walk
+from dispatcher.binlog.decode.arrow_types import images_schema
 from dispatcher.binlog.decode.delivered import Ddl, read_ddl
 from dispatcher.binlog.decode.index import Index
 from dispatcher.binlog.decode.index_kernels import EPOCH, FILE, POSITION, SEQ
@@ -20,7 +21,6 @@ from dispatcher.binlog.decode.row_batches import (
     DecodedRows,
     decoded_rows,
     envelope,
-    images_schema,
     row_counts_of,
 )
 from dispatcher.binlog.decode.table_decoder import TableDecoder

@@ -1,9 +1,5 @@
 """Decodes the columns of row images to Arrow arrays, a whole batch at a time: no Python runs per cell.
 
-`docs/types.md` lists the Arrow type of each MySQL type; `column_decoders.column_decoder` is that table in code. Spark
-reads these types without a cast: no unsigned integers (each becomes the next wider type), no dictionaries, times in
-microseconds.
-
 An invalid date such as '0000-00-00' becomes NULL and is counted, unless `InvalidDates` says otherwise: no target can
 hold it, and it must not stop the mirroring of a table. Any other value that cannot be represented is an error with its
 offset.
@@ -18,21 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog.decode import arrow_buffers, column_decoders, row_walk
-from dispatcher.binlog.decode.column_decoders import Bytes, Decode, Decoded, Offsets, Unsupported
+from dispatcher.binlog.decode.arrow_types import Unsupported, unsupported
+from dispatcher.binlog.decode.column_decoders import Bytes, Decode, Decoded, Offsets
 from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type, cell_width
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import BinlogError, ErrorKind
-
-
-def arrow_type(
-    column: Column, table: str = "", invalid_dates: InvalidDates = InvalidDates.NULL
-) -> pa.DataType:
-    """The Arrow type of a column's values; `table` is for messages.
-
-    Raises `BinlogError` UNSUPPORTED_TYPE naming table, column and type.
-    """
-    return _type_and_decoder(column, table, invalid_dates)[0]
+from dispatcher.model.errors import BinlogError
 
 
 def _type_and_decoder(
@@ -41,8 +28,7 @@ def _type_and_decoder(
     try:
         return column_decoders.column_decoder(column, invalid_dates)
     except Unsupported as error:
-        place = f"table {table}, column {column.name!r}" if table else f"column {column.name!r}"
-        raise BinlogError(ErrorKind.UNSUPPORTED_TYPE, f"{place}: {error}") from None
+        raise unsupported(column, table, error) from None
 
 
 class TableDecoder:

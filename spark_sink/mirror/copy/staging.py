@@ -27,7 +27,7 @@ from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.data_file import stored_columns, write_files
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, forget_table, newest_commit
-from spark_sink.source.rows import spark_schema
+from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

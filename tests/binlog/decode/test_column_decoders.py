@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode import arrow_types, delivered
 from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.table_map.column_types import InvalidDates, Type
@@ -397,4 +397,4 @@ def test_arrow_types() -> None:
 
 def rows_schema(policy: InvalidDates = InvalidDates.NULL) -> pa.Schema:
     columns = TableMap.parse(table_map(COLUMNS)).columns
-    return pa.schema(list(delivered.change_schema(columns, "t", policy).field("after").type))
+    return pa.schema(list(arrow_types.change_schema(columns, "t", policy).field("after").type))

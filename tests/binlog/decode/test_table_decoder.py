@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode import arrow_types, delivered
+from dispatcher.binlog.decode.arrow_types import arrow_type
 from dispatcher.binlog.decode.delivered import TableChanges
-from dispatcher.binlog.decode.table_decoder import arrow_type
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -449,6 +449,6 @@ def test_any_rows_are_decoded(
         assert isinstance(changes, TableChanges)
         assert changes.batch.num_rows <= batch_rows
         changes.batch.validate(full=True)
-        assert changes.batch.schema == delivered.change_schema(changes.table_map.columns)
+        assert changes.batch.schema == arrow_types.change_schema(changes.table_map.columns)
         found += changes.batch.select(["seq", "ordinal", "op", "before", "after"]).to_pylist()
     assert found == wanted

@@ -28,7 +28,7 @@ from spark_sink.mirror.columns import ColumnSignature
 from spark_sink.mirror.conversions import ConversionRules, Kept, conversion
 from spark_sink.mirror.signature import Recopy, SchemaChange, Signature, change_of, difference
 from spark_sink.mirror.statements import AlterTable, effects_of
-from spark_sink.source.rows import spark_schema
+from spark_sink.source.schemas import spark_schema
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
 

@@ -15,7 +15,7 @@ from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.driver_commit import JOINED_FROM_FILES, DriverTable
 from spark_sink.mirror.faults import is_conflict
 from spark_sink.mirror.jvm import DeltaTransaction
-from spark_sink.source.rows import spark_schema
+from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

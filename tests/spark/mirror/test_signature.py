@@ -20,7 +20,7 @@ from spark_sink.mirror.signature import (
     new_columns,
 )
 from spark_sink.mirror.statements import AlterTable, effects_of
-from spark_sink.source.rows import spark_schema
+from spark_sink.source.schemas import spark_schema
 
 ASCII = "rlike(`b`, '[^\\\\x00-\\\\x7F]')"
 TEXTS = ("varchar", "char", "text", "tinytext", "enum", "set", "longtext")

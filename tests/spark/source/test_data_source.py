@@ -16,8 +16,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
 from spark_sink.source import data_source
 from spark_sink.source.client import SliceCut
-from spark_sink.source.data_source import RAW_SCHEMA, BinlogDataSource, BinlogStreamReader
+from spark_sink.source.data_source import BinlogDataSource, BinlogStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.slices import SLICE_SCHEMA, Slice, read_bytes, slices_of
 from tests.support.fake_daemon import Answer, FakeDaemon, position, problem
 

@@ -18,8 +18,9 @@ from dispatcher.binlog.decode import delivered
 from spark_sink.mirror.apply import Applier
 from spark_sink.mirror.log_append import LogAppender
 from spark_sink.mirror.policies import ApplyOptions
-from spark_sink.source.data_source import RAW_SCHEMA, BinlogStreamReader
+from spark_sink.source.data_source import BinlogStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.slices import Slice
 from tests.daemon.harness import Daemon
 from tests.servers import Server

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dispatcher.model.position import Position
-from spark_sink.source import rows
+from spark_sink.source import schemas
 from spark_sink.source.data_source import BinlogStreamReader
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
@@ -46,7 +46,7 @@ def test_metadata_of_a_transaction_in_many_slices(
             "metadata": "server_id, query, key, changed, transaction_rows, transaction_end",
         }
         options = SourceOptions.parse(given)
-        schema = rows.spark_schema(rows.stream_schema(options, None))
+        schema = schemas.stream_schema(options, None)
         reader = BinlogStreamReader(options, schema)
         start = reader.initialOffset()
         create(server, database)

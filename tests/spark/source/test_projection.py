@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.errors import BinlogError, UserError
-from spark_sink.source import rows
+from spark_sink.source import rows, schemas
 from spark_sink.source.column_choice import ColumnChoice, unknown_column
 from spark_sink.source.projection import is_lossless
 from tests.spark.source.test_rows import SLICE, options_of
@@ -46,7 +46,7 @@ def definition(**columns: str) -> dict[str, Any]:
 
 def read(log: Delivered, table: dict[str, Any], **options: str) -> list[dict[str, Any]]:
     parsed = options_of(table="shop.orders", **options)
-    schema = rows.spark_schema(rows.stream_schema(parsed, table))
+    schema = schemas.stream_schema(parsed, table)
     batches = list(rows.read_slice(parsed, schema, SLICE, log.bytes()))
     assert len({batch.schema for batch in batches}) == 1
     for batch in batches:
@@ -164,14 +164,14 @@ def test_a_layout_that_differs_in_columns_that_are_not_chosen_is_the_same() -> N
 def test_options_that_do_not_fit_the_table(options: dict[str, str], what: str, remedy: str) -> None:
     table = definition(id="int", price="decimal(4,2)") | {"key": []}
     with pytest.raises(UserError) as caught:
-        rows.stream_schema(options_of(table="shop.orders", **options), table)
+        schemas.stream_schema(options_of(table="shop.orders", **options), table)
     assert what in caught.value.what and remedy in str(caught.value.remedy)
 
 
 def test_columns_of_json_rows() -> None:
     log = two_layouts()
     parsed = options_of(columns="shop.ord*.id, shop.orders.n*, other.t.x", metadata="key")
-    schema = rows.spark_schema(rows.stream_schema(parsed, None))
+    schema = schemas.stream_schema(parsed, None)
     batches = rows.read_slice(parsed, schema, SLICE, log.bytes())
     found = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["before"], row["after"], row["key"]) for row in found] == [
@@ -179,7 +179,7 @@ def test_columns_of_json_rows() -> None:
         ('{"name":null,"ID":2}', '{"name":"x","ID":2}', '{"ID":2}'),
     ]
     none = options_of(columns="shop.orders.x")
-    schema = rows.spark_schema(rows.stream_schema(none, None))
+    schema = schemas.stream_schema(none, None)
     batches = rows.read_slice(none, schema, SLICE, log.bytes())
     assert [b.to_pylist()[0]["after"] for b in batches] == ["{}", "{}"]
 

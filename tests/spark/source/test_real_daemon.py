@@ -17,8 +17,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.source import batch
 from spark_sink.source.batch import BinlogBatchReader
-from spark_sink.source.data_source import RAW_SCHEMA, BinlogStreamReader
+from spark_sink.source.data_source import BinlogStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.schemas import RAW_SCHEMA
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.servers import Server
 from tests.spark.conftest import mysql_rows, to_end

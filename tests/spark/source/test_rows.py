@@ -12,9 +12,8 @@ import pytest
 from dispatcher.binlog.decode.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.position import Position
-from spark_sink.source import rows
+from spark_sink.source import rows, schemas
 from spark_sink.source.client import SliceCut
-from spark_sink.source.data_source import RAW_SCHEMA
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
 from tests.support.rows_encoder import Delivered, Spec, integer, rows_body, table_map
@@ -29,7 +28,7 @@ def options_of(**options: str) -> SourceOptions:
 
 def read(log: Delivered, **options: str) -> list[dict[str, Any]]:
     parsed = options_of(**options)
-    schema = RAW_SCHEMA if parsed.raw else rows.spark_schema(rows.stream_schema(parsed, None))
+    schema = schemas.stream_schema(parsed, None)
     batches = list(rows.read_slice(parsed, schema, SLICE, log.bytes()))
     assert len({batch.schema for batch in batches}) <= 1
     return [row for batch in batches for row in batch.to_pylist()]
@@ -67,7 +66,7 @@ def test_metadata_of_json_rows_and_statements() -> None:
 
 _FIRST_SLICE = """
 import sys, threading, time
-from spark_sink.source.data_source import RAW_SCHEMA
+from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice, slice_batches
 

@@ -1,0 +1,151 @@
+"""The schemas of streams and batches: raw, JSON and typed.
+
+Only that of a typed stream needs pyarrow, and none needs kernels: the driver learns the schema before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.table_map.column_definition import defined_columns
+from dispatcher.model.errors import ErrorKind, UserError
+from spark_sink.source.column_choice import ColumnChoice, unknown_column
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.slices import SLICE_SCHEMA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NAMES = ArrayType(StringType())
+_TABLES = ArrayType(StructType().add("database", "string").add("table", "string"))
+_RAW_COLUMNS = (
+    ("entry", "long", False),
+    ("kind", "string", False),
+    ("database", "string", True),
+    ("table", "string", True),
+    ("layout", "string", True),
+    ("epoch", "long", False),
+    ("first_seq", "long", False),
+    ("last_seq", "long", False),
+    ("rows", "long", False),
+    ("inserts", "long", True),
+    ("updates", "long", True),
+    ("deletes", "long", True),
+    ("table_map", "binary", True),
+    ("payload", "binary", True),
+    ("query", "string", True),
+    ("sql_mode", "long", True),
+    ("file", "string", True),
+    ("pos", "long", True),
+    ("committed_at", "timestamp", True),
+    ("position", "string", True),
+    ("gap", "boolean", True),
+    ("default_database", "string", True),
+    ("tables", _TABLES, True),
+)
+RAW_SCHEMA = StructType()
+for _column in _RAW_COLUMNS:
+    RAW_SCHEMA.add(*_column)
+
+# As `arrow_types.ENVELOPE`; the images are texts.
+_JSON_COLUMNS = (
+    ("epoch", "long", False),
+    ("seq", "long", False),
+    ("ordinal", "long", False),
+    ("gtid", "string", True),
+    ("file", "string", True),
+    ("pos", "long", True),
+    ("committed_at", "timestamp", True),
+    ("database", "string", True),
+    ("table", "string", True),
+    ("op", "string", True),
+    ("before_absent", _NAMES, True),
+    ("after_absent", _NAMES, True),
+    ("before", "string", True),
+    ("after", "string", True),
+    ("tables", _TABLES, True),
+)
+_METADATA: dict[Metadata, DataType] = {
+    Metadata.SERVER_ID: LongType(),
+    Metadata.QUERY: StringType(),
+    Metadata.CHANGED: _NAMES,
+    Metadata.TRANSACTION_ROWS: LongType(),
+    Metadata.TRANSACTION_END: BooleanType(),
+}
+
+
+def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> StructType:
+    """Returns the schema that the options select. `definition`: that of the options' table, None if they name none;
+    `before` and `after` are JSON text then.
+
+    Raises `UserError` for options that do not fit the table.
+    """
+    if options.raw:
+        return SLICE_SCHEMA if options.unread else RAW_SCHEMA
+    key: DataType = StringType()
+    if definition is None:
+        schema = StructType()
+        for column in _JSON_COLUMNS:
+            schema.add(*column)
+    else:
+        schema, key = _table_schema(options, definition)
+    for name in options.metadata:
+        schema.add(name.value, key if name == Metadata.KEY else _METADATA[name])
+    return schema
+
+
+def _table_schema(
+    options: SourceOptions, definition: Mapping[str, Any]
+) -> tuple[StructType, DataType]:
+    """Returns the schema of a typed stream without its metadata, and the type of its key."""
+    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415 - loads pyarrow
+
+    from dispatcher.binlog.decode.arrow_types import arrow_type, change_schema  # noqa: PLC0415
+
+    database, table = options.table or ("", "")
+    label, columns = f"{database}.{table}", defined_columns(definition)
+    names = [column.name for column in columns]
+    findings = [
+        f"option 'columns': {finding}"
+        for _, _, pattern in options.columns or ()
+        if (finding := unknown_column(pattern, names))
+    ]
+    by_name = {column.name: column for column in columns}
+    key = [by_name[name] for name in definition.get("key", ()) if name in by_name]
+    if Metadata.KEY in options.metadata and not key:
+        findings.append(f"option 'metadata': {label} has no key, so leave out 'key'")
+    if findings:
+        remedy = f"the columns of {label} are {', '.join(names)}"
+        raise UserError(
+            ErrorKind.SETTINGS, f'source "binlog": {"; ".join(findings)}', remedy=remedy
+        )
+    chosen = set(ColumnChoice(options.columns).choose(database, table, names))
+    kept = [column for column in columns if column.name in chosen]
+    of_key = StructType()
+    for column in key:
+        kind = arrow_type(column, label, options.invalid_dates)
+        of_key.add(column.name, from_arrow_type(kind, prefer_timestamp_ntz=True))
+    return spark_schema(change_schema(kept, label, options.invalid_dates)), of_key
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Returns the Spark schema whose Arrow form is `schema`. Timestamps without a zone stay without one."""
+    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415 - loads pyarrow
+
+    spark = StructType()
+    for field in schema:
+        spark.add(
+            field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True), field.nullable
+        )
+    return spark
