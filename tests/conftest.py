@@ -39,6 +39,7 @@ SESSION_FILES = tuple(
         "source/test_large_transactions",
         "source/test_real_daemon",
         "source/test_worker_memory",
+        "test_connect",
         "mirror/test_apply",
         "mirror/test_catalog_tables",
         "mirror/test_change_feed",

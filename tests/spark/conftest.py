@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 # The folder of a module that lets a test kill processes of Spark's.
 KILLING = Path(__file__).with_name("killing")
+# The shared Spark is a server of Spark Connect, too.
+_CONNECT = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,7 +61,7 @@ def killing(folder: Path) -> dict[str, str]:
 def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterator[SparkSession]:
     """`local[2,4]`: two tasks at a time, and a task may fail three times before its job does."""
     warehouse = tmp_path_factory.mktemp("warehouse")
-    conf = {"spark.sql.warehouse.dir": str(warehouse)}
+    conf = {"spark.sql.warehouse.dir": str(warehouse)} | _CONNECT
     conf |= dict(setting.split("=", 1) for setting in QUICK_SPARK)
     settings = MirrorSettings.model_validate(
         {
@@ -75,6 +81,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterat
             spark = spark_session(settings)
         yield spark
         spark.stop()
+
+
+@pytest.fixture
+def connect_url(spark: SparkSession) -> str:
+    """The address at which the shared Spark serves Spark Connect."""
+    jvm: Any = spark.sparkContext._jvm
+    service = "org.apache.spark.sql.connect.service.SparkConnectService$"
+    port = getattr(getattr(jvm, service), "MODULE$").localPort()
+    return f"sc://127.0.0.1:{port}"
 
 
 @pytest.fixture

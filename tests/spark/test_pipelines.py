@@ -1,4 +1,6 @@
-"""The declarative pipeline of examples/pipeline: `spark-pipelines run` keeps a view equal to a MySQL table."""
+"""The declarative pipeline of examples/pipeline: `spark-pipelines run` keeps a view equal to a MySQL table.
+
+Each run here starts two JVMs, of the program and of its Spark; test_connect.py has the quick form."""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ from tests.support.java import QUICK_JAVA, QUICK_SPARK
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = ROOT / "examples/pipeline"
+_PROGRAM = Path(sys.executable).with_name("spark-pipelines")
 
 
 class Registry:
@@ -88,9 +91,13 @@ def daemon(
     daemon.close()
 
 
+def pipelines_command(remote: str) -> list[str]:
+    """The command that runs the pipeline of the working folder once, up to the newest change."""
+    return [str(_PROGRAM), "--remote", remote, "run"]
+
+
 def run(folder: Path) -> None:
-    """Run the pipeline once, up to the newest change."""
-    program = Path(sys.executable).with_name("spark-pipelines")
+    """Run the pipeline once, with a Spark of its own."""
     settings = dict(setting.split("=", 1) for setting in QUICK_SPARK) | delta_settings()
     settings |= {
         "spark.ui.enabled": "false",
@@ -103,7 +110,7 @@ def run(folder: Path) -> None:
     submit = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     with (folder / "out.log").open("wb") as log:
         done = subprocess.run(
-            [str(program), "--remote", "local[2]", "run"],
+            pipelines_command("local[2]"),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -111,7 +118,7 @@ def run(folder: Path) -> None:
             env=os.environ
             | {
                 "PYSPARK_PYTHON": sys.executable,
-                "PATH": f"{program.parent}:{os.environ['PATH']}",
+                "PATH": f"{_PROGRAM.parent}:{os.environ['PATH']}",
                 "JDK_JAVA_OPTIONS": QUICK_JAVA,
                 "PYSPARK_SUBMIT_ARGS": shlex.join([*submit, "pyspark-shell"]),
             },
