@@ -16,9 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from dispatcher.settings.yaml_nodes import (
+    InvalidYaml,
+    Items,
+    Node,
+    Pairs,
+    Scalar,
+    load_value,
+    read_nodes,
+)
 
 ENVIRONMENT_PREFIX = "DISPATCHER__"
 EXPECTED_MAPPING = "expected a mapping (key: value)"
@@ -134,40 +140,29 @@ def _add_finding(tree: Tree, file: Path, message: str, line: int = 0) -> None:
 
 def _read_file(file: Path, environment: Mapping[str, str], tree: Tree) -> None:
     try:
-        node = YAML(typ="safe", pure=True).compose(file.read_text(encoding="utf-8"))
+        node = read_nodes(file.read_text(encoding="utf-8"))
     except OSError as error:
         _add_finding(tree, file, f"cannot be read: {error.strerror}")
     except UnicodeDecodeError:
         _add_finding(tree, file, "is not UTF-8 text")
-    except (YAMLError, ValueError) as error:
-        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
-        line = mark.line + 1 if mark is not None else 0
-        problem = (error.problem if isinstance(error, MarkedYAMLError) else None) or str(error)
-        _add_finding(tree, file, f"invalid YAML: {problem}{_hint(error)}", line)
+    except InvalidYaml as error:
+        _add_finding(tree, file, f"invalid YAML: {error.problem}", error.line)
     else:
-        if isinstance(node, MappingNode):
+        if isinstance(node, Pairs):
             reader = _NodeReader(file, environment, tree)
             tree.merge(reader.value(node, ()), reader.origins)
         elif node is not None:
-            _add_finding(tree, file, EXPECTED_MAPPING, node.start_mark.line + 1)
-
-
-def _hint(error: Exception) -> str:
-    """A pattern such as * without quotes is an alias in YAML."""
-    texts = (error.context, error.problem) if isinstance(error, MarkedYAMLError) else ()
-    alias = any("alias" in text for text in texts if text)
-    return '; a pattern that begins with * needs quotes, such as "*"' if alias else ""
+            _add_finding(tree, file, EXPECTED_MAPPING, node.line)
 
 
 class _NodeReader:
-    """Converts YAML nodes to plain values, and records their lines and errors."""
+    """Makes plain values of YAML nodes, and records their lines and errors."""
 
     def __init__(self, file: Path, environment: Mapping[str, str], tree: Tree) -> None:
         self.origins: dict[KeyPath, Origin] = {}
         self._file = file
         self._environment = environment
         self._tree = tree
-        self._constructor = YAML(typ="safe", pure=True).constructor
         self._open: list[Node] = []
 
     def value(self, node: Node, path: KeyPath) -> Any:
@@ -177,24 +172,24 @@ class _NodeReader:
             return self._report(node, path, "this alias refers to a value that contains it")
         self._open.append(node)
         try:
-            if isinstance(node, MappingNode):
+            if isinstance(node, Pairs):
                 return self._mapping(node, path)
-            if isinstance(node, SequenceNode):
-                return [self.value(item, (*path, n)) for n, item in enumerate(node.value)]
+            if isinstance(node, Items):
+                return [self.value(item, (*path, n)) for n, item in enumerate(node.items)]
             return self._scalar(node, path)
         finally:
             self._open.pop()
 
-    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
+    def _mapping(self, node: Pairs, path: KeyPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         lines: dict[str, int] = {}
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, ScalarNode):
+        for key_node, value_node in node.items:
+            line = key_node.line
+            if not isinstance(key_node, Scalar):
                 self._report(key_node, path, "a key must be text, not a list or mapping")
                 continue
             # The text as written: a database or a consumer may be called 2024 or null.
-            key = str(key_node.value)
+            key = key_node.text
             if key in values:
                 self._report(
                     key_node, (*path, key), f"duplicate key, already set in line {lines[key]}"
@@ -205,13 +200,11 @@ class _NodeReader:
             values[key] = self.value(value_node, (*path, key))
         return values
 
-    def _scalar(self, node: Node, path: KeyPath) -> Any:
-        try:
-            value = self._constructor.construct_object(node)
-        except (YAMLError, ValueError) as error:
-            problem = error.problem if isinstance(error, MarkedYAMLError) else None
+    def _scalar(self, node: Scalar, path: KeyPath) -> Any:
+        if node.problem:
             self._tree.unread.add(path)
-            return self._report(node, path, f"invalid YAML value: {problem or error}")
+            return self._report(node, path, f"invalid YAML value: {node.problem}")
+        value = node.value
         if not isinstance(value, str):
             return value
         if path and path[-1] in _SECRET_KEYS and _VARIABLE.sub("", value):
@@ -235,7 +228,7 @@ class _NodeReader:
         self._tree.findings.append(Finding(self._origin(node), path, message))
 
     def _origin(self, node: Node) -> Origin:
-        return Origin(str(self._file), node.start_mark.line + 1)
+        return Origin(str(self._file), node.line)
 
 
 def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -> None:
@@ -253,8 +246,8 @@ def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -
         value: Any = environment[name]
         if parts[-1] in _STRUCTURED_KEYS and value[:1] in ("[", "{"):
             try:
-                value = YAML(typ="safe", pure=True).load(value)
-            except (YAMLError, ValueError):
+                value = load_value(value)
+            except InvalidYaml:
                 tree.findings.append(Finding(origin, tuple(parts), "invalid YAML list or mapping"))
                 continue
         tree.merge(*_nested(tuple(parts), value, origin))
