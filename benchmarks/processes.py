@@ -95,6 +95,43 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def cpu_seconds_of_process(pid: int, *, ended: bool = True) -> float:
+    """Returns the CPU time that a process has taken so far. `ended`: with that of its children that have ended."""
+    used = _stat(pid)[11:15] if ended else _stat(pid)[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds_of_descendants(pid: int) -> float:
+    """Returns the CPU time of all processes below a process, with those that have ended."""
+    seconds = 0.0
+    for child in _descendants(pid):
+        try:
+            seconds += cpu_seconds_of_process(child)
+        except OSError:
+            continue  # has ended meanwhile, so its parent counts it
+    return seconds
+
+
+def _stat(pid: int) -> list[str]:
+    """Returns the fields of proc(5)'s stat behind the name: state, ppid, ..."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+
+
+def _descendants(pid: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int(_stat(int(entry.name))[1])
+            except OSError:
+                continue  # has ended
+    found, new = [], [pid]
+    while new:
+        new = [child for child, parent in parents.items() if parent in new]
+        found += new
+    return found
+
+
 def resident_bytes(pid: int) -> int:
     pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")

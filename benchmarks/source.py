@@ -1,9 +1,10 @@
 """Measures the Spark source: a real server, a daemon and Spark on this machine, from MySQL's log to Spark's rows.
 
-* first batch: how long the first stream of a fresh Spark session takes, from `load` to its end.
+* first batch: how long the first stream of a fresh Spark session takes, from `load` to its end, beside a Python source
+  that does nothing (`benchmarks.source_start`).
 * rate: each form of the rows as a stream into Spark's sink `noop`. The consumer is moved to the beginning of the log
   when the query starts, so that MySQL and the daemon work at the same time. The first batch is left out. Besides the
-  rate: the processor time of each process for a million rows.
+  rate: the processor time of each process for a million rows, and Spark's phases of a batch.
 * phases: the same slices, read one after another in this process, without Spark: the processor time to fetch, to
   decode, and to write Arrow's stream format.
 
@@ -20,8 +21,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
+import spark_sink
 from benchmarks.figures import Run
 from benchmarks.logs import DATABASES, GeneratedLog, generate_bulk, prepare
+from benchmarks.processes import (
+    cpu_seconds_of_descendants,
+    cpu_seconds_of_process,
+    run_module,
+)
+from benchmarks.spark import jvm_pid, read_stream, spark_session
 from spark_sink.source import rows
 from spark_sink.source.data_source import BinlogDataSource, BinlogStreamReader
 from spark_sink.source.options import SourceOptions
@@ -46,23 +54,34 @@ ROWS = 1_000_000
 BATCH_BYTES = 16 << 20  # a quarter of the queue's default limit, which is the source's default
 ROWS_IN_TRANSACTION = 1000  # of `generate_bulk`
 FIRST_ROWS = 1000
-TIMEOUT_S = 600
+START_ROUNDS = 3
 FORMS: Mapping[str, Mapping[str, str]] = {
     "raw": {"raw": "true"},
     "json": {},
     "typed": {"table": f"{DATABASES[0]}.t"},
 }
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`rows_per_s`: without the first batch; `cpu_s`: processor seconds of each process for a million rows."""
+    """All without the first batch. `cpu_s`: processor seconds of each process for a million rows; `batch_s`: seconds of
+    each of Spark's phases in a batch."""
 
     form: str
     rows: int
     rows_per_s: float
     cpu_s: dict[str, float]
+    batch_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstBatch:
+    """Seconds of the first stream of a fresh session; `floor`: of a Python data source that does nothing."""
+
+    floor_s: float
+    ours_s: float
+    floor_cpu_s: float
+    ours_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +97,7 @@ class Phases:
 @dataclass(frozen=True, slots=True)
 class Figures:
     log: GeneratedLog
-    first_batch_s: float
+    first_batches: list[FirstBatch]
     rates: list[Rate]
     phases: list[Phases]
 
@@ -110,25 +129,28 @@ def measure(rows_count: int, batch_bytes: int, say: Callable[[str], None]) -> Fi
         say("writing a history")
         log = generate_bulk(server, rows_count)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bd-bench-")))
-        server.execute("CREATE DATABASE bench_first")
+        server.execute(
+            "CREATE DATABASE bench_first",
+            "CREATE TABLE bench_first.t (id INT PRIMARY KEY, name VARCHAR(20))",
+        )
         daemon = Daemon(home / "daemon", _settings(server))
         stack.callback(daemon.close)
         daemon.start()
         parts = Parts(server, daemon, batch_bytes)
         for name in daemon.settings["consumers"]:
             daemon.api.until_state(name, "streaming")
-        spark = stack.enter_context(_spark(home))
-        say("the first batch")
-        first_batch_s = _first_batch(spark, parts)
+        first_batches = _first_batches(parts, say)
+        spark = stack.enter_context(spark_session(home))
+        spark_sink.register(spark)
         rates = []
         for form in FORMS:
             say(f"a stream of {form} rows")
-            rates.append(_rate(spark, parts, form, log.rows // (2 if form == "typed" else 1)))
+            rates.append(_rate(spark, parts, form))
         phases = []
         for form in FORMS:
             say(f"phases of {form} rows")
             phases.append(_phases(parts, form))
-        return Figures(log, first_batch_s, rates, phases)
+        return Figures(log, first_batches, rates, phases)
 
 
 def _settings(server: Instance) -> dict[str, Any]:
@@ -141,63 +163,49 @@ def _settings(server: Instance) -> dict[str, Any]:
     return {"consumers": consumers}
 
 
-@contextmanager
-def _spark(home: Path) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    conf: dict[str, Any] = {
-        "spark.driver.memory": "2g",
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.streaming.checkpointLocation": str(home / "checkpoints"),
-        "spark.sql.streaming.numRecentProgressUpdates": "100000",
-        "spark.python.authenticate.socketTimeout": "120s",
-    }
-    session = SparkSession.builder.master("local[2]").config(map=conf).getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()
+def _first_batches(parts: Parts, say: Callable[[str], None]) -> list[FirstBatch]:
+    """A session of its own for each round of each source."""
+    found = []
+    for number in range(START_ROUNDS):
+        say(f"the first batch of a new session, round {number + 1} of {START_ROUNDS}")
+        floor = run_module("source_start", "floor")
+        first = number * FIRST_ROWS
+        values = ", ".join(f"({n}, 'row {n}')" for n in range(first, first + FIRST_ROWS))
+        parts.server.execute(f"INSERT INTO bench_first.t VALUES {values}")
+        options = parts.options("first", "json")
+        del options["startingOffsets"]
+        ours = run_module("source_start", "binlog", json.dumps(options))
+        if ours["rows"] < FIRST_ROWS:
+            raise SystemExit(f"the first batch has {ours['rows']} rows, not {FIRST_ROWS}")
+        found.append(FirstBatch(floor["seconds"], ours["seconds"], floor["cpu_s"], ours["cpu_s"]))
+    return found
 
 
-def _stream(spark: SparkSession, options: dict[str, str]) -> list[Any]:
-    """Read up to the end of the log. Returns Spark's reports of the batches."""
-    frame = spark.readStream.format("binlog").options(**options).load()
-    query = frame.writeStream.format("noop").trigger(availableNow=True).start()
-    if not query.awaitTermination(TIMEOUT_S):
-        raise SystemExit(f"the stream has not ended after {TIMEOUT_S} s")
-    return [report for report in query.recentProgress if report.numInputRows]
+def _rate(spark: SparkSession, parts: Parts, form: str) -> Rate:
+    options = parts.options(f"rate_{form}", form)
+    before: list[dict[str, float]] = []
 
+    def first_batch_ended() -> None:
+        before.append(_processor_s(parts))
 
-def _first_batch(spark: SparkSession, parts: Parts) -> float:
-    values = ", ".join(f"({n}, 'row {n}')" for n in range(FIRST_ROWS))
-    parts.server.execute(
-        "CREATE TABLE bench_first.t (id INT PRIMARY KEY, name VARCHAR(20))",
-        f"INSERT INTO bench_first.t VALUES {values}",
-    )
-    options = parts.options("first", "json")
-    began = time.monotonic()
-    del options["startingOffsets"]
-    found = sum(report.numInputRows for report in _stream(spark, options))
-    took_s = time.monotonic() - began
-    if found != FIRST_ROWS + 1:
-        raise SystemExit(f"the first batch has {found} rows, not {FIRST_ROWS} and a statement")
-    return took_s
-
-
-def _rate(spark: SparkSession, parts: Parts, form: str, rows_count: int) -> Rate:
-    """`rows_count`: how many rows the form has of the log."""
-    before = _processor_s(parts)
-    reports = _stream(spark, parts.options(f"rate_{form}", form))
-    used = {name: seconds - before[name] for name, seconds in _processor_s(parts).items()}
+    reports = read_stream(spark, "binlog", options, first_batch_ended)
+    after = _processor_s(parts)
     if len(reports) < 2:
         raise SystemExit(f"the {form} rows are one batch: take more rows, or smaller batches")
     counted = sum(_rows_in(report, form) for report in reports[1:])
     seconds = sum(report.batchDuration for report in reports[1:]) / 1000
-    cpu_s = {name: spent / rows_count * 1e6 for name, spent in used.items()}
-    return Rate(form, rows_count, counted / seconds, cpu_s)
+    cpu_s = {name: (spent - before[0][name]) / counted * 1e6 for name, spent in after.items()}
+    batch_s = _mean_phases(reports[1:])
+    return Rate(form, counted, counted / seconds, cpu_s, batch_s)
+
+
+def _mean_phases(reports: list[Any]) -> dict[str, float]:
+    """Returns the seconds that a batch took on average, by Spark's phases."""
+    names = [name for name in reports[0].durationMs if name != "triggerExecution"]
+    return {
+        name: sum(report.durationMs.get(name, 0) for report in reports) / len(reports) / 1000
+        for name in names
+    }
 
 
 def _rows_in(report: Any, form: str) -> int:
@@ -211,52 +219,13 @@ def _rows_in(report: Any, form: str) -> int:
 
 def _processor_s(parts: Parts) -> dict[str, float]:
     """Returns the processor seconds of each process so far. `Python`: Spark's Python processes."""
-    from pyspark import SparkContext  # noqa: PLC0415
-
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 - pyspark does not tell which process it started
-    jvm = gateway.proc.pid
+    jvm = jvm_pid()
     return {
-        "MySQL": _of_process(parts.server.pid),
-        "daemon": _of_process(parts.daemon.pid),
-        "Python": _of_descendants(jvm),
-        "JVM": _of_process(jvm, ended=False),
+        "MySQL": cpu_seconds_of_process(parts.server.pid),
+        "daemon": cpu_seconds_of_process(parts.daemon.pid),
+        "Python": cpu_seconds_of_descendants(jvm),
+        "JVM": cpu_seconds_of_process(jvm, ended=False),
     }
-
-
-def _stat(pid: int) -> list[str]:
-    """Returns the fields of proc(5)'s stat behind the name: state, ppid, ..."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-
-
-def _of_process(pid: int, *, ended: bool = True) -> float:
-    """Processor seconds of a process; `ended`: and of its children that have ended."""
-    used = _stat(pid)[11:15] if ended else _stat(pid)[11:13]
-    return sum(map(int, used)) / _TICKS
-
-
-def _of_descendants(pid: int) -> float:
-    seconds = 0.0
-    for child in _descendants(pid):
-        try:
-            seconds += _of_process(child)
-        except OSError:
-            continue  # has ended meanwhile, so its parent counts it
-    return seconds
-
-
-def _descendants(pid: int) -> list[int]:
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int(_stat(int(entry.name))[1])
-            except OSError:
-                continue  # has ended
-    found, new = [], [pid]
-    while new:
-        new = [child for child, parent in parents.items() if parent in new]
-        found += new
-    return found
 
 
 def _phases(parts: Parts, form: str) -> Phases:
@@ -304,10 +273,12 @@ def _slice_phases(options: SourceOptions, schema: Any, part: Slice) -> dict[str,
 def measure_part(run: Run) -> None:
     """The part of `make bench`."""
     found = measure(max(10_000, round(ROWS * run.scale)), BATCH_BYTES, run.say)
-    run.series(PART, "", "a new session", "the first batch", "s", [found.first_batch_s])
-    run.target(
-        f"{PART} start", "the first batch of a new session", found.first_batch_s, "<", 3, "s"
-    )
+    starts = found.first_batches
+    ours = run.series(PART, "", "a new session", "the first batch", "s", [s.ours_s for s in starts])
+    name = "a source that does nothing"
+    floor = run.series(PART, "", name, "the first batch", "s", [s.floor_s for s in starts])
+    what = "the first batch of a new session, over Spark's own start"
+    run.target(f"{PART} start", what, ours - floor, "<", 3, "s")
     for rate in found.rates:
         what = f"{rate.form} rows"
         run.series(PART, "", what, "from MySQL to Spark", "rows/s", [rate.rows_per_s])
@@ -323,11 +294,19 @@ def measure_part(run: Run) -> None:
 
 def printed(figures: Figures) -> list[tuple[str, str, str]]:
     """Returns what is printed: (what, measured, target)."""
-    lines = [("first batch of a fresh session", f"{figures.first_batch_s:.2f} s", "< 3 s")]
+    lines = []
+    for start in figures.first_batches:
+        measured = (
+            f"{start.ours_s:.2f} s, a source that does nothing {start.floor_s:.2f} s; processor s: "
+            f"{start.ours_cpu_s:.2f}, {start.floor_cpu_s:.2f}"
+        )
+        lines.append(("first batch of a fresh session", measured, "< 3 s over the other"))
     for rate in figures.rates:
         spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in rate.cpu_s.items())
         measured = f"{rate.rows_per_s:,.0f} rows/s; processor s for 1 M rows: {spent}"
         lines.append((f"stream, {rate.form}", measured, ">= 1,000,000 rows/s"))
+        spent = ", ".join(f"{name} {seconds:.3f}" for name, seconds in rate.batch_s.items())
+        lines.append((f"a batch, {rate.form}", f"s: {spent}", ""))
     for phases in figures.phases:
         measured = (
             f"processor s for 1 M rows: fetch {phases.fetch_s:.2f}, decode {phases.decode_s:.2f},"

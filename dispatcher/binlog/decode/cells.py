@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.decode import number_format
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
-from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.kernel.intrinsics import load64
+from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.kernel.short_copy import copy_short
 
 U64 = NDArray[np.uint64]
 
@@ -26,23 +28,15 @@ U64 = NDArray[np.uint64]
 def integers(buf: U8, at: I32, width: Int, signed: bool, out: I64) -> None:
     """Read little-endian integers of `width` bytes (also the bits of floats); NULL gives 0."""
     shift = np.int64(64 - 8 * width)
+    last = np.int64(len(buf) - 8)  # eight bytes can be read up to here
     for i in range(len(at)):
-        p = at[i]
+        p = np.int64(at[i])
         if p < 0:
             out[i] = 0
             continue
-        # Written out, so that each width compiles to one load; a loop would load byte by byte.
-        if width == 1:
-            value = np.int64(buf[p])
-        elif width == 2:
-            value = little(buf, p, 2)
-        elif width == 3:
-            value = little(buf, p, 3)
-        elif width == 4:
-            value = little(buf, p, 4)
-        else:
-            value = little(buf, p, width)
-        out[i] = (value << shift) >> shift if signed else value
+        value = np.int64(load64(buf, np.uint64(p))) if p <= last else little(buf, p, width)
+        value = value << shift
+        out[i] = value >> shift if signed else np.int64(np.uint64(value) >> np.uint64(shift))
 
 
 @njit
@@ -99,21 +93,33 @@ def read_decimal_texts(
     return -1
 
 
+@part
+def value_length(buf: U8, at: Int, prefix: Int) -> Int:
+    """The length that stands in the `prefix` bytes at `at`; 0 without a prefix."""
+    # Written out, so that the common sizes compile to one load.
+    if prefix == 1:
+        return np.int64(buf[np.uint64(at)])
+    if prefix == 2:
+        return np.int64(buf[np.uint64(at)]) | np.int64(buf[np.uint64(at + 1)]) << np.int64(8)
+    return little(buf, at, prefix)
+
+
 @njit
 def lengths(buf: U8, at: I32, prefix: Int, least: Int, offsets: I64) -> None:
     """Compute the offsets of the concatenated values. Each value gets `least` bytes or more."""
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(at)):
-        p = at[i]
+        p = np.int64(at[i])
         if p >= 0:
-            total += max(little(buf, p, prefix), least)
+            total += max(value_length(buf, p, prefix), least)
         offsets[i + 1] = total
 
 
 @njit
-def copy(buf: U8, at: I32, prefix: Int, offsets: I64, out: U8) -> None:
-    """Copy the bytes of each value; pad a cell that is shorter than its room with zero bytes."""
+def copy_values(buf: U8, at: I32, prefix: Int, offsets: I64, out: U8) -> None:
+    """Copy the bytes of each value; pad a cell that is shorter than its room with zero bytes. `out`: also has a block
+    of `short_copy` behind the last value."""
     for i in range(len(at)):
         p = np.int64(at[i])
         if p < 0:
@@ -122,9 +128,8 @@ def copy(buf: U8, at: I32, prefix: Int, offsets: I64, out: U8) -> None:
         room = offsets[i + 1] - o
         length = room
         if prefix:
-            length = little(buf, p, prefix)
+            length = value_length(buf, p, prefix)
             p += prefix
-        for k in range(length):
-            out[o + k] = buf[p + k]
+        copy_short(out, o, buf, p, length)
         for k in range(length, room):
             out[o + k] = 0

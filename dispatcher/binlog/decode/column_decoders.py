@@ -27,6 +27,7 @@ from dispatcher.binlog.decode.arrow_types import (
     column_type,
 )
 from dispatcher.binlog.decode.invalid import Invalid
+from dispatcher.binlog.kernel.short_copy import BLOCK
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import (
     COMPRESSED_TYPES,
@@ -209,9 +210,9 @@ def gather_values(buf: Bytes, at: Offsets, prefix: int, least: int) -> tuple[Lon
     """Concatenate the values of the cells: (offsets, data)."""
     offsets = np.empty(len(at) + 1, dtype=np.int64)
     cells.lengths(buf, at, prefix, least, offsets)
-    data = np.empty(offsets[-1], dtype=np.uint8)
-    cells.copy(buf, at, prefix, offsets, data)
-    return offsets, data
+    data = np.empty(offsets[-1] + BLOCK, dtype=np.uint8)
+    cells.copy_values(buf, at, prefix, offsets, data)
+    return offsets, data[: offsets[-1]]
 
 
 def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataType) -> Decoded:

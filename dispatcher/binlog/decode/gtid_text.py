@@ -15,11 +15,15 @@ from dispatcher.binlog.event import header
 from dispatcher.binlog.event.cursor import malformed
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
+from dispatcher.binlog.kernel.intrinsics import copy, prefetch
 from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.kernel.short_copy import same_bytes
 
 # A UUID (36), ':', a tag (32), ':', 20 digits; or 10 + 10 + 20 digits and two '-'.
 _TEXT_MAX = 96
 _TAG_MAX = 32
+_UUID_TEXT = 36
+_AHEAD = 8  # events between the one that is read and the one that is prefetched
 _BODY_AT = header.HEADER_SIZE
 _ANONYMOUS = int(EventType.ANONYMOUS_GTID)
 _MARIADB = int(EventType.MARIADB_GTID)
@@ -100,7 +104,12 @@ def gtid_texts(buf: U8, at: I64, offsets: I32, out: U8) -> Int:
     Returns the offset of a damaged event, or -1.
     """
     o = np.int64(0)
+    known, text = (
+        np.int64(-1),
+        np.int64(0),
+    )  # the last source, and where its text begins: most rows have the same
     for i in range(len(at)):
+        prefetch(buf, at[min(i + _AHEAD, len(at) - 1)] + header.HEADER_SIZE)
         p = at[i]
         if p >= 0 and buf[p + header.TYPE_AT] != _ANONYMOUS:
             body = p + _BODY_AT
@@ -115,8 +124,14 @@ def gtid_texts(buf: U8, at: I64, offsets: I32, out: U8) -> Int:
                 if o < 0:
                     return p
             else:
-                for k in range(16):
-                    o = put_uuid_byte(out, o, k, np.int64(buf[body + header.GTID_SOURCE_AT + k]))
+                source = body + header.GTID_SOURCE_AT
+                if known >= 0 and same_bytes(buf, source, known, 16):
+                    copy(out, int(o), out, int(text), _UUID_TEXT)
+                    o += _UUID_TEXT
+                else:
+                    known, text = source, o
+                    for k in range(16):
+                        o = put_uuid_byte(out, o, k, np.int64(buf[source + k]))
                 out[o] = 58
                 o = put_number(out, o + 1, little(buf, body + header.GTID_NUMBER_AT, 8))
         offsets[i + 1] = o

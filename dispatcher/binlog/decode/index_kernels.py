@@ -16,7 +16,8 @@ from dispatcher.binlog.event import header, record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
 from dispatcher.binlog.kernel.crc import crc32
-from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.kernel.short_copy import same_bytes
 
 # Columns of the transactions array.
 RECORD = 0  # offset of the first RECORD event of the transaction
@@ -136,17 +137,12 @@ def frame(buf: U8, counts: I64) -> Int:
     return np.int64(-1)
 
 
-@njit
+@part
 def same(buf: U8, a: Int, a_end: Int, b: Int, b_end: Int) -> bool:
-    if a_end - a != b_end - b:
-        return False
-    for i in range(a_end - a):  # noqa: SIM110 - a kernel has no generators
-        if buf[a + i] != buf[b + i]:
-            return False
-    return True
+    return a_end - a == b_end - b and same_bytes(buf, a, b, a_end - a)
 
 
-@njit
+@part
 def slot_of(arrays: Arrays, table_id: Int) -> Int:
     """The slot of the hash table with the current version of a table id, or the free slot where it would go."""
     mask = len(arrays.slots) - 1
@@ -156,7 +152,7 @@ def slot_of(arrays: Arrays, table_id: Int) -> Int:
     return at
 
 
-@njit
+@part
 def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     """Begin a transaction, or continue it behind a gap."""
     txns, files, state = arrays.txns, arrays.files, arrays.state
@@ -191,7 +187,7 @@ def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     return OK
 
 
-@njit
+@part
 def read_map(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     """Make a TABLE_MAP the current version of its table id."""
     versions, state = arrays.versions, arrays.state
@@ -216,25 +212,25 @@ def read_map(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     return OK
 
 
-@njit
+@part
 def note(at: Int, end: Int, kind: Int, version: Int, arrays: Arrays) -> None:
     """Add a line to the events."""
-    state = arrays.state
-    line = arrays.events[state[N_EVENTS]]
-    state[N_EVENTS] += 1
-    line[row_walk.OFFSET] = at
-    line[row_walk.END] = end
-    line[row_walk.TYPE] = kind
-    line[row_walk.INDEX] = state[NEXT]
-    line[row_walk.TXN] = state[TXN]
-    line[row_walk.VERSION] = version
-    line[row_walk.FORMAT] = state[N_FORMATS] - 1
+    state, events = arrays.state, arrays.events
+    line = state[N_EVENTS]
+    state[N_EVENTS] = line + 1
+    events[line, row_walk.OFFSET] = at
+    events[line, row_walk.END] = end
+    events[line, row_walk.TYPE] = kind
+    events[line, row_walk.INDEX] = state[NEXT]
+    events[line, row_walk.TXN] = state[TXN]
+    events[line, row_walk.VERSION] = version
+    events[line, row_walk.FORMAT] = state[N_FORMATS] - 1
     if version >= 0:
-        line[row_walk.MAP_OFFSET] = arrays.versions[version, MAPPED_AT]
-        line[row_walk.MAP_INDEX] = arrays.versions[version, MAPPED_INDEX]
+        events[line, row_walk.MAP_OFFSET] = arrays.versions[version, MAPPED_AT]
+        events[line, row_walk.MAP_INDEX] = arrays.versions[version, MAPPED_INDEX]
 
 
-@njit
+@part
 def read_rows(buf: U8, at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
     body = at + header.HEADER_SIZE
     if end - body < header.TABLE_HEAD_SIZE:
@@ -249,7 +245,7 @@ def read_rows(buf: U8, at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
     return OK
 
 
-@njit
+@part
 def is_text(buf: U8, at: Int, end: Int, text: bytes) -> bool:
     if end - at != len(text):
         return False
@@ -259,7 +255,7 @@ def is_text(buf: U8, at: Int, end: Int, text: bytes) -> bool:
     return True
 
 
-@njit
+@part
 def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     """Add a query to the events, unless it is BEGIN or COMMIT, which are half of all events of small transactions."""
     body = at + header.HEADER_SIZE
@@ -275,7 +271,7 @@ def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     return OK
 
 
-@njit
+@part
 def read_gtid(at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
     # `gtid_text` parses the fields of a GTID with a tag and finds damage there.
     if end - at - header.HEADER_SIZE < (

@@ -1,8 +1,9 @@
 """Kernels that write JSON objects, a column at a time: each appends a member to the object of every row.
 
-A row has room in `out` for its whole object; `cursor[i]` is where its next member begins. A column's `state` says of
-each row what is written: the value, null, or no member. `key` is the member's name as JSON with its colon. Each member
-ends with a comma, the last of which `finish` replaces by the closing brace; `gather` copies the objects together.
+A row has room in `out` for its whole object and for `BLOCK` bytes behind it, which `copy_short` may change;
+`cursor[i]` is where its next member begins. A column's `state` says of each row what is written: the value, null, or no
+member. `key` is the member's name as JSON with its colon, and `BLOCK` bytes more. Each member ends with a comma, the
+last of which `finish` replaces by the closing brace; `gather` copies the objects together.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dispatcher.binlog.decode import number_format
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int
 from dispatcher.binlog.kernel.intrinsics import copy
 from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.kernel.short_copy import BLOCK, copy_short
 
 I8 = NDArray[np.int8]
 
@@ -40,7 +42,8 @@ TIME_BYTES = 27
 
 _COMMA, _QUOTE, _OPEN, _CLOSE = 44, 34, 123, 125
 _DAY_US = 86_400_000_000
-_TEN, _ZERO = np.uint64(10), np.uint64(48)
+_DATE_BYTES = 10
+_NO_DAY = 1 << 62
 
 
 def _short_escapes() -> U8:
@@ -58,8 +61,9 @@ _HEX: U8 = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 @part
 def _member(key: U8, state: Int, out: U8, o: Int) -> Int:
     """Write the key, and null if that is the value."""
-    copy(out, o, key, 0, len(key))
-    o += len(key)
+    size = len(key) - BLOCK
+    copy_short(out, o, key, 0, size)
+    o += size
     if state == NULL:
         out[o], out[o + 1], out[o + 2], out[o + 3] = 110, 117, 108, 108
         out[o + 4] = _COMMA
@@ -109,18 +113,17 @@ def put_decimals(words: Any, scale: Int, state: I8, key: U8, cursor: I64, out: U
 
 @part
 def _digits(value: Int, count: Int, out: U8, o: Int) -> Int:
-    rest = np.uint64(value)  # numba divides unsigned numbers faster
-    for k in range(o + count - 1, o - 1, -1):
-        higher = rest // _TEN
-        out[k] = np.uint8(_ZERO + (rest - higher * _TEN))
-        rest = higher
-    return np.int64(o + count)
+    return number_format.put_digits(np.uint64(value), count, out, o)
 
 
 @njit
 def put_times(values: I64, form: Int, state: I8, key: U8, cursor: I64, out: U8) -> None:
     """Write days (DATE) or microseconds since 1970, of the years 0 to 9999: `2024-02-29`,
     `2024-02-29T10:00:00.000000`, and with a Z behind it."""
+    known, text = (
+        np.int64(_NO_DAY),
+        np.int64(0),
+    )  # the last date, and where its text is: many rows have the same
     for i in range(len(values)):
         if state[i] == ABSENT:
             continue
@@ -128,7 +131,13 @@ def put_times(values: I64, form: Int, state: I8, key: U8, cursor: I64, out: U8) 
         if state[i] == VALUE:
             days = values[i] if form == DATE else values[i] // _DAY_US
             out[o] = _QUOTE
-            o = _date(days, out, o + 1)
+            o += 1
+            if days == known:
+                copy(out, o, out, int(text), _DATE_BYTES)
+                o += _DATE_BYTES
+            else:
+                known, text = days, o
+                o = _date(days, out, o)
             if form != DATE:
                 o = _clock(values[i] - days * _DAY_US, out, o)
             if form == INSTANT:
@@ -215,7 +224,7 @@ def put_texts(offsets: I32, data: U8, form: Int, state: I8, key: U8, cursor: I64
             elif form == ESCAPED:
                 o = _escaped(data, start, end, out, o)
             else:
-                copy(out, o, data, start, end - start)
+                copy_short(out, o, data, start, end - start)
                 o += end - start
             if form != PLAIN:
                 out[o] = _QUOTE

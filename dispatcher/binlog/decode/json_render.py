@@ -29,6 +29,7 @@ from dispatcher.binlog.decode import arrow_buffers, json_kernels
 from dispatcher.binlog.decode.number_format import base64, decimal128
 from dispatcher.binlog.kernel.bytes import I32, U8, Int
 from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.kernel.short_copy import BLOCK
 
 
 def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -68,7 +69,7 @@ def json_objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]])
         _Member.of(field, rows.field(i), whole, missing.get(field.name))
         for i, field in enumerate(rows.type)
     ]
-    sizes = np.full(n, 2 + sum(member.room for member in members), dtype=np.int64)
+    sizes = np.full(n, 2 + BLOCK + sum(member.room for member in members), dtype=np.int64)
     for member in members:
         member.add_sizes(sizes)
     ends = np.cumsum(sizes)
@@ -118,7 +119,7 @@ class _Member:
         if missing is not None:
             state[missing] = json_kernels.ABSENT
         text = f"{json.dumps(field.name, ensure_ascii=False)}:".encode()
-        key: U8 = np.frombuffer(text, dtype=np.uint8)
+        key: U8 = np.frombuffer(text + bytes(BLOCK), dtype=np.uint8)
         member = cls(values, state, key, len(text) + json_kernels.MEMBER_BYTES)
         kind = values.type
         if pa.types.is_integer(kind) or pa.types.is_decimal128(kind):

@@ -18,6 +18,7 @@ from dispatcher.binlog.kernel.jit import njit, part
 
 _U = np.uint64
 _ONE, _TWO, _FOUR, _TEN = _U(1), _U(2), _U(4), _U(10)
+_HUNDRED = _U(100)
 _32 = _U(32)
 _MASK32 = _U(0xFFFFFFFF)
 _FRACTION = _U((1 << 52) - 1)
@@ -36,6 +37,7 @@ DATETIME = 2
 
 _LEAST = np.int64(-(1 << 63))
 
+_PAIRS = np.frombuffer("".join(f"{n:02}" for n in range(100)).encode(), dtype=np.uint8)
 _BASE64 = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8
 )
@@ -57,22 +59,30 @@ def _powers() -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
 _POWERS = _powers()
 
 
+@part
+def put_digits(value: Int, count: Int, out: U8, o: Int) -> Int:
+    """Write the last `count` decimal digits of a uint64."""
+    k = o + count
+    while k - o >= 2:
+        higher = value // _HUNDRED
+        pair = (value - higher * _HUNDRED) << _ONE
+        k -= 2
+        out[k], out[k + 1] = _PAIRS[pair], _PAIRS[pair + _ONE]
+        value = higher
+    if k > o:
+        out[o] = np.uint8(_U(48) + value % _TEN)
+    return np.int64(o + count)
+
+
 @njit
 def unsigned(value: Int, out: U8, o: Int) -> Int:
     """A uint64."""
-    if value == _U(0):
-        out[o] = 48
-        return o + 1
-    n = 0
-    rest = value
-    while rest:
-        rest //= _TEN
-        n += 1
-    for k in range(o + n - 1, o - 1, -1):
-        higher = value // _TEN
-        out[k] = np.uint8(_U(48) + (value - higher * _TEN))
-        value = higher
-    return o + n
+    count = np.int64(1)
+    power = _TEN
+    while value >= power and count < 20:
+        count += 1
+        power *= _TEN  # too large only for the 20th digit, where it is not compared
+    return put_digits(value, count, out, o)
 
 
 @njit
@@ -282,12 +292,22 @@ def decimal_digits(  # noqa: C901 - sign, groups, zeros and point are one walk o
 def decimal128(low: Int, high: Int, scale: Int, out: U8, o: Int) -> Int:
     """Write a 128-bit two's complement number, given as two uint64, with `scale` digits behind the point: `-12.50`,
     `0.05`. Needs room for 42 bytes."""
-    end = o + 41
     if high >> _U(63):
         low = ~low + _ONE
         high = ~high + (_ONE if low == _U(0) else _U(0))
         out[o] = 45
         o += 1
+    if high == _U(0) and scale <= 18:
+        power = _ONE
+        for _ in range(scale):
+            power *= _TEN
+        whole = low // power
+        o = unsigned(whole, out, o)
+        if scale:
+            out[o] = 46
+            o = put_digits(low - whole * power, scale, out, o + 1)
+        return np.int64(o)
+    end = o + 40
     # How many digits there are is known at the end only: write them backwards to the end of the room, then move them.
     at = end
     digits = np.int64(0)

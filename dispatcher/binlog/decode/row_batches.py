@@ -27,13 +27,15 @@ _OPS = arrow_buffers.string_array(["insert", "update", "delete"])
 
 
 class WalkedRows(NamedTuple):
-    """The `n` rows of a batch. `cells`: where cells are in `log.buf[base:]`; `cells.event`: lines of `events`."""
+    """The `n` rows of a batch. `cells`: where cells are in `log.buf[base:]`; `cells.event`: lines of `events`;
+    `sparse`: True if not all events hold all columns."""
 
     log: Index
     events: NDArray[np.int64]
     cells: row_walk.RowCells
     n: int
     base: int
+    sparse: bool
 
 
 class DecodedRows(NamedTuple):
@@ -84,7 +86,7 @@ def _decoded_run(
     cells: row_walk.RowCells,
     bytes_max: int,
 ) -> Iterator[DecodedRows]:
-    state = np.zeros(5, dtype=np.int64)
+    state = np.zeros(row_walk.WALK_FIELDS, dtype=np.int64)
     while n := row_walk.walk(index.buf, events, decoder.widths, state, cells, bytes_max):
         if n < 0:
             raise _walk_error(n, int(state[4]), decoder.table_map)
@@ -102,15 +104,17 @@ def _decoded_run(
             images.append(decoded.array)
             invalid_dates += decoded.invalid_dates
         before, after = images
-        yield DecodedRows(WalkedRows(index, events, cells, n, base), before, after, invalid_dates)
+        walked = WalkedRows(index, events, cells, n, base, sparse=bool(state[5]))
+        yield DecodedRows(walked, before, after, invalid_dates)
 
 
 def envelope(rows: WalkedRows, table_map: TableMap) -> list[pa.Array]:
     """Returns the columns of `ENVELOPE`."""
-    index, events, cells, n, _ = rows
+    index, events, cells, n, _, sparse = rows
+    none = [pa.nulls(n, NAMES), pa.nulls(n, NAMES)]
     return [
         *_envelope(index, events, table_map, cells, n),
-        *_missing_columns(index, events, table_map, cells, n),
+        *(_missing_columns(index, events, table_map, cells, n) if sparse else none),
     ]
 
 
@@ -157,9 +161,11 @@ def _envelope(
     starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
     lengths = np.diff(starts, append=n)
     runs = index.txns[txn_of_row[starts]]
+    single = len(runs) == n  # transactions of one row
 
     def numbers(column: int, target: pa.DataType) -> pa.Array:
-        return arrow_buffers.fixed(target, np.repeat(runs[:, column], lengths))
+        values = runs[:, column]
+        return arrow_buffers.fixed(target, values.copy() if single else np.repeat(values, lengths))
 
     files = arrow_buffers.string_array(index.files).take(
         arrow_buffers.fixed(pa.int64(), runs[:, FILE].copy())

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from dispatcher.binlog.event.header import HEADER_SIZE, TABLE_HEAD_SIZE
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little, packed
-from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.kernel.intrinsics import prefetch
+from dispatcher.binlog.kernel.jit import njit, part
 
 I8 = NDArray[np.int8]
 _U64 = np.uint64
@@ -43,6 +44,8 @@ MAP_OFFSET = 6  # of the TABLE_MAP in force
 MAP_INDEX = 7
 FORMAT = 8  # line in the list of FORMAT_DESCRIPTION offsets
 EVENT_FIELDS = 9
+
+WALK_FIELDS = 6  # of the state of `walk`
 
 INSERT = 0
 UPDATE = 1
@@ -61,6 +64,7 @@ _WRITE_ROWS = int(EventType.WRITE_ROWS)
 _WRITE_ROWS_V1 = int(EventType.WRITE_ROWS_V1)
 ROW_BITS = 24
 _PADDING = 144
+_AHEAD = 6  # events between the one that is walked over and the one that is prefetched
 _SPAN = 0x7FFFFFF0  # less than 2^31, so that DIFF - offset fits
 
 # Error codes of `walk`, which else returns a number of rows.
@@ -85,7 +89,24 @@ def operations(kinds: I64) -> I64:
     return np.where(kinds == PARTIAL_UPDATE, UPDATE, kinds - first)
 
 
-@njit
+@part
+def columns_present(buf: U8, at: Int, columns: Int) -> tuple[bool, bool]:
+    """(True if the bitmap at `at` has any of the columns, True if it has all)."""
+    some, all_ = np.int64(0), np.int64(255)
+    whole = columns >> 3
+    for k in range(whole):
+        byte = np.int64(buf[_U64(at + k)])
+        some |= byte
+        all_ &= byte
+    mask = np.int64((1 << (columns & 7)) - 1)
+    if mask:
+        byte = np.int64(buf[_U64(at + whole)]) & mask
+        some |= byte
+        all_ &= byte | ~mask
+    return some != 0, all_ == 255
+
+
+@part
 def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple[Int, Int]:
     """(offset of the first row image of a rows event or an error code, offset of the bitmap of columns in its first
     image or -1 if every image holds every column)."""
@@ -108,18 +129,17 @@ def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple
     bits = np.int64(at)
     if at + images_count * size > end:
         return np.int64(CUT_SHORT), none
-    there = np.int64(0)
-    for _ in range(images_count):
-        for c in range(columns):
-            there += np.int64(buf[at + (c >> 3)] >> (c & 7)) & 1
-        at += size
-    if there == 0:
+    there, full = columns_present(buf, bits, columns)
+    if images_count == 2:
+        second, second_full = columns_present(buf, bits + size, columns)
+        there, full = there or second, full and second_full
+    if not there:
         return np.int64(NO_COLUMNS), none
-    full = there == images_count * columns and kind != PARTIAL_UPDATE
-    return np.int64(at), none if full else bits
+    full = full and kind != PARTIAL_UPDATE
+    return np.int64(at + images_count * size), none if full else bits
 
 
-@njit
+@part
 def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: Int) -> Int:
     """Walk over a row image with all columns and write its cells' offsets to cells[:, row]; returns the offset behind
     it, or -1."""
@@ -130,8 +150,13 @@ def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: I
     here = nulls + _U64((columns + 7) >> 3)
     if here > stop:
         return np.int64(-1)
+    bits = _U64(0)
     for c in range(columns):
-        if (buf[nulls + _U64(c >> 3)] >> (c & 7)) & 1:
+        if c & 7 == 0:
+            bits = _U64(buf[nulls + _U64(c >> 3)])
+        null = bits & _U64(1)
+        bits >>= _U64(1)
+        if null:
             cells[c, line] = NULL
             continue
         cells[c, line] = np.int32(here - start)
@@ -149,8 +174,9 @@ def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: I
                 for i in range(2, prefix):
                     length |= _U64(buf[here + _U64(i)]) << _U64(8 * i)
             here += prefix + length
-        if here > stop:
-            return np.int64(-1)
+    # A cell behind the end reads nothing before this check, but for its prefix, which is checked above.
+    if here > stop:
+        return np.int64(-1)
     return np.int64(here)
 
 
@@ -259,7 +285,7 @@ class RowCells(NamedTuple):
         )
 
 
-@njit
+@part
 def images(  # noqa: PLR0913 - numbers that live in registers
     buf: U8,
     at: Int,
@@ -294,17 +320,23 @@ def images(  # noqa: PLR0913 - numbers that live in registers
 def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max: Int) -> Int:
     """Find the cells of the next rows: as many as `out` has room for, fewer if they span more than `bytes_max` bytes.
 
-    `events`: rows events of one layout; `widths`: `table_decoder.cell_widths`. `state`, 5 numbers, 0 at first; in and
-    out: the current line of `events`, the offset of the next row (0 = the event's first), that row's number in its
-    event; out: the offset that cell offsets are relative to, the offset of an error.
+    `events`: rows events of one layout; `widths`: `table_decoder.cell_widths`. `state`, `WALK_FIELDS` numbers, 0 at
+    first; in and out: the current line of `events`, the offset of the next row (0 = the event's first), that row's
+    number in its event; out: the offset that cell offsets are relative to, the offset of an error, how many of the
+    events do not hold all columns.
 
     Returns the number of rows, 0 at the end, or an error code.
     """
     line, at, number = state[0], state[1], state[2]
+    sparse = np.int64(0)
     room = len(out.op)
     n = np.int64(0)  # with a plain 0, numba would compile the functions below a second time
     base = np.int64(-1)
     while line < len(events) and n < room:
+        # The processor fetches adjacent lines by itself, but not those of the next event.
+        ahead = events[min(line + _AHEAD, len(events) - 1), OFFSET]
+        prefetch(buf, ahead)
+        prefetch(buf, ahead + 64)
         end = events[line, END]
         kind = events[line, TYPE]
         first, bits = rows_start(buf, events[line, OFFSET], end, kind, len(widths))
@@ -316,6 +348,7 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
                 return at
         if base < 0:
             base = at
+        sparse += bits >= 0
         op = operation(kind)
         while at < end and n < room and (n == 0 or at - base <= bytes_max):
             start = at
@@ -332,7 +365,7 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
             break
         line += 1
         at = np.int64(0)
-    state[0], state[1], state[2], state[3] = line, at, number, base
+    state[0], state[1], state[2], state[3], state[5] = line, at, number, base, sparse
     return np.int64(n)
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dispatcher.binlog.decode.number_format import put_digits
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, big, little
-from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.kernel.jit import njit, part
 
 Bool = NDArray[np.bool_]
 
@@ -57,18 +58,16 @@ def days_from_civil(year: Int, month: Int, day: Int) -> Int:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
 
 
-@njit
+@part
 def fraction(buf: U8, p: Int, digits: Int) -> Int:
     """Microseconds of a big-endian fraction with `digits` decimal digits."""
-    value = big(buf, p, (digits + 1) // 2)
-    return value * 10_000 if digits <= 2 else value * 100 if digits <= 4 else value
-
-
-@njit
-def date_of(buf: U8, p: Int) -> tuple[Int, Int]:
-    packed = little(buf, p, 3)
-    days = days_from_civil(packed >> 9, packed >> 5 & 15, packed & 31)
-    return days, GOOD if days != NO_DAY else NO_DATE
+    if digits == 0:
+        return np.int64(0)
+    if digits <= 2:
+        return np.int64(buf[np.uint64(p)]) * 10_000
+    if digits <= 4:
+        return big(buf, p, 2) * 100
+    return big(buf, p, 3)
 
 
 @njit
@@ -79,27 +78,71 @@ def timestamp_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
     return value, BAD if micros >= MICROS else GOOD if value else NO_DATE
 
 
+@part
+def datetime_status(days: Int, hour: Int, minute: Int, second: Int, micros: Int) -> Int:
+    if hour > 23 or minute > 59 or second > 59 or micros >= MICROS:
+        return BAD
+    return GOOD if days != NO_DAY else NO_DATE
+
+
 @njit
-def datetime_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
-    """Decode DATETIME2 (1 bit sign, 17 bits year * 13 + month, then day, hour, minute, second, big-endian), or the old
-    format, the decimal number YYYYMMDDhhmmss."""
-    if form == DATETIME2:
-        packed = big(buf, p, 5) - 0x8000000000
-        months = packed >> 22
-        year, month, day = months // 13, months % 13, packed >> 17 & 31
+def dates(buf: U8, at: I32, out: I64, valid: Bool) -> None:
+    """Decode DATE to days since 1970, as `temporals` does."""
+    known, days = np.int64(-1), np.int64(0)  # the last date: many rows have the same
+    for i in range(len(at)):
+        p = np.int64(at[i])
+        out[i] = 0
+        valid[i] = False
+        if p < 0:
+            continue
+        packed = little(buf, p, 3)
+        if packed != known:
+            known, days = packed, days_from_civil(packed >> 9, packed >> 5 & 15, packed & 31)
+        if days != NO_DAY:
+            out[i] = days
+            valid[i] = True
+
+
+@njit
+def datetimes(buf: U8, at: I32, digits: Int, out: I64, valid: Bool) -> Int:
+    """Decode DATETIME2 (1 bit sign, 17 bits year * 13 + month, then day, hour, minute, second, big-endian), as
+    `temporals` does."""
+    known, days = np.int64(-1), np.int64(0)  # the last date: many rows have the same
+    for i in range(len(at)):
+        p = np.int64(at[i])
+        out[i] = 0
+        valid[i] = False
+        if p < 0:
+            continue
+        packed = (big(buf, p, 4) << 8 | np.int64(buf[np.uint64(p + 4)])) - 0x8000000000
+        date = packed >> 17
         hour, minute, second = packed >> 12 & 31, packed >> 6 & 63, packed & 63
         micros = fraction(buf, p + 5, digits)
-    else:
-        packed = little(buf, p, 8)
-        date, clock = packed // 1_000_000, packed % 1_000_000
-        year, month, day = date // 10_000, date // 100 % 100, date % 100
-        hour, minute, second = clock // 10_000, clock // 100 % 100, clock % 100
-        micros = np.int64(0)
-    if packed < 0 or hour > 23 or minute > 59 or second > 59 or micros >= MICROS:
+        if packed < 0:
+            return np.int64(i)
+        if date != known:
+            months = date >> 5
+            known, days = date, days_from_civil(months // 13, months % 13, date & 31)
+        status = datetime_status(days, hour, minute, second, micros)
+        if status == BAD:
+            return np.int64(i)
+        if status == GOOD:
+            out[i] = days * DAY_MICROS + (hour * 3600 + minute * 60 + second) * MICROS + micros
+            valid[i] = True
+    return np.int64(-1)
+
+
+@njit
+def old_datetime(buf: U8, p: Int) -> tuple[Int, Int]:
+    """Decode a DATETIME of the old format, the decimal number YYYYMMDDhhmmss."""
+    packed = little(buf, p, 8)
+    date, clock = packed // 1_000_000, packed % 1_000_000
+    hour, minute, second = clock // 10_000, clock // 100 % 100, clock % 100
+    if packed < 0:
         return np.int64(0), BAD
-    days = days_from_civil(year, month, day)
-    value = days * DAY_MICROS + (hour * 3600 + minute * 60 + second) * MICROS + micros
-    return value, GOOD if days != NO_DAY else NO_DATE
+    days = days_from_civil(date // 10_000, date // 100 % 100, date % 100)
+    value = days * DAY_MICROS + (hour * 3600 + minute * 60 + second) * MICROS
+    return value, datetime_status(days, hour, minute, second, np.int64(0))
 
 
 @njit
@@ -125,37 +168,37 @@ def time_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
 
 
 @njit
-def temporals(buf: U8, at: I32, form: Int, digits: Int, out: I64, valid: Bool) -> Int:
-    """Decode DATE to days since 1970, DATETIME and TIMESTAMP to µs since 1970, TIME to µs; `valid` is False for NULL
-    and for an invalid date. Returns the row of a value that no server stores, or -1."""
+def instants_and_times(buf: U8, at: I32, form: Int, digits: Int, out: I64, valid: Bool) -> Int:
+    """Decode all forms but DATE and DATETIME2, as `temporals` does."""
     for i in range(len(at)):
         p = np.int64(at[i])
         out[i] = 0
         valid[i] = False
         if p < 0:
             continue
-        if form == DATE:
-            value, status = date_of(buf, p)
-        elif form == DATETIME2 or form == DATETIME_OLD:  # noqa: SIM109 - a kernel compares faster so
-            value, status = datetime_of(buf, p, form, digits)
-        elif form == TIMESTAMP2 or form == TIMESTAMP_OLD:  # noqa: SIM109
+        if form == TIMESTAMP2 or form == TIMESTAMP_OLD:  # noqa: SIM109 - a kernel compares faster so
             value, status = timestamp_of(buf, p, form, digits)
+        elif form == DATETIME_OLD:
+            value, status = old_datetime(buf, p)
         else:
             value, status = time_of(buf, p, form, digits)
         if status == BAD:
-            return i
+            return np.int64(i)
         if status == GOOD:
             out[i] = value
             valid[i] = True
-    return -1
+    return np.int64(-1)
 
 
-@njit
-def put_digits(out: U8, o: Int, value: Int, digits: Int) -> Int:
-    for k in range(digits - 1, -1, -1):
-        out[o + k] = 48 + value % 10
-        value //= 10
-    return o + digits
+def temporals(buf: U8, at: I32, form: int, digits: int, out: I64, valid: Bool) -> int:
+    """Decode DATE to days since 1970, DATETIME and TIMESTAMP to µs since 1970, TIME to µs; `valid` is False for NULL
+    and for an invalid date. Returns the row of a value that no server stores, or -1."""
+    if form == DATE:
+        dates(buf, at, out, valid)
+        return -1
+    if form == DATETIME2:
+        return int(datetimes(buf, at, digits, out, valid))
+    return int(instants_and_times(buf, at, form, digits, out, valid))
 
 
 @njit
@@ -207,20 +250,20 @@ def temporal_texts(buf: U8, at: I32, form: Int, digits: Int, offsets: I64, out: 
             year, month, day, second, micros = datetime_parts(buf, p, form, digits)
             if year > 9999 or year < 0 or month > 12 or second > 86_399 or micros >= MICROS:
                 return np.int64(i)
-            o = put_digits(out, o, year, 4)
+            o = put_digits(np.uint64(year), 4, out, o)
             out[o] = 45
-            o = put_digits(out, o + 1, month, 2)
+            o = put_digits(np.uint64(month), 2, out, o + 1)
             out[o] = 45
-            o = put_digits(out, o + 1, day, 2)
+            o = put_digits(np.uint64(day), 2, out, o + 1)
             if form != DATE:
                 out[o] = 32
-                o = put_digits(out, o + 1, second // 3600, 2)
+                o = put_digits(np.uint64(second // 3600), 2, out, o + 1)
                 out[o] = 58
-                o = put_digits(out, o + 1, second // 60 % 60, 2)
+                o = put_digits(np.uint64(second // 60 % 60), 2, out, o + 1)
                 out[o] = 58
-                o = put_digits(out, o + 1, second % 60, 2)
+                o = put_digits(np.uint64(second % 60), 2, out, o + 1)
                 if digits:
                     out[o] = 46
-                    o = put_digits(out, o + 1, micros // 10 ** (6 - digits), digits)
+                    o = put_digits(np.uint64(micros // 10 ** (6 - digits)), digits, out, o + 1)
         offsets[i + 1] = o
     return np.int64(-1)
