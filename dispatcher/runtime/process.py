@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import multiprocessing
 import os
 import resource
+from collections.abc import Iterator
+from pathlib import Path
 
 import structlog
 
@@ -37,10 +40,51 @@ def warm_up_kernels() -> None:
     """
     log = structlog.get_logger("dispatcher")
     log.debug("loading kernels")
-    if load_kept_kernels():
+    if not load_kept_kernels():
+        log.info("compiling kernels, once per version and machine")
+        child = multiprocessing.get_context("fork").Process(target=load_kernels, daemon=True)
+        child.start()
+        child.join()
+        load_kernels()
+    release_compiler()
+
+
+# -- the compiler's memory --------------------------------------------------------------------------------------
+
+_COMPILER = "libllvmlite"  # the beginning of the name of LLVM's library
+_MADV_DONTNEED = 4
+
+
+def release_compiler() -> None:
+    """Give back the resident memory of LLVM's code and constants, some 70 MB, which were needed to load the kernels.
+
+    They are pages of a file that this process has not changed, so the system reads them again if a kernel is compiled
+    later. Without this they stay resident until the machine has no other memory.
+    """
+    smaps = Path("/proc/self/smaps")
+    if not smaps.exists():  # not Linux
         return
-    log.info("compiling kernels, once per version and machine")
-    child = multiprocessing.get_context("fork").Process(target=load_kernels, daemon=True)
-    child.start()
-    child.join()
-    load_kernels()
+    libc = ctypes.CDLL(None, use_errno=True)
+    for start, size in unchanged_mappings(smaps.read_text(encoding="utf-8"), _COMPILER):
+        if libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED):
+            error = os.strerror(ctypes.get_errno())
+            structlog.get_logger("dispatcher").debug("memory was not released", error=error)
+
+
+def unchanged_mappings(smaps: str, name: str) -> Iterator[tuple[int, int]]:
+    """Yields (address, bytes) of the mappings of a library that cannot be written and have no page of their own.
+
+    `smaps`: text of /proc/PID/smaps. What the loader has relocated has pages of its own, and must not be dropped.
+    """
+    start = size = 0
+    for line in smaps.splitlines():
+        first, _, rest = line.partition(" ")
+        if not first.endswith(
+            ":"
+        ):  # the head of a mapping: addresses, permissions, offset, device, inode, path
+            permissions, path = rest.split(" ", 1)[0], rest.rpartition("/")[2]
+            ends = [int(end, 16) for end in first.split("-")]
+            wanted = path.startswith(name) and "w" not in permissions
+            start, size = (ends[0], ends[1] - ends[0]) if wanted else (0, 0)
+        elif first == "Anonymous:" and size and rest.split()[0] == "0":
+            yield start, size

@@ -1,10 +1,10 @@
 """Reads YAML 1.2 as nodes: the values of a text with their lines, and with keys that occur twice.
 
 Two parsers make the same nodes. ruamel.yaml reads all of YAML 1.2, and its messages are the ones that people see; its
-scanner is written in Python, and takes most of the start with a thousand consumers. PyYAML's parser is
-libyaml, fifty times as fast, for YAML 1.1. So libyaml reads a text in which both versions mean the same: no rare
-characters, tags, directives, block scalars or scalars of several lines, and no plain scalar that could be a number in
-an unusual form, or a time. Any other text, and any text that libyaml refuses, is read by ruamel.yaml.
+scanner is written in Python, and takes half of the start with a thousand consumers. PyYAML's parser is libyaml, in C,
+for YAML 1.1. So libyaml reads a text in which both versions mean the same: no rare characters, tags, directives,
+block scalars or scalars of several lines, and no plain scalar that could be a number in an unusual form, or a time.
+Any other text, and any text that libyaml refuses, is read by ruamel.yaml.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 if INTERPRETED:
@@ -59,10 +61,27 @@ def part(function: F) -> F:
     return _compiled(function, forceinline=True)
 
 
+class _KernelCache(FunctionCache):
+    """numba's cache of one kernel, which loads it without numba's knowledge of Python and numpy.
+
+    numba imports that before it looks into a cache: 80 modules with all functions that a kernel could call, which takes
+    three times as long as loading the daemon's kernels does, and 11 MB. A compilation imports it anyway.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        rtsys.initialize(target_context)  # what compiled code itself may call
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+
 def _compiled(function: F, **options: Any) -> F:
-    try:
-        return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        return cast(F, numba.njit(nogil=True, **options)(function))
+    kernel = numba.njit(nogil=True, **options)(function)
+    if not INTERPRETED:
+        try:
+            cache = _KernelCache(function)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+        else:
+            kernel._cache = cache  # noqa: SLF001 - numba has no public way; `cache=True` does the same
+    return cast(F, kernel)
