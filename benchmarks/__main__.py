@@ -33,6 +33,7 @@ from benchmarks import (
     transport,
 )
 from benchmarks.figures import Report, Run
+from benchmarks.limits import missed
 from benchmarks.logs import GeneratedLog
 from benchmarks.machine import machine, versions
 from tests.servers import Instance
@@ -107,6 +108,7 @@ def main() -> int:
     run.report.machine["load after"] = f"{os.getloadavg()[0]:.1f}"
     run.save()
     console.print(_targets(run.report))
+    _print_missed(console, run.report)
     console.print(f"report: {path}; compare ratios, not times")
     return 0
 
@@ -150,6 +152,18 @@ def _targets(report: Report) -> Table:
         value = "not measured" if target.value is None else f"{target.value:g}"
         table.add_row(target.id, target.what, value, target.target, "yes" if target.met else "no")
     return table
+
+
+def _print_missed(console: Console, report: Report) -> None:
+    for found in missed(report):
+        target, limit = found.target, found.limit
+        console.print(
+            f"\n{target.id}: {target.value:g} {target.unit}, target {target.target}\n  why: {limit.reason}",
+            highlight=False,
+        )
+        for what, value, unit in found.evidence:
+            console.print(f"  shown by: {what}: {value:,.4g} {unit}", highlight=False)
+        console.print(f"  next: {limit.next}", highlight=False)
 
 
 if __name__ == "__main__":

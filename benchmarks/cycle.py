@@ -128,6 +128,7 @@ class Read:
 
 
 CYCLES: dict[str, type[Polled | Read]] = {"poll, binlog": Polled, "read": Read}
+BARE = "a call of a server that does nothing"
 
 
 # -- what a process costs -------------------------------------------------------------------------------------
@@ -191,6 +192,27 @@ def cost_of_cycles(daemon: Daemon, server: Instance, cycles: int) -> list[CycleC
                 CycleCost(name, spent / cycles * 1e3, counted[0] // cycles if counted else None)
             )
     return costs
+
+
+def cost_of_bare_calls(calls: int) -> CycleCost:
+    """What a call of `read` costs an HTTP server that does nothing, see `benchmarks.bare_server`."""
+    command = [sys.executable, "-m", "benchmarks.bare_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            with closing(Connection(port, _CONSUMER)) as connection:
+                body = {"session": 1, "after": {"gtid": "x" * 40}, "wait_ms": _WAIT_MS}
+                for _ in range(_WARM_CYCLES):
+                    connection.call("read", body)
+                with instructions(server.pid) as counted:
+                    before = cpu_s(server.pid)
+                    for _ in range(calls):
+                        connection.call("read", body)
+                    spent = cpu_s(server.pid) - before
+        finally:
+            server.terminate()
+    return CycleCost(BARE, spent / calls * 1e3, counted[0] // calls if counted else None)
 
 
 def _until_queued(api: Api, seq: int) -> None:
@@ -401,6 +423,8 @@ def _show_cycles(
 ) -> None:
     with streaming_daemon(server, folder, tls=options.tls) as daemon:
         costs = cost_of_cycles(daemon, server, options.cycles) if options.cycles else []
+        if options.cycles:
+            costs.append(cost_of_bare_calls(options.cycles))
         measured = [
             latency(daemon, server, name, rate, options.seconds)
             for rate in options.rates

@@ -1,7 +1,8 @@
 """A relay: what is received from the server is sent to a reader process, and nothing else is done.
 
-No daemon between a server and its readers can need less: each byte is received once and sent once. Prints what it took
-as JSON. `python -m benchmarks.relay HOST PORT USER PASSWORD FILE`.
+No daemon between a server and its readers can need less: each byte is received once and sent once. `checked`: each byte
+is also verified with CRC32 and copied once, as it must be to be kept for a reader that comes later. Prints what it took
+as JSON. `python -m benchmarks.relay HOST PORT USER PASSWORD FILE [checked]`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import multiprocessing
 import socket
 import sys
 import time
+import zlib
 from multiprocessing.connection import Connection
 
 from benchmarks.drain import BUFFER_BYTES, chunks, dump_socket
@@ -28,7 +30,9 @@ def _read(listener: socket.socket, results: Connection) -> None:
     results.send((started, ended, total))
 
 
-def relay(host: str, port: int, user: str, password: str, file: str) -> dict[str, float]:
+def relay(
+    host: str, port: int, user: str, password: str, file: str, mode: str = ""
+) -> dict[str, float]:
     """`seconds` from the first byte at the reader to its last; `cpu_seconds` of the relay without the reader."""
     listener = socket.create_server(("127.0.0.1", 0))
     ours, theirs = multiprocessing.Pipe()
@@ -36,8 +40,13 @@ def relay(host: str, port: int, user: str, password: str, file: str) -> dict[str
     reader.start()
     with socket.create_connection(listener.getsockname()) as sink:
         source = dump_socket(host, port, user, password, file)
+        kept = memoryview(bytearray(BUFFER_BYTES))
         cpu = time.process_time()
         for chunk in chunks(source):
+            if mode == "checked":
+                zlib.crc32(chunk)
+                kept[: len(chunk)] = chunk
+                chunk = kept[: len(chunk)]  # noqa: PLW2901
             sink.sendall(chunk)
         cpu_seconds = time.process_time() - cpu
     started, ended, total = ours.recv()
@@ -46,4 +55,5 @@ def relay(host: str, port: int, user: str, password: str, file: str) -> dict[str
 
 
 if __name__ == "__main__":
-    print(json.dumps(relay(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5])))
+    host, port, *rest = sys.argv[1:]
+    print(json.dumps(relay(host, int(port), *rest)))

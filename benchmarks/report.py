@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.figures import Report, Series, Target
+from benchmarks.limits import missed
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "report.json"
@@ -60,6 +61,25 @@ def targets_table(report: Report) -> str:
         kept = "yes" if not missed else "no" if len(missed) == len(targets) else _except(missed)
         rows.append((what, values, limits.pop() if one else "", kept))
     return _table(("measured", "value", "target", "met"), rows)
+
+
+def missed_table(report: Report) -> str:
+    """One row for each promise that was not kept: why, what of this run shows it, and what would be next."""
+    rows = []
+    for found in missed(report):
+        target = found.target
+        value = f"{number(target.value or 0)} {target.unit}".strip()
+        shown = [f"{what}: {number(value)} {unit}".strip() for what, value, unit in found.evidence]
+        rows.append(
+            (
+                f"{target.id}, {target.what}",
+                f"{value} ({target.target})",
+                found.limit.reason,
+                "; ".join(shown),
+                found.limit.next,
+            )
+        )
+    return _table(("promise", "value", "why", "shown by", "next"), rows)
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -169,6 +189,7 @@ def page(report: Report) -> str:
             for name, alternative in PLOT_TEXTS.items()
             if (PLOTS / f"{name}.svg").exists()
         ),
+        "## Promises that were not kept\n\n" + missed_table(report),
         "## Logs\n\n" + logs,
         *(f"## {part.capitalize()}\n\n{series_table(report, part)}" for part in parts),
         "## Not run\n\n"

@@ -2,6 +2,7 @@
 
 * the wire: `recv`, and nothing else (`benchmarks.drain`)
 * a relay: each byte received and sent once (`benchmarks.relay`), the limit of any daemon
+* a relay that also verifies and copies each byte: the limit of a daemon that keeps them for its readers
 * the daemon: verified, routed, queued, fetched by an HTTP reader, acknowledged durably
 * `mysqlbinlog --raw`, MySQL's own tool, which copies the log into a file
 
@@ -23,6 +24,7 @@ from tests.servers import Instance
 
 PART = "transport"
 WIRE, RELAY, DAEMON, RAW = "recv", "relay", "daemon", "mysqlbinlog --raw"
+CHECKED_RELAY = "relay that verifies and copies"
 _CONSUMER = "bench"
 # Least values of `mysqlbinlog --raw` ÷ daemon and of relay ÷ daemon, by log; mixed64 has none.
 _RAW_TARGETS = {"bulk": 1.0, "OLTP": 4.0, "wide": 1.0, "blobs": 1.0}
@@ -40,6 +42,7 @@ def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
             found = {
                 WIRE: _program("drain", server, log),
                 RELAY: _program("relay", server, log),
+                CHECKED_RELAY: _program("relay", server, log, "checked"),
                 DAEMON: daemon.read(jobs, log.seq_after),
             }
             usage = tools.raw(server, log.file)
@@ -81,5 +84,5 @@ def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
     )
 
 
-def _program(module: str, server: Instance, log: GeneratedLog) -> dict[str, float]:
-    return run_module(module, server.host, server.port, USER, PASSWORD, log.file)
+def _program(module: str, server: Instance, log: GeneratedLog, *more: str) -> dict[str, float]:
+    return run_module(module, server.host, server.port, USER, PASSWORD, log.file, *more)

@@ -1,0 +1,41 @@
+"""An HTTP server that does nothing: the daemon's uvicorn and event loop, and answers as long as those to `read`.
+
+What its calls cost is the part of a reader's cycle that no change of the daemon can save while it keeps them.
+`python -m benchmarks.bare_server` listens, and prints its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import uvicorn
+import uvloop
+
+_ANSWER = b"x" * 1000  # a position of one GTID set, and one small transaction
+
+
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    """An ASGI application."""
+    if scope["type"] != "http":
+        return
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-length", str(len(_ANSWER)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": _ANSWER})
+
+
+def main() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        answer, http="httptools", lifespan="off", log_config=None, access_log=False
+    )
+    print(listener.getsockname()[1], flush=True)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(uvicorn.Server(config).serve([listener]))
+
+
+if __name__ == "__main__":
+    main()
