@@ -31,7 +31,7 @@ from tests.support.server_log import with_records
 
 PART = "decoding"
 ARROW, TEXT, MARIADB_TEXT = "to Arrow", "mysqlbinlog -v", "mariadb-binlog -v"
-INSPECT = "inspect"
+INSPECT, EMPTY = "inspect", "inspect of an empty file"
 _TEXT_TARGET, _PEER_TARGET, _INSPECT_TARGET = 10.0, 200.0, 1.0
 _RATE = "rows per CPU second"
 _COMPARED_BATCHES = 1
@@ -61,6 +61,8 @@ def measure(run_: Run, server: Instance, log: GeneratedLog) -> None:
     )
     inspect_s = run_.series(INSPECT, log.name, INSPECT, "user CPU", "s", inspected)
     text_s = run_.series(INSPECT, log.name, TEXT, "user CPU", "s", text_user)
+    start = [_inspect(Path("/dev/null")) for _ in range(run_.rounds)]
+    run_.series(INSPECT, log.name, EMPTY, "user CPU", "s", start)
     run_.target(
         f"P13 {log.name}", "inspect ÷ mysqlbinlog -v, user CPU", inspect_s / text_s, "<=",
         _INSPECT_TARGET,
