@@ -47,7 +47,7 @@ LIMITS: Mapping[str, Limit] = {}
 
 def limit_of(name: str) -> Limit | None:
     """Returns the limit of a promise: the one of "P1 bulk CPU", else that of "P1"."""
-    return LIMITS.get(name) or LIMITS.get(name.split()[0])
+    return LIMITS.get(name) or LIMITS.get(name.split(maxsplit=1)[0])
 
 
 def missed(report: Report) -> Iterator[Missed]:

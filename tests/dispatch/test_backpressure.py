@@ -146,6 +146,19 @@ def test_a_reader_has_time_to_fetch_before_its_queue_is_evicted() -> None:
     play.finish()
 
 
+def test_the_queue_of_a_failed_consumer_is_kept_and_not_counted() -> None:
+    play = with_bound(60_000, *(spec(name, wait_max_s=0.0) for name in ("failed", "slow", "fast")))
+    failed, slow, fast = (play.client.consumers[name] for name in ("failed", "slow", "fast"))
+    read_and_poll(play, lambda: failed.queue.held_bytes > 35_000, "slow", "fast")
+    play.client.dispatchers[1].detach(failed, play.now)
+    failed.fail(BinlogError(ErrorKind.MALFORMED_EVENT, "an event that is not understood"))
+    held = failed.queue.held_bytes
+    read_and_poll(play, lambda: slow.detaches == 1, "fast")
+    assert (failed.queue.held_bytes, failed.detaches) == (held, 0)
+    read_and_poll(play, lambda: fast.queue.queued.seq == 300, "fast")
+    assert failed.queue.held_bytes == held
+
+
 def test_a_position_stays_acknowledged_if_its_queue_is_evicted_while_it_is_stored() -> None:
     log = long_log(60)
     only = replace(spec("a"), databases=("crm",))  # the last transaction is of another database

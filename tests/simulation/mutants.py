@@ -159,6 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "4: the queue of a failed consumer is not evicted, for nothing would be read again",
         "dispatch.backpressure.Backpressure._active",
         Return("list(self._consumers.values())"),
+        tests="tests/dispatch/test_backpressure.py",
     ),
     Mutant(
         "one dispatcher each",
