@@ -19,6 +19,7 @@ class Consumer:
         self, spec: ConsumerSpec, progress: Progress | None, allocate: Allocate | None = None
     ) -> None:
         self.spec = spec
+        self.wake = Wake(spec.name)  # the same effect after each batch
         wanted = Filter(spec.databases, spec.tables, spec.exclude_tables)
         self.queue = Queue(wanted, spec.queue_bytes_max, allocate)
         self.progress = progress  # stored; applied when the server's mode is known
@@ -28,6 +29,9 @@ class Consumer:
         self.failed: BinlogError | None = None
         self.error: BinlogError | None = None  # the newest fault, failed or not
         self.warnings: tuple[str, ...] = ()  # what is probably wrong with its subscription
+        self.compared_with: frozenset[str] | None = (
+            None  # the server's databases that this was found with
+        )
         # An administrator has paused its reader: nothing makes room in its queue.
         self.delivery_paused = False
         self.stored_covered = progress.covered if progress else None
