@@ -36,6 +36,7 @@ class Backpressure:
     def __init__(self, consumers: Mapping[str, Consumer], limits: ClientLimits) -> None:
         self._consumers = consumers
         self._bytes_max = limits.queues_bytes_max
+        self._waited_for: dict[Consumer, None] = {}  # and perhaps some whose wait has ended
         # The earliest time at which a queue may be evicted; None while memory is not low.
         self.evict_at: float | None = None
 
@@ -46,24 +47,37 @@ class Backpressure:
         if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.BACKPRESSURE_CLOSED):
             return []
         effects: list[Effect] = []
-        # Most of many consumers have nothing queued, so nothing is called for each of them.
+        # Most of many consumers have nothing queued, so nothing is done for each of them.
         blocking = _blocking(dispatcher)
-        waited_for = [c for c in dispatcher.attached if c.wait_budget.is_waited_for]
-        for consumer in dict.fromkeys((*blocking, *waited_for)):
+        for consumer in dict.fromkeys((*blocking, *self._waited_for_by(dispatcher))):
             if not (consumer in blocking and _may_detach(consumer, dispatcher)):
                 consumer.wait_budget.end(now)
                 continue
-            consumer.wait_budget.begin(now)
+            self._wait_for(consumer, now)
             if consumer.delivery_paused or consumer.wait_budget.exhausted(now):
                 effects += _detach(consumer, dispatcher, now)
         if len(dispatcher.attached) == 1:  # no other consumer waits for it
             dispatcher.attached[0].wait_budget.end(now)
-        return effects + self._pause_or_resume(dispatcher, now)
+        return effects + self._pause_or_resume(
+            dispatcher, _full(dispatcher) if blocking else [], now
+        )
 
-    def _pause_or_resume(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
-        full = [consumer.name for consumer in _full(dispatcher)]
+    def _wait_for(self, consumer: Consumer, now: float) -> None:
+        consumer.wait_budget.begin(now)
+        self._waited_for[consumer] = None
+
+    def _waited_for_by(self, dispatcher: Dispatcher) -> list[Consumer]:
+        if not self._waited_for:
+            return []
+        waited_for = [c for c in self._waited_for if c.wait_budget.is_waited_for]
+        self._waited_for = dict.fromkeys(waited_for)
+        return [consumer for consumer in waited_for if consumer.dispatcher == dispatcher.number]
+
+    def _pause_or_resume(
+        self, dispatcher: Dispatcher, full: list[Consumer], now: float
+    ) -> list[Effect]:
         halted = bool(full) or self._memory_exhausted
-        fields = {"dispatcher": dispatcher.number, "full": full}
+        fields = {"dispatcher": dispatcher.number, "full": [consumer.name for consumer in full]}
         if dispatcher.phase is Phase.STREAMING and halted:
             return [*dispatcher.pause(now), Note("debug", "paused", fields)]
         if dispatcher.phase is Phase.PAUSED:
@@ -136,7 +150,7 @@ class Backpressure:
         if largest is None:
             return []
         if not largest.waiting:
-            largest.wait_budget.begin(now)
+            self._wait_for(largest, now)
         at_once = largest.waiting or largest.delivery_paused
         if now < self.evict_at or not (at_once or largest.wait_budget.exhausted(now)):
             return []
@@ -168,7 +182,7 @@ class Backpressure:
 
 
 def _full(dispatcher: Dispatcher) -> list[Consumer]:
-    return [c for c in dispatcher.attached if c.queue.transactions and c.queue.full]
+    return [consumer for consumer in dispatcher.filled if consumer.queue.full]
 
 
 def _blocking(dispatcher: Dispatcher) -> list[Consumer]:

@@ -310,7 +310,7 @@ class Client:
         for dispatcher in list(self.dispatchers.values()):
             effects += self._backpressure.settle(dispatcher, now)
         effects += self._backpressure.evict(self.dispatchers, now)
-        for consumer in [c for c in self.consumers.values() if c.dispatcher is None]:
+        for consumer in self._detached():
             if consumer.waiting and self._backpressure.may_attach(consumer, now):
                 effects += self._attach(consumer, now)
         for dispatcher in [d for d in self.dispatchers.values() if not d.attached]:
@@ -318,6 +318,12 @@ class Client:
         if len(self.dispatchers) > 1:
             effects += self._merge(now)
         return effects
+
+    def _detached(self) -> list[Consumer]:
+        attached = sum([len(dispatcher.attached) for dispatcher in self.dispatchers.values()])
+        if attached == len(self.consumers):  # as nearly always
+            return []
+        return [consumer for consumer in self.consumers.values() if consumer.dispatcher is None]
 
     @property
     def main(self) -> Dispatcher | None:

@@ -32,9 +32,14 @@ class Dealer:
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._stand: Stand | None = None
+        # The attached consumers and the changes of the stand that the next four were computed from.
+        self._attached: list[Consumer] = []
+        self._changes = -1
         self._level: list[Consumer] = []
+        self._others: list[Consumer] = []  # that are not level
         self._lanes = Lanes((), (), ())  # of the level consumers
-        self._places: dict[str, int] = {}  # of all, by name, while some are not level
+        self._holding: set[int] = set()  # those with something in their queues, and perhaps more
+        self._places: dict[str, int] = {}  # of all, by name
         # What the level consumers know of the file that is read.
         self._created = ("", 0)
         self._anchored = False
@@ -42,6 +47,7 @@ class Dealer:
     def begin(self, read: ExecutedPosition, attached: Sequence[Consumer]) -> None:
         """A stream begins at a position."""
         self._stand = stand = Stand(read)
+        self._changes = -1
         # The login may have moved a queue to another epoch, which the lanes hold.
         self._set_level([])
         for consumer in attached:
@@ -52,23 +58,29 @@ class Dealer:
         self, attached: Sequence[Consumer], gtids: BatchGtids, read: ExecutedPosition
     ) -> Demand:
         """Returns who of the attached consumers gets events of the next batch. `read`: the position before it."""
-        stand = self._stand
-        level = [consumer for consumer in attached if consumer.queue.stand is stand]
-        if level and not gtids.all_after(level[0].queue.mode, read):
-            for consumer in level:
+        self._find_level(attached)
+        if self._level and not gtids.all_after(self._level[0].queue.mode, read):
+            for consumer in self._level:
                 consumer.queue.leave()
-            level = []
-        self._set_level(level)
+            self._find_level(attached)
         self._lanes.learn(self._routes)
-        others = [c for c in attached if c.queue.stand is not stand] if level != attached else []
-        if others:
-            self._places = {consumer.name: place for place, consumer in enumerate(attached)}
-        return Demand(others, gtids, read, self._routes, level, self._lanes.mask)
+        return Demand(self._others, gtids, read, self._routes, self._level, self._lanes.mask)
+
+    def _find_level(self, attached: Sequence[Consumer]) -> None:
+        stand = self._stand
+        assert stand is not None, "a batch before the dump"
+        if stand.changes == self._changes and attached == self._attached:
+            return  # as nearly always: nothing is done for each of many consumers
+        self._changes, self._attached = stand.changes, list(attached)
+        self._set_level([consumer for consumer in attached if consumer.queue.stand is stand])
+        self._others = [consumer for consumer in attached if consumer.queue.stand is not stand]
+        self._places = {consumer.name: place for place, consumer in enumerate(attached)}
 
     def _set_level(self, level: list[Consumer]) -> None:
         if level == self._level:
             return
         self._level = level
+        self._holding = {lane for lane, c in enumerate(level) if c.queue.transactions}
         queues = [consumer.queue for consumer in level]
         self._lanes = Lanes(
             [queue.log for queue in queues],
@@ -123,7 +135,7 @@ class Dealer:
         served: Served = []
         seqs = gtids.seqs(level[0].queue.mode, stand.executed.seq)
         lanes, copying = self._lanes.copy(batch, seqs)
-        took = bytearray(len(level))
+        took = set()
         for lane in lanes:
             consumer = level[lane]
             error = copying.failures.get(lane)
@@ -131,15 +143,18 @@ class Dealer:
                 consumer.queue.leave()
                 served.append((consumer, error))
             elif copying.totals[lane][k.COUNT]:
-                _, _, events, commit_us = copying.totals[lane]
-                consumer.queue.take(batch.format, gtids, copying.appended(lane), events, commit_us)
+                consumer.queue.take(batch.format, gtids, copying, lane)
                 served.append((consumer, None))
             else:
                 continue
-            took[lane] = 1
-        for lane, consumer in enumerate(level):
-            if consumer.queue.transactions and not took[lane]:
-                consumer.queue.pass_over(gtids)
+            took.add(lane)
+        for lane in self._holding - took:
+            queue = level[lane].queue
+            if queue.transactions:
+                queue.pass_over(gtids)
+            else:
+                self._holding.remove(lane)
+        self._holding |= took
         return served
 
     def _tell_level(self, file: str, created: int, stand: Stand, *, anchored: bool) -> None:

@@ -65,6 +65,7 @@ class Dispatcher:
         self.label = label  # of the client
         self.phase = Phase.CONNECTING
         self.attached: list[Consumer] = []
+        self._filled: dict[Consumer, None] = {}  # see `filled`; and perhaps more
         self.view: ServerView | None = None
         self.error: BinlogError | None = None  # why there is no connection
         self.read: ExecutedPosition | None = None
@@ -108,6 +109,14 @@ class Dispatcher:
             return self.read is not None and self.read.seq >= self.tip_seq
         return self.phase is Phase.ENDED
 
+    @property
+    def filled(self) -> list[Consumer]:
+        """The attached consumers that have complete transactions in their queues."""
+        filled = [consumer for consumer in self._filled if consumer.queue.transactions]
+        if len(filled) < len(self._filled):
+            self._filled = dict.fromkeys(filled)
+        return filled
+
     def note_current(self, now: float) -> None:
         if self.current:
             self.current_at = now
@@ -119,6 +128,7 @@ class Dispatcher:
         consumer.dispatcher = self.number
         consumer.error = self.error
         self.attached.append(consumer)
+        self._filled[consumer] = None
 
     def detach(self, consumer: Consumer, now: float) -> None:
         """Detach a consumer at a transaction boundary: its part of the open transaction is dropped from its queue."""
@@ -129,6 +139,7 @@ class Dispatcher:
         consumer.current_at = max(consumer.current_at, self.current_at)
         consumer.dispatcher = None
         self.attached.remove(consumer)
+        self._filled.pop(consumer, None)
 
     def fail(self, consumer: Consumer, error: BinlogError, now: float) -> list[Effect]:
         self.detach(consumer, now)
@@ -296,7 +307,11 @@ class Dispatcher:
         for consumer, error in self._dealer.deal(
             outcome.batch, gtids, created, after, demand.others(), anchored=anchored
         ):
-            effects += self._lacks_room(consumer, error, now) if error else [Wake(consumer.name)]
+            if error:
+                effects += self._lacks_room(consumer, error, now)
+            else:
+                self._filled[consumer] = None
+                effects.append(consumer.wake)
         self.enrichment.advance(batch, created)
         self.read = after
         self.events += batch.events

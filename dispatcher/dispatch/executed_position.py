@@ -139,18 +139,22 @@ class BatchGtids:
     end: NDArray[np.int64]
     ended: NDArray[np.bool_]  # neither open nor aborted
     runs: GtidRunList
+    is_one_run: bool  # all that have ended are one run, from the first transaction on
     _ranges: list[GtidRanges] | None = None
     _columns: NDArray[np.int64] | None = None
-    _number_ends: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> BatchGtids:
         ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
         source, gno = batch.tx.source.copy(), batch.tx.gno.copy()
+        runs = _runs(batch.sources, source, gno, ended)
+        is_one_run = False
+        if len(runs) == 1:
+            _, start, end, first = runs[0]
+            is_one_run = first == 0 and end - start == int(np.count_nonzero(ended))
         return cls(
-            batch.file, batch.sources, source, gno, batch.tx.end.copy(), ended,
-            _runs(batch.sources, source, gno, ended),
-        )  # fmt: skip
+            batch.file, batch.sources, source, gno, batch.tx.end.copy(), ended, runs, is_one_run
+        )
 
     def after(self, base: Gtids, index: int) -> Gtids:
         """Returns `base` with the transactions 0..index added."""
@@ -178,20 +182,6 @@ class BatchGtids:
                 by_source.setdefault(source, []).append((n, start, end))
             self._ranges = [GtidRanges.of(source, runs) for source, runs in by_source.items()]
         return self._ranges
-
-    @property
-    def is_one_run(self) -> bool:
-        """True if the first transaction is in a run, and all others are in the same one or open."""
-        return len(self.runs) == 1 and self.runs[0][3] == 0
-
-    @property
-    def number_ends(self) -> NDArray[np.int64]:
-        """With one run: by transaction, the number up to which the run is executed after it."""
-        if self._number_ends is None:
-            _, start, end, first = self.runs[0]
-            up_to = np.arange(start - first + 1, start - first + 1 + len(self.end), dtype=np.int64)
-            self._number_ends = np.minimum(up_to, end)
-        return self._number_ends
 
     def seqs(self, mode: Mode, seq: int) -> NDArray[np.int64]:
         """Returns the seq of each transaction. `seq`: of the last one before the batch."""

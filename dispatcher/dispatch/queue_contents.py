@@ -30,7 +30,7 @@ from operator import attrgetter
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.copying import Appended
+from dispatcher.binlog.stream.copying import Appended, Copying
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.executed_position import (
@@ -51,12 +51,14 @@ _seq = attrgetter("seq")
 
 
 class Stand:
-    """The queued position of one queue, or of all that stand level with their dispatcher."""
+    """The queued position of one queue, or of all that stand level with their dispatcher. `changes`: how often a queue
+    has joined or left it."""
 
-    __slots__ = ("executed",)
+    __slots__ = ("changes", "executed")
 
     def __init__(self, executed: ExecutedPosition) -> None:
         self.executed = executed
+        self.changes = 0
 
 
 class QueueContents:
@@ -201,10 +203,13 @@ class QueueContents:
 
     @queued.setter
     def queued(self, executed: ExecutedPosition) -> None:
+        self.stand.changes += 1
         self.stand = Stand(executed)
 
     def join(self, stand: Stand) -> None:
         """Stand level with others from now on, at the same position as before."""
+        self.stand.changes += 1
+        stand.changes += 1
         self.stand = stand
 
     def leave(self) -> None:
@@ -238,8 +243,9 @@ class QueueContents:
         self.files.read(batch.file, created)
         count = len(appended.tx)
         if count:
+            self._add(gtids, appended)
             events, commit_us = int(appended.events.sum()), int(appended.commit_us[-1])
-            self.take(batch.format, gtids, appended, events, commit_us)
+            self._count(batch.format, count, events, commit_us)
         if not in_sync and self.mode is not Mode.GTID:
             seq = after.seq
         if not in_sync and seq <= self.queued.seq:
@@ -253,26 +259,27 @@ class QueueContents:
             self.queued = after
 
     def take(
-        self,
-        format_: FormatDescription,
-        gtids: BatchGtids,
-        appended: Appended,
-        events: int,
-        commit_us: int,
+        self, format_: FormatDescription, gtids: BatchGtids, copying: Copying, lane: int
     ) -> None:
-        """Count transactions that the log has appended, at least one. `queued` is still the position before their
-        batch.
+        """Count transactions that the log has appended as a lane, at least one. `queued` is still the position before
+        their batch."""
+        count, _, events, commit_us, kept = copying.totals[lane]
+        if not (kept and self._index.extend(gtids, count)):
+            self._add(gtids, copying.appended(lane))
+        self._count(format_, count, events, commit_us)
 
-        `events`: of them, `commit_us`: of the last one.
-        """
-        start = self._appended_end
-        self._appended_end = self.log.committed
-        count = appended.columns.shape[1]
+    def _add(self, gtids: BatchGtids, appended: Appended) -> None:
         if not self._index:
             self._covered = self.queued
+        run = self._index.add(gtids, self.queued.gtids, appended)
+        self.log.keep_columns(run.columns, run.count, len(run.intervals) - 1)
+
+    def _count(self, format_: FormatDescription, count: int, events: int, commit_us: int) -> None:
+        """`events`: of `count` transactions, `commit_us`: of the last one."""
+        start = self._appended_end
+        self._appended_end = self.log.committed
         if not self._formats or self._formats[-1][1] is not format_:
             self._formats.append((start, format_))
-        self._index.add(gtids, self.queued.gtids, appended)
         self.newest_commit_us = commit_us
         self.transactions += count
         self.events += events

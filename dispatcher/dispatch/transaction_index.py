@@ -25,9 +25,8 @@ from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, 
 # Of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC, as the log
 # returns them; and how far along the interval log it lies: index of the interval (-1 = before all), and the number up
 # to which that is in.
-_AT, _GNO_END = 5, 6
-_FIELDS = 7
-assert (k.END, k.SEQ, k.OFFSET, k.EVENTS, k.COMMIT_US) == (0, 1, 2, 3, 4) and k.DONE_SIZE == _FIELDS
+_AT, _GNO_END = k.TX, k.NUMBER_END
+_FIELDS = k.DONE_SIZE
 
 Columns = NDArray[np.int64]  # one row per field, one column per transaction
 FEW = 8  # runs of a batch that are looked at one by one
@@ -99,11 +98,32 @@ class TransactionIndex:
 
     # -- filling ---------------------------------------------------------------------------------------------
 
-    def add(self, gtids: BatchGtids, base: Gtids, appended: Appended) -> None:
-        """Add what the log has appended of a batch, at least one transaction. `base`: the consumer's GTIDs before the
-        batch."""
+    def extend(self, gtids: BatchGtids, n: int) -> bool:
+        """Add `n` transactions of a batch, whose columns stand behind those of the newest run already. Returns False if
+        they do not continue that run: then `add` must follow."""
+        if self.count == self.dropped or self._gap_is_lost or not gtids.is_one_run:
+            return False
+        run = self._runs[-1]
+        if run.file != gtids.file or run.count + n > self.RUN_MAX:
+            return False
+        intervals = run.intervals
+        places = len(intervals)
+        if self._gap:
+            self._close_gap(run)
+        source, start, end, _ = gtids.runs[0]
+        last = intervals[-1] if intervals else None
+        if last is None or last[2] != start or last[0] != source or len(intervals) != places:
+            return False
+        intervals[-1] = source, last[1], end
+        run.count += n
+        self.count += n
+        return True
+
+    def add(self, gtids: BatchGtids, base: Gtids, appended: Appended) -> GtidRun:
+        """Add what the log has appended of a batch, at least one transaction. Returns the run that has its last one.
+        `base`: the consumer's GTIDs before the batch."""
         n = appended.columns.shape[1]
-        run = self._runs[-1] if self else None
+        run = self._runs[-1] if self.count > self.dropped else None
         if run is None or not self._fits(run, gtids, n):
             self._forget_gap()  # the base has it
             run = GtidRun(base, gtids.file, self.count)
@@ -114,11 +134,13 @@ class TransactionIndex:
         columns[:] = appended.columns
         self.count += n
         if gtids.is_one_run:  # as nearly always
-            run.add_interval(*gtids.runs[0][:3])
-            columns[_AT], columns[_GNO_END] = len(run.intervals) - 1, gtids.number_ends[appended.tx]
-            return
+            source, start, end, _ = gtids.runs[0]
+            run.add_interval(source, start, end)
+            columns[_AT] = len(run.intervals) - 1
+            return run
         columns[_AT], columns[_GNO_END], last = self._locate(run, gtids, appended.tx)
         self._widen_gap(gtids, last + 1, len(gtids.runs))
+        return run
 
     def skip_batch(self, gtids: BatchGtids) -> None:
         """Pass over a batch that has no transaction of the consumer, but moves its position."""
@@ -137,9 +159,9 @@ class TransactionIndex:
         self._gap_is_lost = False
 
     def _fits(self, run: GtidRun, gtids: BatchGtids, n: int) -> bool:
-        intervals = len(run.intervals) + len(gtids.runs) + self._gap_size()
-        small = run.count + n <= self.RUN_MAX and intervals <= self.INTERVALS_MAX
-        return small and run.file == gtids.file and not self._gap_is_lost
+        if run.count + n > self.RUN_MAX or self._gap_is_lost or run.file != gtids.file:
+            return False
+        return len(run.intervals) + len(gtids.runs) + self._gap_size() <= self.INTERVALS_MAX
 
     def _widen_gap(self, gtids: BatchGtids, lo: int, hi: int) -> None:
         """Add runs [lo, hi) of a batch, ordered by the last of each source: of a MariaDB domain, that one counts."""

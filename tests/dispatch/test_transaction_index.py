@@ -46,6 +46,7 @@ def appended_of(
     columns[k.TX], columns[k.EVENTS], columns[k.COMMIT_US] = tx, sizes, sizes
     columns[k.END] = end + np.cumsum(columns[k.EVENTS])
     columns[k.SEQ], columns[k.OFFSET] = seq + 1 + columns[k.TX], batch.end[tx]
+    columns[k.NUMBER_END] = batch.gno[tx] + 1
     return Appended(columns)
 
 

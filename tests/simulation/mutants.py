@@ -247,7 +247,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "others' transactions leave no gap",
         "2: a position contains others' transactions before it",
         "dispatch.dealing.Dealer._deal_level",
-        Drop("consumer.queue.pass_over(gtids)"),
+        Drop("queue.pass_over(gtids)"),
         tests="tests/dispatch/test_dealing.py",
     ),
     Mutant(

@@ -25,6 +25,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dispatcher.binlog.event.header import EventHeader
 from dispatcher.binlog.event.record import NAME_SIZE_AT, RECORD_SIZE, continued_record
@@ -101,6 +102,7 @@ class ConsumerLog:
         self._dropped_to = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
+        self._columns: NDArray[np.int64] | None = None
         self.state_at: int = self._cs.ctypes.data  # address of the kernel's state
         self._savepoints: dict[int, Savepoint] = {}  # of the open transaction
         self._record_at = self._rows_at = 0  # logical offsets of what is EARLIER to the kernel
@@ -193,16 +195,24 @@ class ConsumerLog:
 
     def finish(self, copying: Copying, lane: int) -> None:
         """What was appended counts."""
-        complete, end, _, _ = copying.totals[lane]
+        totals = copying.totals[lane]
         if self.spilled:
             self._note_complete(copying.done[k.END, copying.starts[lane] :])
             self.spilled_end = self._new_spilled_end
         self._noted = 0
-        if complete:
-            self.committed = end
+        if totals[k.COUNT]:
+            self.committed = totals[k.LAST_END]
         if self._segments and self._segments[-1].spilled:
             release_pages(self._segments[-1].bytes)
             self._use_last_segment()
+
+    def keep_columns(self, columns: NDArray[np.int64], count: int, place: int) -> None:
+        """Let the kernel append the columns of the next transactions to `columns`, behind the first `count`, as long as
+        they fit. `place`: for their row `TX`."""
+        cs = self._cs
+        self._columns = columns  # the kernel has its address
+        cs[k.KEEP_AT], cs[k.KEEP_ROOM] = columns.ctypes.data, columns.shape[1]
+        cs[k.KEPT], cs[k.KEEP_PLACE] = count, place
 
     def rollback(self) -> None:
         """Drop the bytes of the transaction that is not complete. Its beginning is carried, and copied anew."""

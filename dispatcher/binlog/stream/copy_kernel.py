@@ -56,7 +56,12 @@ MAPS_EVENT = 18  # index of the first of them, -1 = there are none
 IN_HEAD = 19  # with CUT: does a statement's head follow?
 ROOM_AT = 20  # address of the segment in use
 ROOM = 21  # and how many of its bytes may be written
-STATE_SIZE = 22
+# Of the index that keeps the columns of complete transactions, see `_keep`:
+KEEP_AT = 22  # address of its columns
+KEEP_ROOM = 23  # how many it has room for
+KEPT = 24  # and how many it has
+KEEP_PLACE = 25  # what the row TX holds there
+STATE_SIZE = 26
 
 NONE = -1
 EARLIER = -2  # in a segment before the one in use
@@ -69,13 +74,14 @@ STATE_AT, MASK_AT, MASK_SIZE, EPOCH = range(4)
 LANE_SIZE = 4
 
 # Rows of `done`, which has a column per visit that completes a transaction: its logical end, seq, offset in the file
-# after it, events copied, commit time in microseconds since 1970 UTC, index in the batch; and one for the caller.
-END, SEQ, OFFSET, EVENTS, COMMIT_US, TX = range(6)
+# after it, events copied, commit time in microseconds since 1970 UTC, index in the batch, number of its GTID + 1.
+END, SEQ, OFFSET, EVENTS, COMMIT_US, TX, NUMBER_END = range(7)
 DONE_SIZE = 7
 
-# A lane's totals: such transactions, the logical end of the last one, their events, the last one's commit time.
-COUNT, LAST_END, EVENTS_COUNT, LAST_COMMIT_US = range(4)
-TOTALS_SIZE = 4
+# A lane's totals: such transactions, the logical end of the last one, their events, the last one's commit time, 1 if
+# their columns were kept.
+COUNT, LAST_END, EVENTS_COUNT, LAST_COMMIT_US, KEPT_COLUMNS = range(5)
+TOTALS_SIZE = 5
 
 _ROWS_FLAGS_AT = header.HEADER_SIZE + header.ROWS_FLAGS_AT
 
@@ -251,6 +257,7 @@ def _copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind 
     first: I32,
     last: I32,
     flags: U8,
+    gno: I64,
     end: I64,
     commit_us: I64,
     seqs: I64,
@@ -339,6 +346,7 @@ def _copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind 
             n = begin + cs[COMPLETE]
             done[END, n], done[SEQ, n], done[OFFSET, n] = cs[BASE] + cs[OUT], seqs[t], end[t]
             done[EVENTS, n], done[COMMIT_US, n], done[TX, n] = cs[COPIED] + 1, commit_us[t], t
+            done[NUMBER_END, n] = gno[t] + 1
             cs[COMPLETE] += 1
         cs[BEGUN], cs[SAVEPOINTS], cs[EVENT] = 0, 0, -1
     cs[EVENT] = -1
@@ -354,6 +362,23 @@ def _sum_up(totals: I64, done: NDArray[np.int64], begin: int, count: int) -> Non
     if count:
         last = begin + count - 1
         totals[LAST_END], totals[LAST_COMMIT_US] = done[END, last], done[COMMIT_US, last]
+
+
+@part
+def _keep(cs: I64, done: NDArray[np.int64], begin: int, count: int) -> int:
+    """Append the columns of the `count` transactions from `begin` on to those that the lane's index keeps. Return 0 if
+    there is no room."""
+    room, kept = cs[KEEP_ROOM], cs[KEPT]
+    if kept + count > room:
+        return 0
+    columns = integers_at(cs[KEEP_AT], DONE_SIZE * room)
+    for field in range(DONE_SIZE):
+        for n in range(count):
+            columns[field * room + kept + n] = (
+                cs[KEEP_PLACE] if field == TX else done[field, begin + n]
+            )
+    cs[KEPT] = kept + count
+    return 1
 
 
 @njit
@@ -384,7 +409,8 @@ def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
     """
     # Taking an array out of a tuple counts it in and out, atomically: once here, not once a lane.
     off, size, kinds, route = ev.off, ev.size, ev.kind, ev.route
-    first, last, flags, end, commit_us = tx.first, tx.last, tx.flags, tx.end, tx.commit_us
+    first, last, flags, gno = tx.first, tx.last, tx.flags, tx.gno
+    end, commit_us = tx.end, tx.commit_us
     waiting = 0
     for n in range(len(todo)):
         lane = todo[n]
@@ -392,12 +418,14 @@ def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
         if not resumed:
             cs[VISIT], cs[EVENT], cs[COMPLETE] = starts[lane], -1, 0
         codes[lane] = _copy_share(
-            buf, off, size, kinds, route, first, last, flags, end, commit_us, seqs, visits, starts[lane],
+            buf, off, size, kinds, route, first, last, flags, gno, end, commit_us, seqs, visits, starts[lane],
             starts[lane + 1], bytes_at(lanes[lane, MASK_AT], lanes[lane, MASK_SIZE]), lanes[lane, EPOCH], record,
             checksum, cut_bytes, bytes_at(cs[ROOM_AT], cs[ROOM]), cs, done,
         )  # fmt: skip
         if codes[lane] == DONE:
             _sum_up(totals[lane], done, starts[lane], cs[COMPLETE])
+            if cs[COMPLETE]:
+                totals[lane, KEPT_COLUMNS] = _keep(cs, done, starts[lane], cs[COMPLETE])
         else:
             waiting += 1
     return waiting

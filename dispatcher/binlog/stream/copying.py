@@ -60,14 +60,15 @@ class Dealt(NamedTuple):
 
 @dataclass(slots=True)
 class Copying:
-    """What `append_shares` copies. `starts`, `visits`, `done`, `totals`: as for the kernel; `failures`: by lane."""
+    """What `append_shares` copies. `visits`, `done`: as for the kernel; `starts`, `totals`: the same of each lane that
+    has visits; `failures`: by lane."""
 
     seqs: I64
     record: U8
-    starts: list[int]
+    starts: dict[int, int]
     visits: I32
     done: I64Matrix
-    totals: list[list[int]] = field(default_factory=list)
+    totals: dict[int, list[int]] = field(default_factory=dict)
     failures: dict[int, BinlogError] = field(default_factory=dict)
 
     def appended(self, lane: int) -> Appended:
@@ -114,7 +115,11 @@ def append_shares(
     done = np.empty((k.DONE_SIZE, len(visits)), dtype=np.int64)
     totals = np.zeros((len(logs), k.TOTALS_SIZE), dtype=np.int64)
     codes = np.empty(len(logs), dtype=np.int32)
-    copying = Copying(seqs, record, starts.tolist(), visits, done)
+    # Of a thousand lanes few may have visits, so nothing is made for each of the others.
+    busy = todo.tolist()
+    copying = Copying(
+        seqs, record, dict(zip(busy, starts[todo].tolist(), strict=True)), visits, done
+    )
     resumed, going = False, todo
     while k.copy_shares(
         batch.buf, batch.ev, batch.tx, seqs, lanes, going, resumed, starts, visits, record,
@@ -128,8 +133,8 @@ def append_shares(
                 copying.failures[lane] = error
         if copying.failures:
             going = going[~np.isin(going, list(copying.failures))]
-    copying.totals = totals.tolist()
-    for lane in todo.tolist():
+    copying.totals = dict(zip(busy, totals[todo].tolist(), strict=True))
+    for lane in busy:
         if lane not in copying.failures:
             logs[lane].finish(copying, lane)
     return copying
