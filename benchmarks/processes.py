@@ -103,7 +103,7 @@ def cpu_seconds_of_process(pid: int, *, ended: bool = True) -> float:
 
 def cpu_seconds_of_descendants(pid: int) -> float:
     """Returns the CPU time of all processes below a process, with those that have ended."""
-    seconds = 0.0
+    seconds = cpu_seconds_of_process(pid) - cpu_seconds_of_process(pid, ended=False)
     for child in _descendants(pid):
         try:
             seconds += cpu_seconds_of_process(child)
