@@ -18,10 +18,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from decimal import Decimal
 from pathlib import Path
 from urllib.request import urlopen
 
 import pymysql
+from delta.tables import DeltaTable
 from pymysql.cursors import Cursor
 from pyspark.sql import SparkSession
 
@@ -130,14 +132,35 @@ def show_changes(spark: SparkSession, url: str) -> None:
     spark.sql("SELECT op, before.price AS was, after.* FROM typed ORDER BY seq, ordinal").show()
 
 
-def mirror(url: str, lake: Path) -> None:
-    """Bring the Delta tables in `lake` up to the newest change."""
+@contextmanager
+def mirror(url: str, lake: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The mirror, until the end of the block: it keeps the Delta tables in `lake` equal to those of the server."""
     command = [sys.executable, "-m", "spark_sink", "run", "--url", url, "--consumer", "mirror"]
-    subprocess.run([*command, "--target", str(lake), "--available-now"], check=True)
+    with subprocess.Popen([*command, "--target", str(lake)]) as job:
+        try:
+            yield job
+        finally:
+            job.terminate()
 
 
-def show_orders(spark: SparkSession, lake: Path) -> None:
-    spark.sql(f"SELECT * FROM delta.`{lake}/tutorial/orders` ORDER BY id").show()
+def show_orders(
+    spark: SparkSession, lake: Path, job: subprocess.Popen[bytes], newest: dict[str, object]
+) -> None:
+    """Show the Delta table when it has a row with the values `newest`."""
+    table = str(lake / "tutorial" / "orders")
+    while not has_row(spark, table, newest):
+        if job.poll() is not None:
+            sys.exit("the mirror has ended")
+        time.sleep(0.5)
+    spark.sql(f"SELECT * FROM delta.`{table}` ORDER BY id").show()
+
+
+def has_row(spark: SparkSession, table: str, values: dict[str, object]) -> bool:
+    """True if there is a Delta table that has a row with these values."""
+    if not DeltaTable.isDeltaTable(spark, table):
+        return False
+    rows = spark.read.format("delta").load(table).collect()
+    return any(values.items() <= row.asDict().items() for row in rows)
 
 
 def change_orders(mysql: Cursor) -> None:
@@ -158,11 +181,10 @@ def main(account: str) -> None:
         ):
             create_orders(mysql)
             show_changes(spark, url)
-            mirror(url, lake)
-            show_orders(spark, lake)
-            change_orders(mysql)
-            mirror(url, lake)
-            show_orders(spark, lake)
+            with mirror(url, lake) as job:
+                show_orders(spark, lake, job, {"price": Decimal("4.50")})
+                change_orders(mysql)
+                show_orders(spark, lake, job, {"paid": 1})
 
 
 if __name__ == "__main__":

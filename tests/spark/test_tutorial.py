@@ -22,6 +22,8 @@ from tests.support.java import QUICK_JAVA, QUICK_SPARK
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples/tutorial.py"
 PAGE = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+# For tables of a few rows: Spark's defaults are 200 and 50 tasks.
+SMALL_TABLES = ("spark.sql.shuffle.partitions=2", "spark.databricks.delta.snapshotPartitions=2")
 GRANTS = ("REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.*", "ALL ON tutorial.*")
 
 
@@ -61,7 +63,7 @@ def account(mysql97: Server) -> Iterator[str]:
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_it_prints_what_the_page_shows(mysql97: Server, account: str, tmp_path: Path) -> None:
-    conf = (*QUICK_SPARK, "spark.python.authenticate.socketTimeout=120s")
+    conf = (*QUICK_SPARK, *SMALL_TABLES, "spark.python.authenticate.socketTimeout=120s")
     options = " ".join(f"--conf {setting}" for setting in conf)
     environment = {
         "MYSQL_PASSWORD": PASSWORD,
