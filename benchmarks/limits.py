@@ -41,7 +41,109 @@ class Missed:
     evidence: list[tuple[str, float, str]]
 
 
-LIMITS: Mapping[str, Limit] = {}
+def _transport(subject: str, quantity: str) -> Evidence:
+    return Evidence("transport", _LOG, subject, quantity)
+
+
+_BYTES = Limit(
+    "each byte is verified, copied into the queue and sent by one thread, while the relay only receives and sends"
+    " it; of large rows more than half of the time is spent in receiving and sending",
+    "a profile of the daemon on a log of several hundred megabytes, to divide receiving from sending; then read"
+    " into the segment itself, so that a large row is not copied",
+    (
+        _transport("relay", "CPU"),
+        _transport("relay that verifies and copies", "CPU"),
+        _transport("daemon", "CPU"),
+    ),
+)
+
+LIMITS: Mapping[str, Limit] = {
+    "P1": _BYTES,
+    "P2": Limit(
+        "mysqlbinlog writes what it receives, and verifies nothing; a transaction of one row costs the daemon its"
+        " index and its part of a poll besides",
+        "as for the relay; for small transactions, fewer instructions of Python for each batch",
+        (
+            _transport("mysqlbinlog --raw", "wall"),
+            _transport("daemon", "wall"),
+            _transport("relay that verifies and copies", "wall"),
+        ),
+    ),
+    "P3": Limit(
+        "some 20,000 instructions of Python for each consumer that gets something of a batch",
+        "the counts of all queues in arrays, so that no Python runs for a consumer",
+        (
+            Evidence("fan-out", _LOG, "1 consumer", "CPU until queued"),
+            Evidence("fan-out", _LOG, "64 consumers", "CPU until queued"),
+        ),
+    ),
+    "P5": Limit(
+        "the walk over the rows takes a quarter of bulk; OLTP pays for an index of six events, and their checksums,"
+        " for each row",
+        "index and rows in one pass over the bytes",
+        (
+            Evidence("decoding", _LOG, "to Arrow", "rows per CPU second"),
+            Evidence("decoding", _LOG, "mysqlbinlog -v", "rows per CPU second"),
+        ),
+    ),
+    "P8": Limit(
+        "two cores run the writer, the server, the daemon and the reader; each waits for a core",
+        "measure with a core for each of them; fewer instructions for a cycle",
+        (Evidence("a reader's cycle", "", "read", "CPU for a cycle"),),
+    ),
+    "P8b": Limit(
+        "acknowledging takes a third, of which a third is the hand-over to the thread that stores; finding positions"
+        " in the queue takes a fifth",
+        "find each position once in a cycle; store in the loop's thread what needs no disk",
+        (
+            Evidence(
+                "a reader's cycle", "", "a call of a server that does nothing", "CPU for a call"
+            ),
+        ),
+    ),
+    "P9": Limit(
+        "what is not a queue: Python's modules, numba, and LLVM's library",
+        "load no numba where all kernels are kept",
+        (Evidence("memory", "", "idle", "resident"),),
+    ),
+    "P10": Limit(
+        "the side dispatcher and the main one share the core of the event loop",
+        "as for the relay",
+        (Evidence("catching up", "wide", "recv", "rate"),),
+    ),
+    "P11": Limit(
+        "importing the daemon's modules, FastAPI and numba",
+        "load FastAPI when a call comes that is not part of a reader's cycle",
+        (Evidence("a reader's cycle", "", "1 consumer", "CPU until ready"),),
+    ),
+    "P12": Limit(
+        "each second each connection wakes the loop and makes a batch of one transaction, with the costs of a batch",
+        "fewer instructions of Python for each batch",
+        (Evidence("many sources", "", "100 sources", "CPU"),),
+    ),
+    "P13": Limit(
+        "one Python object for each event, and rows that Arrow's functions join from the texts of their columns; the"
+        " start, which imports numba and pyarrow, is part of it",
+        "write rows, and the lines of common events, by kernels, as JSON is written for Spark",
+        (
+            Evidence("inspect", _LOG, "inspect of an empty file", "user CPU"),
+            Evidence("inspect", _LOG, "mysqlbinlog -v", "user CPU"),
+        ),
+    ),
+    "mirror": Limit(
+        "Spark's tasks, Delta's commits and MySQL share two cores",
+        "a machine with more cores; docs/performance.md has the phases",
+    ),
+    "Spark": Limit(
+        "the JVM, not decoding: for each row its tasks, its compiler, and for each batch the checkpoint",
+        "larger batches for a consumer that is behind; fetch the next slices while this one is decoded",
+        tuple(
+            Evidence("Spark source", "", f"{form} rows, {part}", "processor time for 1 M rows")
+            for form in ("json", "typed")
+            for part in ("JVM", "decode")
+        ),
+    ),
+}
 """By the promise's name, or by its first word for all that begin with it."""
 
 
