@@ -34,6 +34,7 @@ import pymysql
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.processes import cpu_seconds
 from dispatcher.binlog.event.header import HEADER_SIZE
 from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType
@@ -41,7 +42,6 @@ from tests.daemon.harness import Api, Daemon, events, until
 from tests.servers import Instance, start_server
 
 _USER, _PASSWORD, _DATABASE, _CONSUMER = "cycle", "cycle", "cycle", "cycle"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _RECEIVE_BYTES = 1 << 16
 _WARM_CYCLES = 200
 _WAIT_MS = 1000
@@ -134,12 +134,6 @@ BARE = "a call of a server that does nothing"
 # -- what a process costs -------------------------------------------------------------------------------------
 
 
-def cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far, of all its threads, also those that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-
 @contextmanager
 def instructions(pid: int) -> Iterator[list[int]]:
     """Count a process's instructions in user space during the block: one number, or none if `perf` cannot count."""
@@ -183,11 +177,11 @@ def cost_of_cycles(daemon: Daemon, server: Instance, cycles: int) -> list[CycleC
             for _ in range(_WARM_CYCLES):
                 after, _ = step(session, after, max_transactions=1, wait_ms=_WAIT_MS)
             with instructions(daemon.pid) as counted:
-                before = cpu_s(daemon.pid)
+                before = cpu_seconds(daemon.pid)
                 for _ in range(cycles):
                     after, data = step(session, after, max_transactions=1, wait_ms=_WAIT_MS)
                     assert data, "the log is queued"
-                spent = cpu_s(daemon.pid) - before
+                spent = cpu_seconds(daemon.pid) - before
             costs.append(
                 CycleCost(name, spent / cycles * 1e3, counted[0] // cycles if counted else None)
             )
@@ -206,10 +200,10 @@ def cost_of_bare_calls(calls: int) -> CycleCost:
                 for _ in range(_WARM_CYCLES):
                     connection.call("read", body)
                 with instructions(server.pid) as counted:
-                    before = cpu_s(server.pid)
+                    before = cpu_seconds(server.pid)
                     for _ in range(calls):
                         connection.call("read", body)
-                    spent = cpu_s(server.pid) - before
+                    spent = cpu_seconds(server.pid) - before
         finally:
             server.terminate()
     return CycleCost(BARE, spent / calls * 1e3, counted[0] // calls if counted else None)
@@ -271,9 +265,9 @@ def latency(daemon: Daemon, server: Instance, name: str, rate: int, seconds: flo
                 if data:
                     seen.add(data)
             after = _follow(step, session, after, _Seen(), 1.0)  # until all are warm
-            seen, before, began = _Seen(), cpu_s(daemon.pid), time.monotonic()
+            seen, before, began = _Seen(), cpu_seconds(daemon.pid), time.monotonic()
             _follow(step, session, after, seen, seconds)
-            spent, took = cpu_s(daemon.pid) - before, time.monotonic() - began
+            spent, took = cpu_seconds(daemon.pid) - before, time.monotonic() - began
             if writer.wait(60):
                 raise SystemExit("the writer has failed")
     ordered = quantiles(seen.latency_us, n=100)
@@ -340,7 +334,7 @@ def start_time(settings: Json, folder: Path, consumers: int, rounds: int) -> Sta
             assert daemon.api.text("/readyz") == "ok\n"
             if n:
                 ready.append(time.monotonic() - began)
-                spent.append(cpu_s(daemon.pid))
+                spent.append(cpu_seconds(daemon.pid))
             until(lambda: _all_stream(daemon.api, consumers), "all consumers have positions")
             daemon.stop()
     return Start(consumers, median(ready), median(spent))

@@ -5,7 +5,7 @@ Only that of a typed stream needs pyarrow, and none needs kernels: the driver le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -26,6 +26,15 @@ from spark_sink.source.slices import SLICE_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def _struct(columns: Iterable[tuple[str, str | DataType, bool]]) -> StructType:
+    """Returns the schema of columns: (name, type, whether it may be null)."""
+    schema = StructType()
+    for column in columns:
+        schema.add(*column)
+    return schema
+
 
 _NAMES = ArrayType(StringType())
 _TABLES = ArrayType(StructType().add("database", "string").add("table", "string"))
@@ -54,9 +63,7 @@ _RAW_COLUMNS = (
     ("default_database", "string", True),
     ("tables", _TABLES, True),
 )
-RAW_SCHEMA = StructType()
-for _column in _RAW_COLUMNS:
-    RAW_SCHEMA.add(*_column)
+RAW_SCHEMA = _struct(_RAW_COLUMNS)
 
 # As `arrow_types.ENVELOPE`; the images are texts.
 _JSON_COLUMNS = (
@@ -95,9 +102,7 @@ def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) 
         return SLICE_SCHEMA if options.unread else RAW_SCHEMA
     key: DataType = StringType()
     if definition is None:
-        schema = StructType()
-        for column in _JSON_COLUMNS:
-            schema.add(*column)
+        schema = _struct(_JSON_COLUMNS)
     else:
         schema, key = _table_schema(options, definition)
     for name in options.metadata:
