@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from dispatcher.binlog.stream.warmup import load_kernels
+from dispatcher.library.warm import load_decoder
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
 
@@ -37,6 +39,8 @@ def mutants(rng: random.Random, inputs: list[bytes]) -> Iterator[bytes]:
 def main(seconds: float) -> int:
     seed = random.randrange(10**9)
     print(f"== bounds, {seconds} s for each target, seed {seed}", flush=True)
+    load_kernels()
+    load_decoder()
     rng = random.Random(seed)
     found = 0
     for name, target in TARGETS.items():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -30,3 +33,13 @@ def test_inputs(name: str) -> None:
         began = time.monotonic()
         target(data)
         assert time.monotonic() - began < _SECONDS_AT_MOST
+
+
+def test_no_kernel_leaves_its_arrays() -> None:
+    """A compiled kernel that writes behind an array breaks the process's heap; as Python the same write raises."""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", "tests.kernels"]
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
