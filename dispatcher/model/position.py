@@ -26,6 +26,8 @@ EPOCH_MAX = 2**32 - 1
 SEQ_OFFSET_BITS = 40
 FILE_NUMBER_MAX = (1 << 63 - SEQ_OFFSET_BITS) - 1
 
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -43,10 +45,17 @@ class Position:
         return self.epoch, self.seq
 
     def as_dict(self) -> dict[str, str | int]:
-        return {key: getattr(self, key) for key in KEYS}
+        return {
+            "server": self.server,
+            "gtid": self.gtid,
+            "file": self.file,
+            "offset": self.offset,
+            "seq": self.seq,
+            "epoch": self.epoch,
+        }
 
     def to_json(self) -> str:
-        return json.dumps(self.as_dict(), separators=(",", ":"))
+        return _JSON.encode(self.as_dict())
 
     @classmethod
     def from_dict(cls, value: Any) -> Position:

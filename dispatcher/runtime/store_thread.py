@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import BYTES_MAX, XaChanges, XaEntry, XaStore
@@ -23,6 +24,7 @@ from dispatcher.model.position import Position
 from dispatcher.model.timings import StoreTimings
 
 T = TypeVar("T")
+_Call = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class StoreProtocol(Protocol):
@@ -89,7 +91,9 @@ class StoreThread:
         self.installation_id = state.installation_id
         self._state = state
         self._prepared_bytes_max = prepared_bytes_max
-        self._thread = ThreadPoolExecutor(1, "store")
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="store", daemon=True)
+        self._thread.start()
 
     async def load(self, consumer: str) -> Progress | BinlogError | None:
         """Return what is stored of a consumer, or why only that consumer's state cannot be read (STORED_POSITION)."""
@@ -182,7 +186,8 @@ class StoreThread:
     async def close(self) -> None:
         """Wait until all calls are done, and end the thread."""
         await self._call(lambda: None)
-        self._thread.shutdown()
+        self._calls.put(None)
+        self._thread.join()
 
     async def _call(self, call: Callable[[], T]) -> T:
         self.timings.waiting += 1
@@ -196,30 +201,34 @@ class StoreThread:
             self.timings.waiting -= 1
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        """As `run_in_executor`, without its chain of two futures, which costs as much as a small call."""
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[T] = loop.create_future()
+        """As `run_in_executor`, whose futures and locks cost more than a small call."""
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._calls.put((call, outcome))
+        return await outcome
 
-        def settle(result: T | None, error: BaseException | None) -> None:
-            if outcome.done():  # the caller was cancelled
-                return
-            if error is None:
-                outcome.set_result(result)  # type: ignore[arg-type]
-            else:
-                outcome.set_exception(error)
+    def _run(self) -> None:
+        """The thread: make one call after the other, until None comes."""
+        while (waiting := self._calls.get()) is not None:
+            _make(*waiting)
 
-        def run() -> None:
-            result, error = None, None
-            try:
-                result = call()
-            except BaseException as raised:  # noqa: BLE001 - the caller gets it
-                error = raised
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(settle, result, error)
 
-        submitted = self._thread.submit(run)
-        try:
-            return await outcome
-        except asyncio.CancelledError:
-            submitted.cancel()
-            raise
+def _make(call: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
+    """Make a call in the thread, unless its caller was cancelled before, and hand its outcome to the loop."""
+    if outcome.cancelled():
+        return
+    result, error = None, None
+    try:
+        result = call()
+    except BaseException as raised:  # noqa: BLE001 - the caller gets it
+        error = raised
+    with suppress(RuntimeError):  # the loop has ended
+        outcome.get_loop().call_soon_threadsafe(_settle, outcome, result, error)
+
+
+def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if outcome.done():  # the caller was cancelled
+        return
+    if error is None:
+        outcome.set_result(result)
+    else:
+        outcome.set_exception(error)

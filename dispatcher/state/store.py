@@ -79,6 +79,7 @@ class StateStore:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
+        self._log_path = path.with_name(path.name + "-wal")
         self._clock = clock
         self._mutex = threading.Lock()
         self.rewritten = 0
@@ -137,7 +138,7 @@ class StateStore:
 
         `progress`: (consumer, acknowledged, covered, creation time of `covered.file`) of several consumers.
         """
-        rows = [(c, a.to_json(), covered.to_json(), created) for c, a, covered, created in progress]
+        rows = [_row_of(*of_consumer) for of_consumer in progress]
         if not rows and prepared is None:
             return
         with self._transaction() as db:
@@ -227,7 +228,7 @@ class StateStore:
         current = _identity(self._path)
         if current is not None and current != store:
             raise self._error("the file was replaced by another one while it was open", _REPLACED)
-        current_log = _identity(self._path.with_name(self._path.name + "-wal"))
+        current_log = _identity(self._log_path)
         if current is None or (log is not None and current_log != log):
             try:
                 self._rewrite()
@@ -333,6 +334,14 @@ class StateStore:
 
     def _error(self, what: str, remedy: str | None) -> BinlogError:
         return BinlogError(ErrorKind.STATE_STORE, what, where=str(self._path), remedy=remedy)
+
+
+def _row_of(
+    consumer: str, acknowledged: Position, covered: Position, created: int
+) -> tuple[str, str, str, int]:
+    """The row that `_SAVE` writes. Both positions of a reader that keeps up are one."""
+    text = acknowledged.to_json()
+    return consumer, text, text if covered is acknowledged else covered.to_json(), created
 
 
 _WITHOUT = "consumers then begin at their 'start', or at the position that their readers pass"
