@@ -77,16 +77,17 @@ class Backpressure:
         self, dispatcher: Dispatcher, full: list[Consumer], now: float
     ) -> list[Effect]:
         halted = bool(full) or self._memory_exhausted
-        fields = {"dispatcher": dispatcher.number, "full": [consumer.name for consumer in full]}
-        if dispatcher.phase is Phase.STREAMING and halted:
-            return [*dispatcher.pause(now), Note("debug", "paused", fields)]
+        if dispatcher.phase is Phase.STREAMING:
+            if not halted:  # as nearly always
+                return []
+            return [*dispatcher.pause(now), Note("debug", "paused", _fields(dispatcher, full))]
         if dispatcher.phase is Phase.PAUSED:
             if not halted and dispatcher.gate.held is None:
                 dispatcher.phase = Phase.STREAMING
                 return [Resume(dispatcher.number)]
             if now >= dispatcher.paused_since + PAUSE_MAX_S:  # as `Client.next_wakeup` computes it
                 why = "a queue is full" if halted else "the server takes long to answer"
-                note = Note("info", "closed until there is room", fields)
+                note = Note("info", "closed until there is room", _fields(dispatcher, full))
                 # The other consumers still wait, on the same budgets.
                 return [*dispatcher.close(why, now), note, *self.settle(dispatcher, now)]
         elif dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
@@ -179,6 +180,10 @@ class Backpressure:
             key=lambda c: (c.delivery_paused, not c.queue.refetching, c.queue.evictable_bytes),
             default=None,
         )
+
+
+def _fields(dispatcher: Dispatcher, full: list[Consumer]) -> dict[str, object]:
+    return {"dispatcher": dispatcher.number, "full": [consumer.name for consumer in full]}
 
 
 def _full(dispatcher: Dispatcher) -> list[Consumer]:

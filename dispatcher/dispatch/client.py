@@ -423,15 +423,17 @@ class Client:
         Raises UserError for a position that is not this consumer's to acknowledge.
         """
         consumer, queue = self.consumers[name], self.consumers[name].queue
-        end, acknowledged = queue.locate(position)
+        _, acknowledged, _, end = queue.locate(position)
         if acknowledged.seq <= queue.acknowledged.seq:
             return None
         covered = queue.covered_after(end, acknowledged)
         stored = consumer.stored_covered
-        if stored is not None and stored.order > queue.position(covered).order:
+        if stored is not None and stored.order > (queue.epoch, covered.seq):
             covered = queue.executed_of(stored)
         created = queue.files.created_stored(covered)
-        return Progress(queue.position(acknowledged), queue.position(covered), created)
+        reached = queue.position(acknowledged)
+        same = covered is acknowledged  # as nearly always
+        return Progress(reached, reached if same else queue.position(covered), created)
 
     def _acknowledged(self, event: Acknowledged, now: float) -> list[Effect]:
         consumer, queue = self.consumers[event.consumer], self.consumers[event.consumer].queue

@@ -16,7 +16,7 @@ from dispatcher.dispatch.executed_position import (
     executed_of,
     without_file,
 )
-from dispatcher.dispatch.queue_contents import QueueContents
+from dispatcher.dispatch.queue_contents import FoundPosition, QueueContents
 from dispatcher.dispatch.queue_ranges import (
     RangeCut,
     RangeEnd,
@@ -67,8 +67,8 @@ class Queue(QueueContents):
     def position(self, executed: ExecutedPosition) -> Position:
         return executed.position(self.server, self.epoch)
 
-    def locate(self, position: Position) -> tuple[int, ExecutedPosition]:
-        """Returns (logical offset, executed position) of a position that was handed out and is not yet acknowledged.
+    def locate(self, position: Position) -> FoundPosition:
+        """Returns where a position lies that was handed out and is not yet acknowledged.
 
         The queue has recorded executed positions itself. Returned is the one at the position's seq or the nearest
         before it; the consumer has no transaction between the two. The position's other fields are only checked.
@@ -76,6 +76,9 @@ class Queue(QueueContents):
         Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
         this history.
         """
+        return self._remembered(position) or self._locate(position)
+
+    def _locate(self, position: Position) -> FoundPosition:
         self.check_history(position)
         if not self.acknowledged.seq <= position.seq <= self.queued.seq:
             self.executed_of(position)
@@ -92,7 +95,8 @@ class Queue(QueueContents):
         queued = count > self._index.dropped
         executed = self._recorded(position.seq, count - 1 if queued else None)
         self._check_parts(position, executed)
-        return self._index.end(count - 1) if queued else self._acknowledged_end, executed
+        offset = self._index.end(count - 1) if queued else self._acknowledged_end
+        return FoundPosition(position, executed, count, offset)
 
     def _recorded(self, seq: int, number: int | None) -> ExecutedPosition:
         """Returns the newest recorded position up to a seq. `number`: of the last transaction up to there."""
@@ -149,17 +153,20 @@ class Queue(QueueContents):
         self, after: Position, bytes_max: int, transactions_max: int | None = None
     ) -> ReadableRange:
         """Returns what can be read after a position: whole transactions, at least one if there is any."""
-        start, _ = self.locate(after)
-        index = self._index
-        first, last = index.count_to(start), index.count_to(start + bytes_max)
-        if first == index.count:
+        start, index = self.locate(after), self._index
+        first, last = start.number, index.count
+        if first == last:
             return ReadableRange(self.position(self.queued), 0, 0)
+        if start.offset + bytes_max < self.log.committed:
+            last = index.count_to(start.offset + bytes_max)
         if transactions_max is not None:
             last = min(last, first + transactions_max)
         last = max(last, first + 1)
         # The last transaction is delivered with the markers behind it.
         end = self.queued if last == index.count else index.executed_after(last - 1)
-        return ReadableRange(self.position(end), index.end(last - 1) - start, last - first)
+        found = FoundPosition(self.position(end), end, last, index.end(last - 1))
+        self._found = start, found
+        return ReadableRange(found.position, found.offset - start.offset, last - first)
 
     def deliver(self, end: Position) -> None:
         """Record that `end` of the newest readable range was handed out."""
@@ -174,7 +181,7 @@ class Queue(QueueContents):
     ) -> list[RangeCut]:
         """Returns at most n - 1 places strictly between, balanced by bytes: at transaction boundaries or, with
         `inside`, also inside of large transactions."""
-        lo, hi = self.locate(start)[0], self.locate(end)[0]
+        lo, hi = self.locate(start).offset, self.locate(end).offset
         cuts = balanced_cuts(self._index, self.log, lo, hi, n, inside=inside)
         return [
             RangeCut(
@@ -186,16 +193,15 @@ class Queue(QueueContents):
 
     def range_bytes(self, start: Position, end: Position) -> int:
         """Returns the bytes of (start, end]."""
-        return self.locate(end)[0] - self.locate(start)[0]
+        return self.locate(end).offset - self.locate(start).offset
 
     def range_transactions(self, start: Position, end: Position) -> int:
         """Returns the number of transactions of (start, end]."""
-        count = self._index.count_to
-        return count(self.locate(end)[0]) - count(self.locate(start)[0])
+        return self.locate(end).number - self.locate(start).number
 
     def _range_end(self, position: Position, inside: EventPoint | None) -> RangeEnd:
         """Raises UserError as `locate` does, or if the transaction that ends at the position has no such point."""
-        offset, _ = self.locate(position)
+        offset = self.locate(position).offset
         if inside is None:
             return RangeEnd(offset)
         return inside_end(
@@ -223,10 +229,11 @@ class Queue(QueueContents):
 
     def transactions_in(self, start: Position, end: Position) -> list[QueuedTransaction]:
         """Returns the transactions of (start, end]."""
-        at, hi = self.locate(start)[0], self.locate(end)[0]
+        begins, ends = self.locate(start), self.locate(end)
+        at = begins.offset
         formats = [start for start, _ in self._formats]
         out = []
-        for number in range(self._index.count_to(at), self._index.count_to(hi)):
+        for number in range(begins.number, ends.number):
             run, index = self._index.at(number)
             begin, at = at, self._index.end(number)
             format_ = self._formats[bisect_right(formats, begin) - 1][1]
@@ -236,13 +243,13 @@ class Queue(QueueContents):
 
     def acknowledge(self, position: Position) -> None:
         """Drop everything up to a position that `locate` has found, and that has been stored since."""
-        end, executed = self.locate(position)
+        _, executed, number, end = self.locate(position)
         if executed.seq < position.seq:
             # The queue moved on while the position was stored, and has kept another one.
             executed = self.executed_of(position)
         self._acknowledged_end = end
         self.acknowledged = executed
-        transactions, events = self._index.drop(end)
+        transactions, events = self._index.drop(number)
         self.transactions -= transactions
         self.events -= events
         while len(self._formats) > 1 and self._formats[1][0] <= end:

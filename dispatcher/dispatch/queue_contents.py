@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from operator import attrgetter
+from typing import NamedTuple
 
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.stream.batch import Batch
@@ -48,6 +49,16 @@ DELIVERED_MAX = 64
 LARGE_MIN = 1 << 20  # a transaction up to this size stays in memory, however small the queue
 
 _seq = attrgetter("seq")
+
+
+class FoundPosition(NamedTuple):
+    """A position that was handed out, and where it lies. `executed`: what the queue has recorded at its seq or before
+    it; `number`: of the first transaction behind it; `offset`: logical."""
+
+    position: Position
+    executed: ExecutedPosition
+    number: int
+    offset: int
 
 
 class Stand:
@@ -93,6 +104,8 @@ class QueueContents:
         self._appended_end = 0  # what is committed and counted, logical
         # The newest delivered positions, oldest first; of older ones those of the transactions are enough.
         self._delivered: deque[ExecutedPosition] = deque(maxlen=DELIVERED_MAX)
+        # Both ends of the newest readable range: its reader asks for its bytes, and acknowledges it.
+        self._found: tuple[FoundPosition, ...] = ()
 
     def reset(
         self,
@@ -123,6 +136,7 @@ class QueueContents:
         self.files.begin(self.mode, self.queued, 0, anchored=False)
         self._index.without_files()
         self._delivered = deque(map(without_file, self._delivered), maxlen=DELIVERED_MAX)
+        self._found = ()
 
     def skip_to(self, server: str, mode: Mode, executed: ExecutedPosition, created: int) -> None:
         """Go on at a position, without the transactions before it: history changes, so the epoch does, too."""
@@ -142,6 +156,7 @@ class QueueContents:
         self.log.drop(self.log.committed)
         self._index.clear()
         self._delivered.clear()
+        self._found = ()
         self.transactions = self.events = 0
         self._acknowledged_end = self.log.committed
         while len(self._formats) > 1:
@@ -303,8 +318,17 @@ class QueueContents:
 
     def commit_us_behind(self, position: Position) -> int | None:
         """When the first transaction behind a position was committed, as `oldest_commit_us`; None if none is here."""
-        number = max(self._index.dropped, self._index.count_seq(position.seq))
+        found = self._remembered(position)
+        number = self._index.count_seq(position.seq) if found is None else found.number
+        number = max(self._index.dropped, number)
         return self._index.commit_us(number) if number < self._index.count else None
+
+    def _remembered(self, position: Position) -> FoundPosition | None:
+        """Returns where a position lies if it is an end of the newest readable range."""
+        for found in self._found:
+            if found.position == position and position.seq >= self.acknowledged.seq:
+                return found
+        return None
 
     @property
     def covered(self) -> ExecutedPosition:

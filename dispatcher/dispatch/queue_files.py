@@ -43,6 +43,8 @@ class QueueFiles:
             self._created.setdefault(file, created)
 
     def drop_before(self, file: str) -> None:
+        if len(self._created) == 1 and file in self._created:  # as nearly always
+            return
         oldest = file_number(file)
         self._created = {f: at for f, at in self._created.items() if file_number(f) >= oldest}
 

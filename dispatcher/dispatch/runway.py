@@ -42,11 +42,14 @@ def bytes_behind(poll: ServerPolled, server: str, file: str, offset: int) -> int
     server no longer has the file, or it is the file of another server."""
     if not file or server != poll.view.server:
         return None
-    names = [name for name, _ in poll.view.files]
+    files = poll.view.files
+    newest, size = files[-1] if files else ("", 0)
+    if file == newest:  # as nearly always
+        return max(0, size - offset)
+    names = [name for name, _ in files]
     if file not in names:
-        newest = names[-1] if names else ""
         return 0 if (len(file), file) > (len(newest), newest) else None
-    following = sum(size for _, size in poll.view.files[names.index(file) :])
+    following = sum(size for _, size in files[names.index(file) :])
     return max(0, following - offset)
 
 

@@ -226,7 +226,7 @@ class TransactionIndex:
         if at == len(self._runs):
             return self.count
         run = self._runs[at]
-        number = run.number + int(np.searchsorted(run.field(field), value, side="right"))
+        number = run.number + int(run.field(field).searchsorted(value, side="right"))
         return max(number, self.dropped)
 
     def at(self, number: int) -> tuple[GtidRun, int]:
@@ -254,9 +254,9 @@ class TransactionIndex:
 
     # -- dropping --------------------------------------------------------------------------------------------
 
-    def drop(self, end: int) -> tuple[int, int]:
-        """Drop the transactions that end at or before a logical offset. Returns the number of them and their events."""
-        first, last = self.dropped, self.count_to(end)
+    def drop(self, last: int) -> tuple[int, int]:
+        """Drop the transactions before the one with a number. Returns how many there are, and their events."""
+        first = self.dropped
         events = 0
         for run in self._runs:
             if run.number >= last:

@@ -79,9 +79,11 @@ class GtidSet:
 
     def __init__(self, sources: Mapping[str, Iterable[Interval]] | None = None) -> None:
         """`sources`: source name (`uuid` or `uuid:tag`, lower case, dashed) to half-open intervals."""
-        entries = ((name, _normalise(intervals)) for name, intervals in (sources or {}).items())
-        self._map = dict(sorted((name, intervals) for name, intervals in entries if intervals))
         self._text = None
+        self._map = {}
+        if sources:
+            entries = ((name, _normalise(intervals)) for name, intervals in sources.items())
+            self._map = dict(sorted((name, intervals) for name, intervals in entries if intervals))
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:

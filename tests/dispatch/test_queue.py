@@ -240,7 +240,7 @@ def test_a_set_without_the_acknowledged_transactions_is_refused() -> None:
 def test_a_replica_of_the_server_has_the_same_positions() -> None:
     _, queue, _ = small()
     position = walk(queue, 1)[2]
-    assert queue.locate(replace(position, server="another"))[0] == queue.locate(position)[0]
+    assert queue.locate(replace(position, server="another")).offset == queue.locate(position).offset
 
 
 def test_without_gtids_another_server_has_other_positions() -> None:
@@ -384,10 +384,41 @@ def test_covered_does_not_move_back_when_a_transaction_is_queued() -> None:
     assert seen == sorted(seen) and set(seen) >= {1, 2} and seen[-1] == 2
     end = queue.queued
     position = queue.position(end)
-    assert queue.covered_after(*queue.locate(queue.position(queue.acknowledged))).seq == 2
-    assert queue.covered_after(*queue.locate(position)).seq == 4
+    acknowledged = queue.locate(queue.position(queue.acknowledged))
+    assert queue.covered_after(acknowledged.offset, acknowledged.executed).seq == 2
+    found = queue.locate(position)
+    assert queue.covered_after(found.offset, found.executed).seq == 4
     queue.evict()
     assert (queue.acknowledged.seq, queue.queued.seq, queue.covered.seq) == (0, 2, 2)
+
+
+def test_the_end_of_a_range_is_found_only_while_it_lies_there() -> None:
+    """The ends of the newest range are remembered: another range, an eviction or a failover may come between."""
+    _, queue, _ = small()
+    start = queue.position(queue.acknowledged)
+    end = queue.readable(start, 1).end
+    found = queue.locate(end)
+    assert found.executed.file and found == queue.locate(replace(end, server="another"))._replace(
+        position=end, executed=found.executed
+    )
+    queue.move_to("another")
+    assert queue.locate(end).executed == replace(found.executed, file="", offset=0)
+    queue.readable(start, 1)
+    queue.evict()
+    with pytest.raises(BinlogError) as info:
+        queue.locate(end)
+    assert info.value.kind is ErrorKind.RANGE_UNAVAILABLE
+
+
+def test_the_start_of_a_range_is_not_found_once_its_end_is_acknowledged() -> None:
+    world, queue, _ = small()
+    start = queue.position(queue.acknowledged)
+    end = queue.readable(start, 1).end
+    assert queue.locate(start).number == 0
+    world.acknowledge("a", end)
+    assert queue.locate(end).number == 1
+    with pytest.raises(BinlogError, match="older than the acknowledged"):
+        queue.locate(start)
 
 
 def test_skipping_to_a_position_begins_another_history() -> None:
