@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from dispatcher.api.answer_writer import AnswerWriter
 from dispatcher.api.disconnects import EXTENSION, Disconnects
 from dispatcher.api.limits import HEADER_BYTES_MAX, HEADERS_MAX, LINGER_BYTES_MAX
 from dispatcher.api.problems import raw_refusal
@@ -60,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(503, f"{self.limits.max_connections} connections are open")
             return
         self._expect_head()
+        self._limit_arrival()
 
     def _make_room(self) -> bool:
         oldest = next(iter(self.waiting), None)
@@ -89,13 +91,13 @@ class BoundedProtocol(HttpToolsProtocol):
         # The parser calls on_header only for complete headers.
         if self._phase is _Phase.HEAD and self._received > HEADER_BYTES_MAX and not self._refused:
             self._refuse_head()
+        self._limit_arrival()
 
     def _expect_head(self) -> None:
         self._phase = _Phase.HEAD
         self._received = self._head_bytes = self._headers = 0
         self.waiting[self] = None
-        what = f"the headers did not arrive within {self.limits.header_timeout_seconds:g} s"
-        self._arm_arrival(self.limits.header_timeout_seconds, what)
+        self._cancel_arrival()
 
     def on_message_begin(self) -> None:
         if not self._refused:
@@ -127,10 +129,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.waiting.pop(self, None)
         self._phase = _Phase.BODY
         self._lingered = 0
-        what = f"the body did not arrive within {self.limits.body_timeout_seconds:g} s"
-        self._arm_arrival(self.limits.body_timeout_seconds, what)
+        self._cancel_arrival()
         self.scope["extensions"] = {EXTENSION: self._disconnects}  # type: ignore[dict-item]
         super().on_headers_complete()
+        self.cycle.transport = AnswerWriter(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         if self._refused:
@@ -229,9 +231,19 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # -- timers ----------------------------------------------------------------------------------------------
 
-    def _arm_arrival(self, after_s: float, what: str) -> None:
-        self._cancel_arrival()
-        self._arrival = self.loop.call_later(after_s, self._refuse, 408, what)
+    def _limit_arrival(self) -> None:
+        """Limit the time for what is missing of the headers or of the body, if that is not done yet. Most requests
+        arrive at once, and need no timer."""
+        if self._arrival is not None or self._refused:
+            return
+        if self._phase is _Phase.HEAD:
+            what, after_s = "headers", self.limits.header_timeout_seconds
+        elif self._phase is _Phase.BODY:
+            what, after_s = "body", self.limits.body_timeout_seconds
+        else:
+            return
+        why = f"the {what} did not arrive within {after_s:g} s"
+        self._arrival = self.loop.call_later(after_s, self._refuse, 408, why)
 
     def _cancel_arrival(self) -> None:
         if self._arrival is not None:

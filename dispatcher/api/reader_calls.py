@@ -6,8 +6,7 @@ FastAPI's routes (`routes`) and the direct ones (`direct_routes`) make the same 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 from starlette.responses import Response
@@ -28,8 +27,7 @@ JOINED_BYTES_MAX = 1 << 14
 """Parts of so many bytes together are sent as one: the copy costs less than sending them one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of a reader. `scope`, `receive`: ASGI's, by which a disconnect of the client is told."""
 
     consumer: str
@@ -50,15 +48,16 @@ class ReaderCalls:
         )
 
     async def poll(self, call: Call, body: PollRequest) -> Response:
-        return json_answer(await self._poll(call, body))
+        return json_answer(await self._poll(call, body, body.after.value()))
 
     async def read(self, call: Call, body: PollRequest) -> Response:
-        answer = await self._poll(call, body)
+        after = body.after.value()
+        answer = await self._poll(call, body, after)
         head = to_json(answer) + b"\n"
         if not answer["transactions"]:
             return BinlogAnswer([head])
-        end = Position(**answer["end"])
-        return await self._range(call.consumer, body.session, (body.after.value(), end), head=head)
+        span = after, Position(**answer["end"])
+        return await self._range(call.consumer, body.session, span, head=head)
 
     async def binlog(self, call: Call, body: RangeRequest) -> Response:
         self._daemon.called(call.consumer, body.session, call.caller)
@@ -73,23 +72,26 @@ class ReaderCalls:
         acknowledged = await self._daemon.acknowledge(call.consumer, body.session, position)
         return json_answer({"acknowledged": acknowledged})
 
-    async def _poll(self, call: Call, body: PollRequest) -> dict[str, Any]:
+    async def _poll(self, call: Call, body: PollRequest, after: Position) -> dict[str, Any]:
         if body.session:
             call.token.require(auth.Scope.ACKNOWLEDGE)
         self._daemon.called(call.consumer, body.session, call.caller)
-        with self.polls.hold(call.consumer):
+        self.polls.acquire(call.consumer)
+        try:
             return await while_connected(
                 call.scope,
                 call.receive,
                 self._daemon.poll(
                     call.consumer,
                     body.session,
-                    body.after.value(),
+                    after,
                     PollBounds(body.max_bytes, body.min_bytes, body.max_transactions),
                     body.wait_ms / 1000,
                     body.markers,
                 ),
             )
+        finally:
+            self.polls.release(call.consumer)
 
     async def _range(
         self,
@@ -119,10 +121,11 @@ def json_answer(answer: dict[str, Any]) -> Response:
     return Response(to_json(answer), media_type="application/json")
 
 
+_BINARY = b"content-type", b"application/octet-stream"
+
+
 class BinlogAnswer(Response):
     """Sends parts of a queue without a copy. Calls `done` once, after the last part or when the client disconnects."""
-
-    media_type = "application/octet-stream"
 
     def __init__(
         self,
@@ -132,10 +135,10 @@ class BinlogAnswer(Response):
         gap: bool = False,
     ) -> None:
         size = sum(map(len, parts))
-        headers = {"Content-Length": str(size)}
+        super().__init__()
+        self.raw_headers = [_BINARY, (b"content-length", b"%d" % size)]
         if gap:
-            headers["Binlog-Gap"] = "true"
-        super().__init__(headers=headers)
+            self.raw_headers.append((b"binlog-gap", b"true"))
         self._parts = [b"".join(parts)] if size <= JOINED_BYTES_MAX else parts
         self._done = done
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,21 +62,13 @@ class ConsumerSession:
             self.reader.caller = caller or self.reader.caller
             self.reader.called(time.monotonic(), full=self.lacks_room)
 
-    @contextmanager
-    def polling(self, number: int) -> Iterator[None]:
-        """For the time that a poll takes. A poll is cancelled when its client disconnects."""
+    def poll_began(self, number: int) -> ReaderActivity | None:
+        """Record that a poll of the newest session has begun. Returns what has to be told of its end; None for other
+        sessions."""
         if number != self.number or number == READ_ONLY:
-            yield
-            return
-        reader, disconnected = self.reader, False
-        reader.poll_began(time.monotonic())
-        try:
-            yield
-        except asyncio.CancelledError:
-            disconnected = True
-            raise
-        finally:
-            reader.poll_ended(number, time.monotonic(), disconnected=disconnected)
+            return None
+        self.reader.poll_began(time.monotonic())
+        return self.reader
 
     @property
     def lacks_room(self) -> bool:
@@ -136,10 +126,10 @@ class ConsumerSession:
         tip, queued = self.runner.tip, self.queue.queued
         return self.queue.position(tip if tip is not None and tip.seq > queued.seq else queued)
 
-    def lag(self, end: Position) -> dict[str, Any]:
-        """How far a position that is handed out is behind the server, see `lag_behind`."""
+    def lag(self, end: Position, head: Position) -> dict[str, Any]:
+        """How far a position that is handed out is behind `head`, see `lag_behind`."""
         now_s, now = time.time(), time.monotonic()
-        return lag_behind(self.runner.client, self.consumer, end, self.head, now_s, now)
+        return lag_behind(self.runner.client, self.consumer, end, head, now_s, now)
 
     def next(self, after: Position, bounds: PollBounds) -> ReadableRange | None:
         """Return what follows `after`, None if it is not in memory (yet)."""
@@ -157,9 +147,9 @@ class ConsumerSession:
         The consumer skips to a position ahead of what is queued, as after a restart, if the server has it; otherwise
         raises BinlogError.
         """
-        before = self.acknowledged.order
+        before = self.queue.epoch, self.queue.acknowledged.seq
         await self._acknowledge(position)
-        if self.acknowledged.order > before:
+        if (self.queue.epoch, self.queue.acknowledged.seq) > before:
             self.reader.acknowledged_at = time.monotonic()
 
     async def _acknowledge(self, position: Position) -> None:
@@ -207,7 +197,7 @@ class ConsumerSession:
 
     def has_moved(self, after: Position) -> bool:
         """True if the queue is beyond `after`, if only by progress without data."""
-        return self.queue.position(self.queue.queued).order > after.order
+        return (self.queue.epoch, self.queue.queued.seq) > after.order
 
     def worth_telling(self, after: Position, answer: ReadableRange, markers: bool) -> bool:
         """True if a poll should return `answer` now rather than wait."""
@@ -221,7 +211,7 @@ class ConsumerSession:
         """True if a range has fewer bytes than wanted and can get more: it ends with the queue, which has room."""
         if not answer.transactions or answer.bytes >= bounds.bytes_min or self.lacks_room:
             return False
-        return answer.end.order == self.queue.position(self.queue.queued).order
+        return answer.end.order == (self.queue.epoch, self.queue.queued.seq)
 
     def wake(self) -> None:
         """Wake the calls that wait for this consumer."""

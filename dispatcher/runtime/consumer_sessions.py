@@ -16,6 +16,7 @@ each wait, and a changed consumer keeps its sessions.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -134,9 +135,18 @@ class ConsumerSessions:
         deadline = time.monotonic() + wait_s
         session = await self._started(name)
         if number != READ_ONLY and not session.before_gap(after):
-            await self.acknowledge(name, number, after)
-        with self.get(name).polling(number):
+            await self._acknowledge(name, number, after)
+        reader = self.get(name).poll_began(number)
+        if reader is None:
             return await self._poll(name, number, after, bounds, deadline, markers)
+        disconnected = False
+        try:
+            return await self._poll(name, number, after, bounds, deadline, markers)
+        except asyncio.CancelledError:
+            disconnected = True
+            raise
+        finally:
+            reader.poll_ended(number, time.monotonic(), disconnected=disconnected)
 
     async def _poll(
         self,
@@ -177,14 +187,15 @@ class ConsumerSessions:
     def _poll_answer(
         session: ConsumerSession, end: Position, answer: ReadableRange | None, *, gap: bool = False
     ) -> dict[str, Any]:
+        head = session.head
         return {
             "end": end.as_dict(),
-            "head": session.head.as_dict(),
+            "head": head.as_dict(),
             "bytes": answer.bytes if answer else 0,
             "transactions": answer.transactions if answer else 0,
             "gap": gap,
             "paused": session.consumer.delivery_paused,
-            **session.lag(end),
+            **session.lag(end, head),
         }
 
     async def resolve(self, name: str, to: StartSettings) -> dict[str, Any]:
@@ -258,6 +269,9 @@ class ConsumerSessions:
 
     async def acknowledge(self, name: str, number: int, position: Position) -> dict[str, Any]:
         """Store, then forget. Data delivered before a restart may be acknowledged before it was read again."""
+        return (await self._acknowledge(name, number, position)).acknowledged.as_dict()
+
+    async def _acknowledge(self, name: str, number: int, position: Position) -> ConsumerSession:
         self.get(name).check_number(number)
         if number == READ_ONLY:
             raise UserError(ErrorKind.SESSION_FENCED, "a read-only session cannot acknowledge")
@@ -270,7 +284,7 @@ class ConsumerSessions:
                 # Data before a purge gap is gone, acknowledged or not.
                 if not session.before_gap(position):
                     await session.acknowledge(position)
-                return session.acknowledged.as_dict()
+                return session
 
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
         """Return the columns and the key of a table, from the server's information schema."""
@@ -338,7 +352,7 @@ class ConsumerSessions:
 
     async def _started(self, name: str) -> ConsumerSession:
         """Wait until the consumer has a position, which it has once its server was reached for the first time."""
-        return await self._until(name, lambda session: session.consumer.started)
+        return await self._until(name, _is_started)
 
     async def _started_or_failed(self, name: str) -> ConsumerSession:
         """The same, or until it has failed: a reader's own position may give it another one."""
@@ -371,7 +385,19 @@ class ConsumerSessions:
         condition: Callable[[ConsumerSession], bool],
         reason: Callable[[ConsumerSession], str] | None = None,
     ) -> ConsumerSession:
-        """Wait until `condition` is True; returns the consumer's session.
+        """Wait until `condition` is True; returns the consumer's session. Raises BinlogError, see `_wait_until`."""
+        session = self.get(name)
+        if condition(session):  # as nearly always
+            return session
+        return await self._wait_until(name, condition, reason)
+
+    async def _wait_until(
+        self,
+        name: str,
+        condition: Callable[[ConsumerSession], bool],
+        reason: Callable[[ConsumerSession], str] | None,
+    ) -> ConsumerSession:
+        """As `_until`.
 
         Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason` the wait
         is for the server: its error is the reason, and one that an operator has to resolve ends the wait at once.
@@ -395,6 +421,10 @@ class ConsumerSessions:
 
             await session.wait(deadline - time.monotonic(), met)
         return session
+
+
+def _is_started(session: ConsumerSession) -> bool:
+    return session.consumer.started
 
 
 def _session_answer(
