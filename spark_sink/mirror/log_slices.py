@@ -18,6 +18,7 @@ from urllib.parse import quote
 from spark_sink.mirror.entries import INLINE_BYTES, first_lsn
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice, read_bytes
+from spark_sink.source.worker_objects import PROCESS_OBJECTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,6 +209,7 @@ def write_slices(
             yield pa.RecordBatch.from_pydict(
                 {"action": [json.dumps(action)], "changes": [made.changes]}
             )
+    PROCESS_OBJECTS.freeze()
 
 
 def read_slices(
@@ -227,6 +229,7 @@ def read_slices(
         for row in made.of(slice_entries(options, [parts[number]])):
             yield single_row(schema, row)
         count(made.changes)
+    PROCESS_OBJECTS.freeze()
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:

@@ -22,6 +22,7 @@ from dispatcher.model.position import Position
 from spark_sink.source.client import ConsumerClient, SliceCut
 from spark_sink.source.connections import PROCESS_POOL
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.worker_objects import PROCESS_OBJECTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +95,12 @@ def slice_batches(
             part, data = reading.result()
     from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
 
-    return rows.read_slice(options, schema, part, data)
+    return _then_freeze(rows.read_slice(options, schema, part, data))
+
+
+def _then_freeze(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    PROCESS_OBJECTS.freeze()  # now also the kernels are loaded that the rows needed
 
 
 def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:

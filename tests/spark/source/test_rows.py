@@ -64,6 +64,44 @@ def test_metadata_of_json_rows_and_statements() -> None:
     assert list(read(log, metadata="changed")[0])[-2:] == ["tables", "changed"]
 
 
+_COLLECTED = """
+import gc
+from dispatcher.model.position import Position
+from spark_sink.source.client import SliceCut
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.schemas import stream_schema
+from spark_sink.source.slices import Slice, slice_batches
+from tests.support.rows_encoder import Delivered
+
+log = Delivered()
+log.ddl("RENAME TABLE a TO b")
+options = SourceOptions.parse({"url": "http://127.0.0.1:1", "consumer": "shop"})
+end = SliceCut(Position("s", "", "binlog.000001", 4, 1, 1))
+part = Slice(1, 0, end, end)
+
+def read_slice():
+    schema = stream_schema(options, None)
+    batches = slice_batches(options, schema, part, lambda *given: (part, log.bytes()))
+    assert sum(batch.num_rows for batch in batches) == 1
+    found = len(gc.get_objects()) + gc.get_freeze_count()
+    gc.collect()  # as Spark's worker does after each task
+    return found, len(gc.get_objects()), gc.get_freeze_count()
+
+first, second = read_slice(), read_slice()
+for found, walked, frozen in (first, second):
+    assert found > 50_000, found
+    assert walked < 5_000, walked
+assert second[2] <= first[2], (first, second)  # nothing was loaded meanwhile
+"""
+
+
+def test_the_collector_does_not_walk_what_a_worker_has_loaded() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _COLLECTED], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 _FIRST_SLICE = """
 import sys, threading, time
 from spark_sink.source.schemas import RAW_SCHEMA
