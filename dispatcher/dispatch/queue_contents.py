@@ -16,7 +16,7 @@ Bound: a queue that is not full accepts a whole batch, so it holds in memory at 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
 bytes, segments at their allocated size, where `batch` is the size of the last batch's events with a record for each
-transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 1 MiB. (Twice the first term while
+transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. (Twice the first term while
 a reader asks for what it had before a restart.) A transaction that alone would hold more than the first term goes on in
 segments from `allocate` (see `ConsumerLog`), and is not counted. There is one such transaction at a time: while it is
 complete and not acknowledged, the queue is full.
@@ -46,6 +46,7 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 
 DELIVERED_MAX = 64
+SEGMENT_MAX = 1 << 22
 LARGE_MIN = 1 << 20  # a transaction up to this size stays in memory, however small the queue
 
 _seq = attrgetter("seq")
@@ -95,8 +96,9 @@ class QueueContents:
         self.pushed_transactions = self.pushed_bytes = 0  # since the start
         self.newest_commit_us = 0  # of the last of them
         # An eighth, so that acknowledged segments are soon given back.
+        segment_max = min(SEGMENT_MAX, bytes_max // 8)
         self.log = ConsumerLog(
-            min(1 << 20, bytes_max // 8), allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
+            segment_max, allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
         )
         self._index = TransactionIndex()
         self._formats: deque[tuple[int, FormatDescription]] = deque()

@@ -55,7 +55,7 @@ class ConnectionLimitSettings(SettingsSection):
     max_bytes_to_merge: ByteSize = Field(2**20, ge=0)
     max_bytes_in_all_queues: ByteSize = Field(0, ge=0)  # 0: each consumer's own limit only
     failover_wait_seconds: WholeNumber = Field(60, ge=0, le=86_400)
-    max_bytes_in_binlog_dispatcher_buffer: ByteSize = Field(2**20, ge=1)
+    max_bytes_in_binlog_dispatcher_buffer: ByteSize = Field(4 * 2**20, ge=1)
     max_flush_milliseconds_in_binlog_dispatcher: WholeNumber = Field(1000, ge=1, le=3_600_000)
     heartbeat_milliseconds: WholeNumber = Field(1000, ge=100, le=3_600_000)
 

@@ -308,7 +308,7 @@ consumers:
     [
         ("heartbeat_milliseconds", "500", " (500 and 1000)"),
         ("max_flush_milliseconds_in_binlog_dispatcher", "9", " (9 and 1000)"),
-        ("max_bytes_in_binlog_dispatcher_buffer", "1KiB", " (1024 and 1048576)"),
+        ("max_bytes_in_binlog_dispatcher_buffer", "1KiB", " (1024 and 4194304)"),
         ("max_bytes_to_merge", "0", " (0 and 1048576)"),
         ("max_bytes_in_all_queues", "1KiB", " (1024 and 0)"),
         ("failover_wait_seconds", "0", " (0 and 60)"),

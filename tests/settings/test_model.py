@@ -37,7 +37,7 @@ def test_defaults(settings: Load) -> None:
     assert (shop.on_queue_full, shop.on_purged) == ("detach", "fail")
     assert (shop.max_bytes_to_merge, shop.max_bytes_in_all_queues) == (1024 * 1024, 0)
     assert shop.failover_wait_seconds == 60
-    assert shop.max_bytes_in_binlog_dispatcher_buffer == 1024 * 1024
+    assert shop.max_bytes_in_binlog_dispatcher_buffer == 4 * 1024 * 1024
     assert shop.max_flush_milliseconds_in_binlog_dispatcher == 1000
     assert shop.heartbeat_milliseconds == 1000
     assert shop.max_seconds_between_markers == 60

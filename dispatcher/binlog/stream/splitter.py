@@ -198,11 +198,12 @@ class Splitter:
         at = int(builder.state[k.AT])
         pending, half = buffer.fill - at, buffer.usual // 2
         needed = self._wire_bytes(buffer.bytes[at : buffer.fill])
+        rest = max(half, needed - pending)
         # An event of many megabytes must not be moved with each of its pieces.
-        if builder.nothing_split and buffer.has_room(at, max(pending + half, needed)):
+        if builder.nothing_split and buffer.has_room(at, pending + rest):
             return
         carried = builder.carried()
-        room = 0 if self.embedded.active else max(half, needed)
+        room = 0 if self.embedded.active else rest
         builder.restart(carried, buffer.compact(at, [event.raw for event in carried], room))
 
     def _run_kernel(self) -> int:

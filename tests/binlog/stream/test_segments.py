@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
-from dispatcher.binlog.stream.segments import POOLED_MIN, SegmentPool
+from dispatcher.binlog.stream.segments import POOLED_MIN, SLAB_BYTES, SegmentPool, release_pages
 
 
 def test_memory_comes_back_with_its_last_view() -> None:
@@ -52,3 +54,32 @@ def test_small_ones_are_not_pooled(size: int) -> None:
     assert len(loan) == size and loan.dtype == np.uint8
     del loan
     assert pool.idle_bytes == 0
+
+
+def test_pages_that_are_not_kept_are_given_back_though_others_of_their_slab_are_in_use() -> None:
+    pool = SegmentPool(0)
+    dropped, used = pool.allocate(POOLED_MIN + 5), pool.allocate(POOLED_MIN)
+    dropped[:], used[:] = 7, 8
+    address = dropped.ctypes.data
+    del dropped
+    # The slab is mapped as long as the other piece lives, so this may be read: pages that were given back are zeros.
+    assert not np.frombuffer(ctypes.string_at(address, POOLED_MIN + 5), np.uint8).any()
+    assert (used == 8).all() and pool.idle_bytes == 0
+
+
+@pytest.mark.parametrize("size", [POOLED_MIN, POOLED_MIN + 1, SLAB_BYTES // 4 + 1, SLAB_BYTES + 3])
+def test_segments_do_not_overlap(size: int) -> None:
+    pool = SegmentPool(0)
+    segments = [pool.allocate(size) for _ in range(2 * SLAB_BYTES // size + 2)]
+    for number, segment in enumerate(segments):
+        assert len(segment) == size
+        segment[:] = number
+    assert all((segment == number).all() for number, segment in enumerate(segments))
+
+
+def test_memory_of_the_pool_is_not_released_as_that_of_files_is() -> None:
+    segment = SegmentPool(0).allocate(1 << 22)
+    segment[:] = 3
+    release_pages(segment)
+    release_pages(memoryview(segment)[5:])  # type: ignore[arg-type]
+    assert (segment == 3).all()
