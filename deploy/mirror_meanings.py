@@ -18,7 +18,7 @@ MIRROR = {
     "trigger_interval": "Shortest time between two appends to the log, such as `2 seconds`",
     "fail_on_data_loss": "Stop if the server has purged changes; false: go on behind them, see "
     "`on_gap`",
-    "max_bytes_per_trigger": "Bytes of an append; without it a quarter of the queue's limit",
+    "max_bytes_per_trigger": "Bytes of an append; without it half of the queue's limit",
     "max_partitions": "Slices in which an append is read",
     "max_bytes_per_partition": "Of a slice; a larger transaction is divided into more slices",
     "retry_timeout_seconds": "How long to wait for a daemon that does not answer",

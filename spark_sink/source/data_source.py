@@ -372,4 +372,4 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:
             return limit.max_bytes
-        return self._options.max_bytes or max(1, session.max_bytes_in_binlog_queue // 4)
+        return self._options.max_bytes or max(1, session.max_bytes_in_binlog_queue // 2)

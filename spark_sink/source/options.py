@@ -43,7 +43,7 @@ KEYS = {
     "endingTimestamp": "of a batch, in place of endingOffsets: the last transaction before the first one committed at"
     " this time or later",
     "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
-    "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default a quarter of the queue's limit",
+    "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default half of the queue's limit",
     "maxTransactionsPerTrigger": "transactions in a batch; default no limit",
     "minBytesPerTrigger": "bytes that a batch waits for, like 4MiB, at most maxTriggerDelay; default 0",
     "maxTriggerDelay": "like 15m (default): after this time a batch no longer waits for minBytesPerTrigger",
@@ -81,7 +81,7 @@ _OF_A_QUERY = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`start`: None for the stored position; `end`: of a batch, None for the newest; `max_bytes`: None for a quarter of
+    """`start`: None for the stored position; `end`: of a batch, None for the newest; `max_bytes`: None for half of
     the queue's limit; `table`: (database, table) or None; `tables`: those selected, None for all; `unread`: raw rows
     are slices."""
 

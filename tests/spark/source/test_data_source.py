@@ -94,7 +94,7 @@ def test_limits(daemon: FakeDaemon, new_reader: Any) -> None:
     for limit in (ReadMaxBytes(0), ALL, ReadMaxBytes(7), ReadMaxRows(3)):
         reader.latestOffset(start, limit)
     polls = [body["max_bytes"] for name, body in daemon.calls if name == "poll"]
-    assert polls == [1000, None, 7, 1000]
+    assert polls == [2000, None, 7, 2000]
 
 
 def test_partitions_may_be_the_first_call(daemon: FakeDaemon, new_reader: Any) -> None:
