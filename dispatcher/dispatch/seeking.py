@@ -140,17 +140,6 @@ def seek_target(
         raise _refused(consumer, error, _SEEK_REFUSED if lost else None) from None
 
 
-def may_be_committing(after: Position, view: ServerView) -> bool:
-    """True if the server has written all transactions of the position, but does not count all as executed yet.
-
-    A server sends a transaction when it has written it, and counts it as executed a moment later.
-    """
-    if view.mode is not Mode.GTID or after.server != view.server or after.file != view.file:
-        return False
-    lacking = GtidSet.parse(after.gtid).subtract(GtidSet.parse(view.executed))
-    return bool(lacking) and after.offset <= view.offset
-
-
 def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     queue = consumer.queue
     if consumer.started and queue.mode is not view.mode:

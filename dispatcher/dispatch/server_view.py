@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.gtid import GtidSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class ServerView:
     asked for the definition of a table; `starts`: the positions of the starts that the log was searched for, or an
     error where a start means none, such as an offset inside a transaction; `boundaries`: of the files and offsets that
     were asked for; one that the server could not be asked about is missing; `databases`: those that the account may
-    see, None = not known; `duplicates`: connections of other daemons that have this one's identity, as text.
+    see, None = not known; `duplicates`: connections of other daemons that have this one's identity, as text; `owned`:
+    GTIDs of transactions that MySQL may have sent already and has not counted as executed yet.
     """
 
     server: str
@@ -43,6 +45,12 @@ class ServerView:
     boundaries: Mapping[tuple[str, int], Boundary] = field(default_factory=dict)
     databases: frozenset[str] | None = None
     duplicates: tuple[str, ...] = ()
+    owned: str = ""
+
+    @property
+    def written(self) -> GtidSet:
+        """What the log may hold, with MySQL's GTIDs: nothing outside of this set can have been read from it."""
+        return GtidSet.parse(self.executed).union(GtidSet.parse(self.owned))
 
     @property
     def tip(self) -> ExecutedPosition:

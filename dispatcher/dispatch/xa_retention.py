@@ -35,12 +35,12 @@ def in_history(view: ServerView) -> Callable[[LogPoint], bool]:
 
     Points from before a RESET are not.
     """
-    executed = GtidSet.parse(view.executed) if view.mode is Mode.GTID else None
+    written = view.written if view.mode is Mode.GTID else None
     sizes = dict(view.files)
 
     def check(point: LogPoint) -> bool:
-        if executed is not None and point.source:
-            return executed.has(point.source, point.gno)
+        if written is not None and point.source:
+            return written.has(point.source, point.gno)
         if point.server != view.server:
             return True
         at = point.mark

@@ -52,8 +52,6 @@ TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
 SURVEY_EVERY_S = 30.0
 SURVEY_AGAIN_S = 1.0
-# A server sends a transaction a moment before it counts it as executed.
-COMMIT_WAIT_S = 1.0
 
 
 class Logger(Protocol):
@@ -327,24 +325,11 @@ class ClientRunner:
         """
         self._seek_files.append(position.file)
         try:
-            return await self._find(consumer, position, time.monotonic() + COMMIT_WAIT_S, fresh)
+            view = await self._view_for(consumer, position)
+            seeking.seek_target(self.client.consumers[consumer], position, view, fresh=fresh)
+            return SeekRequested(consumer, position, view, fresh)
         finally:
             self._seek_files.remove(position.file)
-
-    async def _find(
-        self, consumer: str, position: Position, deadline: float, fresh: bool
-    ) -> SeekRequested:
-        while True:
-            view = await self._view_for(consumer, position)
-            try:
-                seeking.seek_target(self.client.consumers[consumer], position, view, fresh=fresh)
-            except BinlogError:
-                late = time.monotonic() >= deadline
-                if late or not seeking.may_be_committing(position, view):
-                    raise
-            else:
-                return SeekRequested(consumer, position, view, fresh)
-            await asyncio.sleep(COMMIT_WAIT_S / 5)
 
     async def _view_for(self, consumer: str, position: Position) -> ServerView:
         view = await self.survey()

@@ -32,6 +32,7 @@ VIEW = ServerView(
         ("binlog.000003", 300): Boundary(whole=True, gtid=(A, 25)),
     },
 )
+COMMITTING = replace(VIEW, owned=f"{A}:101-102,{B}:7")
 AT_30 = {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 33}
 FILE = replace(VIEW, mode=Mode.FILE, executed="", purged="")
 MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
@@ -124,6 +125,13 @@ def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, 
 )  # fmt: skip
 def test_gtid_positions_of_this_history_are_accepted(good: dict[str, Any]) -> None:
     history(VIEW, **good)
+
+
+def test_what_the_server_has_sent_and_not_executed_yet_is_history() -> None:
+    history(COMMITTING, gtids=f"{A}:1-102,{B}:7", file="binlog.000004", offset=900, created=44)
+    with pytest.raises(BinlogError, match=f"never executed {A}:103;"):
+        history(COMMITTING, gtids=f"{A}:1-103")
+    assert history_check.resolve_start(COMMITTING, Latest()).gtids == GtidSet.parse(f"{A}:1-100")
 
 
 @pytest.mark.parametrize(

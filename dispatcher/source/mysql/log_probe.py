@@ -87,6 +87,7 @@ class ServerLog:
             server=self._server.server_uuid,
             mode=self.mode,
             executed=self._server.gtid_executed,
+            owned=self._server.gtid_owned,
             purged=self.purged,
             files=tuple(self.files),
             file=self._server.file,

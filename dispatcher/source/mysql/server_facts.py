@@ -47,6 +47,7 @@ _VARIABLES = (
     "binlog_row_metadata",
     "binlog_checksum",
     "gtid_mode",
+    "gtid_owned",  # before gtid_executed, see `_variables`
     "gtid_executed",
     "gtid_binlog_pos",
     "gtid_strict_mode",
@@ -54,6 +55,11 @@ _VARIABLES = (
     "binlog_expire_logs_seconds",
     "binlog_expire_logs_auto_purge",
     "lower_case_table_names",
+)
+# The thread that owns a GTID, behind it. Nothing stands between it and the UUID of the next source.
+_OWNER = re.compile(
+    r"#[0-9]+?(?=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:)|:|\s*,|\s*\Z)",
+    re.IGNORECASE,
 )
 
 
@@ -79,6 +85,7 @@ class ServerFacts:
     gtid_mode: str  # "" on MariaDB, where GTIDs are always on
     gtid_strict_mode: bool  # MariaDB
     gtid_executed: str  # MariaDB: gtid_binlog_pos
+    gtid_owned: str  # as a set, without the numbers of threads; "" on MariaDB
     gtid_purged: str  # "" on MariaDB
     files: tuple[BinlogFile, ...]  # oldest first; () without a binlog
     file: str  # where the next event goes
@@ -230,7 +237,9 @@ def _variables(connection: Connection) -> dict[str, str]:
 
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
-    present = ask(connection, query, variable)
+    # A commit moves its GTID from the owned ones to the executed ones, both under one lock. What is read first is
+    # that from which it goes, so that it is in one of the two.
+    present = sorted(ask(connection, query, variable), key=_VARIABLES.index)
 
     def values(row: Row) -> dict[str, str]:
         return {name: optional_text(value) or "" for name, value in zip(present, row, strict=True)}
@@ -302,6 +311,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         gtid_mode=get("gtid_mode").upper(),
         gtid_strict_mode=_is_on(variables, "gtid_strict_mode"),
         gtid_executed=gtid_text(executed, mariadb=mariadb),
+        gtid_owned=gtid_text(_without_owners(get("gtid_owned")), mariadb=False),
         gtid_purged="",
         files=(),
         file="",
@@ -309,6 +319,12 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         expire_seconds=_expire_seconds(variables),
         lower_case_table_names=number_value(get("lower_case_table_names", "0")),
     )
+
+
+def _without_owners(owned: str) -> str:
+    """Return the set that a value of gtid_owned holds, such as "uuid:7#12:5#14uuid:1#15" (Owned_gtids::to_string in
+    rpl_gtid_owned.cc)."""
+    return _OWNER.sub(lambda owner: "," if owner[1] else "", owned)
 
 
 def _expire_seconds(variables: Mapping[str, str]) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
@@ -89,6 +89,18 @@ def test_gtids_purged_while_the_server_is_asked_are_in_gtid_purged(
     assert seen.gtid_purged == seen.gtid_executed
 
 
+def test_gtids_of_transactions_that_are_not_executed_yet(mysql97: Server) -> None:
+    mine, other = "aaaaaaaa-0000-0000-0000-000000000001", "1bbbbbbb-0000-0000-0000-000000000002"
+    with ExitStack() as stack, account(mysql97, "owner") as endpoint:
+        for gtid in (f"{mine}:5", f"{mine}:7", f"{other}:1"):
+            session = stack.enter_context(closing(mysql97.connect()))
+            session.cursor().execute(f"SET gtid_next = '{gtid}'")
+        with closing(connect(endpoint)) as connection:
+            seen = read_facts(connection)
+    assert GtidSet.parse(seen.gtid_owned) == GtidSet.parse(f"{mine}:5:7,{other}:1")
+    assert not GtidSet.parse(seen.gtid_executed).has(mine, 5)
+
+
 def test_facts_without_the_grant(any_server: Server) -> None:
     with (
         account(any_server, "no_grant", "SELECT ON *.*") as endpoint,
@@ -147,6 +159,7 @@ WHOLE = ServerFacts(
     gtid_mode="ON",
     gtid_strict_mode=False,
     gtid_executed="",
+    gtid_owned="",
     gtid_purged="",
     files=(),
     file="",
