@@ -181,7 +181,7 @@ class MirroredTable:
         builder = builder.addColumns(all_nullable(columns))
         for name, value in properties.items():
             builder = builder.property(name, value)
-        builder.execute()
+        jvm.create_table(spark, self.path, builder)
 
     def feed_changes(self, spark: SparkSession) -> None:
         """Let the commits from now on have a change data feed, in a commit of its own unless they have one.

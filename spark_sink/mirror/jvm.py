@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.data_file import add_action, new_name
 
 if TYPE_CHECKING:
+    from delta.tables import DeltaTableBuilder
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -31,6 +33,21 @@ def txn_version(spark: SparkSession, path: str, app_id: str) -> int:
 def delta_version(spark: SparkSession, path: str) -> int:
     """Returns the newest version of the Delta table at `path`; -1 if there is no table."""
     return int(_transaction(spark, path).readVersion())
+
+
+def create_table(spark: SparkSession, path: str, builder: DeltaTableBuilder) -> None:
+    """Run a builder that creates a Delta table at `path` if there is none.
+
+    A creation that was killed before its first commit leaves the folder of the commits, without one. Delta takes that
+    for a table, and then cannot find it, so the folder is deleted.
+    """
+    try:
+        builder.execute()
+    except AnalysisException as error:
+        if error.getCondition() != "DELTA_TABLE_NOT_FOUND" or delta_version(spark, path) >= 0:
+            raise
+        FileSystem(spark).delete(f"{path}/_delta_log")
+        builder.execute()
 
 
 def recorded_versions(spark: SparkSession, path: str, app_id: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ older run is refused. The checkpoint of the query decides nothing.
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,13 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.checkpoints import BACKSTOP
 from spark_sink.mirror.data_file import new_name
 from spark_sink.mirror.entries import EntryKind, LogEnd
-from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, append_once, delta_version
+from spark_sink.mirror.jvm import (
+    DeltaTransaction,
+    FileSystem,
+    append_once,
+    create_table,
+    delta_version,
+)
 from spark_sink.mirror.log import BinlogLog, log_app_id, prepare_writing
 from spark_sink.mirror.log_slices import (
     COLUMNS,
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
 # Of a batch that the driver reads and writes. Workers load the kernels first, which takes seconds.
 DRIVER_BYTES_MAX = 32 << 20
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
+_CREATING = threading.Lock()  # consumers claim at the same time, and one creates the log for all
 _FILE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 _PROPERTIES = {
     "delta.dataSkippingStatsColumns": "lsn",
@@ -179,7 +187,8 @@ class LogAppender:
         for key, value in _PROPERTIES.items():
             table = table.property(key, value)
         try:
-            table.execute()
+            with _CREATING:
+                create_table(self._spark, self.log.path, table)
         except PySparkException:
             # Another consumer's first claim may have created it meanwhile.
             if delta_version(self._spark, self.log.path) < 0:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from spark_sink.mirror.apply import Applier
 from spark_sink.mirror.consumer_tables import ConsumerTables
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.directory import TableDirectory
+from spark_sink.mirror.log_append import LogAppender
 from spark_sink.mirror.renames import FolderMover
 from spark_sink.mirror.steps import RowStep
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # After which call the applier ends, and at which call of it.
 POINTS: list[tuple[str, type, str, int]] = [
@@ -90,3 +96,14 @@ def test_the_applier_ends_at_each_point_and_goes_on(
         assert mirror.apply() == 0, point
         assert_equal(source, target, "t", "_gho", "u", f"fresh{number}")
     assert all(reached), [point for point, hit in zip(POINTS, reached, strict=True) if not hit]
+
+
+def test_tables_whose_creation_was_killed_are_created(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta makes the folder of the commits before the first of them."""
+    log = LogAppender(spark, str(tmp_path))
+    table = MirroredTable("one", str(tmp_path / "t"), "shop.t")
+    for path in (log.log.path, table.path):
+        (Path(path) / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    table.create(spark, StructType([StructField("id", IntegerType())]))
+    assert table.columns(spark).names == ["id"]
+    assert log.claim("shop").append == 1
