@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import threading
@@ -84,11 +85,20 @@ def _processor_wait_s(pid: int, thread: int) -> float:
 
 
 class Api:
-    """The daemon's HTTP API; every call has a connection of its own."""
+    """The daemon's HTTP API; every call has a connection of its own, with TLS if `ca` names an authority's file."""
 
-    def __init__(self, port: int, token: str = "") -> None:
+    def __init__(self, port: int, token: str = "", ca: Path | None = None) -> None:
         self.port = port
         self.token = token
+        self.ca = ca
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self.ca is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        context = ssl.create_default_context(cafile=str(self.ca))
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=timeout_s, context=context
+        )
 
     def request(
         self, method: str, path: str, body: Any = None, *, timeout_s: float = 70
@@ -98,9 +108,7 @@ class Api:
         if body is not None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        with closing(
-            http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
-        ) as http_:
+        with closing(self._connection(timeout_s)) as http_:
             http_.request(method, path, data, headers)
             answer = http_.getresponse()
             return answer.status, answer.headers, answer.read()
@@ -163,6 +171,7 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self.port = _free_port()
         self.token = ""  # the token of `api`
+        self.ca: Path | None = None  # of `api`, if the settings give it a certificate
         self.environment: dict[str, str] = {}  # variables of its own
         self.state = folder / "state.db"
         self.within: tuple[
@@ -173,7 +182,11 @@ class Daemon:
 
     @property
     def api(self) -> Api:
-        return Api(self.port, self.token)
+        return Api(self.port, self.token, self.ca)
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.ca else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -197,7 +210,7 @@ class Daemon:
         threads = (self.pid, self.pid), (os.getpid(), threading.get_native_id())
         waited_s = sum(_processor_wait_s(*thread) for thread in threads)
         began = time.monotonic()
-        assert Api(self.port).text("/livez") == "ok\n"
+        assert Api(self.port, ca=self.ca).text("/livez") == "ok\n"
         took_s = time.monotonic() - began
         return took_s - (sum(_processor_wait_s(*thread) for thread in threads) - waited_s)
 
@@ -267,7 +280,7 @@ class Daemon:
         if self.process.poll() is not None:
             return True
         # Another process may have taken the port, and would answer too.
-        listening = f"Uvicorn running on http://127.0.0.1:{self.port}"
+        listening = f"Uvicorn running on {self.url}"
         return listening in self.log[self._said :] and self.api.text("/livez") == "ok\n"
 
     def stop(self) -> None:

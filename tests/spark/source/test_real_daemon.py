@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dispatcher.binlog.decode import delivered
@@ -22,7 +23,9 @@ from spark_sink.source.options import SourceOptions
 from spark_sink.source.schemas import RAW_SCHEMA
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.servers import Server
+from tests.servers.plugin import ServerFactory
 from tests.spark.conftest import mysql_rows, to_end
+from tests.support.certificates import make_certificate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,8 +68,20 @@ def daemon(mysql97: Server, database: str, tmp_path: Path) -> Iterator[Daemon]:
 
 
 def options(daemon: Daemon, token: str, **more: str) -> dict[str, str]:
-    url = f"http://127.0.0.1:{daemon.port}"
-    return {"url": url, "consumer": "shop", "token": token, "retryTimeoutSeconds": "30"} | more
+    given = {"url": daemon.url, "consumer": "shop", "token": token, "retryTimeoutSeconds": "30"}
+    return given | more
+
+
+def stream(spark: SparkSession, given: dict[str, str], checkpoint: Path) -> list[dict[str, Any]]:
+    """Run a stream of JSON rows to the end of the log. Returns the images of the inserts."""
+    found: list[dict[str, Any]] = []
+
+    def collect(rows: DataFrame, _number: int) -> None:
+        inserts = rows.where("op = 'insert'").orderBy("seq", "ordinal").collect()
+        found.extend(json.loads(row["after"]) for row in inserts)
+
+    to_end(spark.readStream.format("binlog").options(**given).load(), checkpoint, collect)
+    return found
 
 
 def test_a_query_begins_at_places_of_a_real_log(
@@ -76,22 +91,20 @@ def test_a_query_begins_at_places_of_a_real_log(
         "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database
     )
     ((_, executed),) = mysql_rows(mysql97, database, "SELECT @@GLOBAL.gtid_executed")[0].items()
+    file, offset = mysql97.binlog_position()
     before = datetime.now(UTC)
     mysql97.execute("INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (3)", database=database)
 
     def ids(**places: str) -> list[int]:
-        found: list[int] = []
-
-        def collect(rows: DataFrame, _number: int) -> None:
-            inserts = rows.where("op = 'insert'").orderBy("seq").collect()
-            found.extend(json.loads(row["after"])["id"] for row in inserts)
-
-        frame = spark.readStream.format("binlog").options(**options(daemon, FULL, **places)).load()
-        to_end(frame, tmp_path / str(len(list(tmp_path.iterdir()))), collect)
-        return found
+        checkpoint = tmp_path / str(len(list(tmp_path.iterdir())))
+        return [row["id"] for row in stream(spark, options(daemon, FULL, **places), checkpoint)]
 
     assert ids(startingTimestamp=str(int(before.timestamp() * 1000))) == [2, 3]
+    position = json.dumps(daemon.stored("shop")["acknowledged"])
     assert ids(startingOffsets=executed) == [2, 3]
+    assert ids(startingOffsets=f"{file}:{offset}") == [2, 3]
+    assert ids(startingOffsets="latest") == []
+    assert ids(startingOffsets=position) == [2, 3]
     assert ids(startingOffsets="latest") == []
     mysql97.execute("INSERT INTO t VALUES (4)", database=database)
     reader = spark.read.format("binlog").options(**options(daemon, READ)).load()
@@ -150,3 +163,75 @@ def test_a_batch_of_a_full_queue_disturbs_no_stream(
         list(reader().read(planned[0]))
     assert list(reader(failOnDataLoss="false").read(planned[0])) == []
     stream.stop()
+
+
+def test_invalid_dates_are_what_the_option_says(
+    spark: SparkSession, mysql97: Server, database: str, daemon: Daemon, tmp_path: Path
+) -> None:
+    mysql97.execute(
+        "SET sql_mode = 'ALLOW_INVALID_DATES'",
+        "CREATE TABLE t (id INT PRIMARY KEY, day DATE)",
+        "INSERT INTO t VALUES (1, '2026-02-30'), (2, '2026-02-28')",
+        database=database,
+    )
+    as_text = stream(spark, options(daemon, FULL, invalidDates="text"), tmp_path / "text")
+    assert [row["day"] for row in as_text] == ["2026-02-30", "2026-02-28"]
+    mysql97.execute(
+        "SET sql_mode = 'ALLOW_INVALID_DATES'",
+        "INSERT INTO t VALUES (3, '2026-02-31')",
+        database=database,
+    )
+    with pytest.raises(StreamingQueryException, match="column 'day': an invalid date"):
+        stream(spark, options(daemon, FULL, invalidDates="error"), tmp_path / "error")
+    assert [row["day"] for row in stream(spark, options(daemon, FULL), tmp_path / "null")] == [None]
+
+
+def test_a_stream_with_tls_goes_on_behind_purged_changes(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory("mysql97")
+    server.add_user("shop", PASSWORD)
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    folder = tmp_path / "daemon"
+    folder.mkdir()
+    make_certificate(folder)
+    (tmp_path / "token").write_text(FULL + "\n", encoding="ascii")
+    consumer: dict[str, Any] = {
+        "mysql": f"shop@{server.host}:{server.port}",
+        "password": PASSWORD,
+        "databases": ["d"],
+        "on_purged": "latest",
+    }
+    api = {
+        "tls": {"cert": str(folder / "ca.pem"), "key": str(folder / "key.pem")},
+        "tokens": [{"token": FULL, "consumers": "all", "scopes": ["read", "acknowledge"]}],
+    }
+    daemon = Daemon(folder, {"consumers": {"shop": consumer}, "api": api})
+    daemon.ca, daemon.token = folder / "ca.pem", FULL
+    given = {"url": daemon.url, "consumer": "shop", "tokenFile": str(tmp_path / "token")}
+    trusting = given | {"caFile": str(daemon.ca), "retryTimeoutSeconds": "30"}
+    try:
+        daemon.start()
+        daemon.api.until_state("shop", "streaming")
+        server.execute("INSERT INTO d.t VALUES (1)")
+        assert stream(spark, trusting, tmp_path / "c") == [{"id": 1}]
+        with pytest.raises(StreamingQueryException, match="certificate"):
+            stream(spark, given | {"retryTimeoutSeconds": "1"}, tmp_path / "distrustful")
+
+        daemon.stop()
+        server.execute("INSERT INTO d.t VALUES (2)", "FLUSH BINARY LOGS")
+        newest = server.binlogs()[-1][0]
+
+        def purged() -> bool:
+            server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+            return bool(server.binlogs()[0][0] == newest)
+
+        until(purged, "the older logs are gone")
+        daemon.start()
+        daemon.api.until_state("shop", "streaming")
+        server.execute("INSERT INTO d.t VALUES (3)")
+        with pytest.raises(StreamingQueryException, match=r"purged.*failOnDataLoss"):
+            stream(spark, trusting, tmp_path / "c")
+        assert stream(spark, trusting | {"failOnDataLoss": "false"}, tmp_path / "c") == [{"id": 3}]
+    finally:
+        daemon.close()
