@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from dispatcher.api.answer_writer import AnswerWriter
 from dispatcher.api.disconnects import EXTENSION, Disconnects
-from dispatcher.api.limits import HEADER_BYTES_MAX, HEADERS_MAX, LINGER_BYTES_MAX
+from dispatcher.api.limits import HEADER_BYTES_MAX, HEADERS_MAX, LINGER_BYTES_MAX, TLS_CLOSE_S
 from dispatcher.api.problems import raw_refusal
 from dispatcher.settings.model import ApiLimitSettings
 
@@ -186,6 +186,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         self._close()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        # With TLS, a close waits until the client closes too, which an idle client does not do before its next request.
+        if self.transport.is_closing() and self.transport.get_extra_info("sslcontext"):
+            self.loop.call_later(TLS_CLOSE_S, self.transport.abort)
 
     # -- refusals --------------------------------------------------------------------------------------------
 

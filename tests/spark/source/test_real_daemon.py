@@ -183,7 +183,9 @@ def test_invalid_dates_are_what_the_option_says(
     )
     with pytest.raises(StreamingQueryException, match="column 'day': an invalid date"):
         stream(spark, options(daemon, FULL, invalidDates="error"), tmp_path / "error")
-    assert [row["day"] for row in stream(spark, options(daemon, FULL), tmp_path / "null")] == [None]
+    # The last batch of a stream is acknowledged when the next one is requested, so all three come again.
+    as_null = stream(spark, options(daemon, FULL), tmp_path / "null")
+    assert [row["day"] for row in as_null] == [None, "2026-02-28", None]
 
 
 def test_a_stream_with_tls_goes_on_behind_purged_changes(
