@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from dispatcher.api.app import Access, Api
-from dispatcher.api.guard import SCOPES
+from dispatcher.api.guarded_routes import SCOPES
 from dispatcher.api.openapi import EXAMPLES_PATH
 from dispatcher.settings.model import ApiLimitSettings
 from tests.support.fake_readers import FakeReaders

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 from fastapi import APIRouter
 from pydantic import BaseModel
 
 from dispatcher.api.auth import Scope
 from dispatcher.api.guard import Guard
-from dispatcher.api.models import PositionBody, StartRequest
+from dispatcher.api.guarded_routes import route_class
+from dispatcher.api.models import Administrator, PositionBody, StartRequest
 from dispatcher.api.openapi import OF_CONSUMER, problems, scopes
 from dispatcher.api.routes import ConsumerName
-from dispatcher.settings.model import StartSettings
 
 
 class SeekRequest(StartRequest):
@@ -31,21 +29,11 @@ class PausedAnswer(BaseModel):
     paused: bool
 
 
-class Administrator(Protocol):
-    """What the routes call. Every method may raise BinlogError; those that move a consumer return its new position."""
-
-    async def set_paused(self, name: str, paused: bool) -> None: ...
-
-    async def forget(self, name: str) -> dict[str, Any]: ...
-
-    async def seek(self, name: str, to: StartSettings) -> dict[str, Any]: ...
-
-
 def administration_routes(administrator: Administrator, guard: Guard) -> APIRouter:
     router = APIRouter(
         prefix="/v1/consumers/{consumer}",
         tags=["administration"],
-        route_class=guard.route_class(),
+        route_class=route_class(guard),
         responses=problems(*OF_CONSUMER),
     )
 

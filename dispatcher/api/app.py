@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dispatcher.api import problems
-from dispatcher.api.administration import Administrator, administration_routes
 from dispatcher.api.auth import Token, Tokens
 from dispatcher.api.direct_routes import DirectRoutes
 from dispatcher.api.feed import StatusFeed, StatusSource
 from dispatcher.api.guard import Guard
-from dispatcher.api.models import ConsumerService
+from dispatcher.api.models import Administrator, ConsumerService, RenderMetrics
 from dispatcher.api.origin import OriginGuard
-from dispatcher.api.page import page_routes
+from dispatcher.api.probes import Probes, Ready
 from dispatcher.api.reader_calls import ReaderCalls
 from dispatcher.api.requests import RequestTimer
-from dispatcher.api.routes import consumer_routes
-from dispatcher.api.status import RenderMetrics, status_routes
-from dispatcher.api.status_page import status_page_routes
 from dispatcher.model.timings import RequestTimings
 from dispatcher.settings.model import ApiLimitSettings
-
-_DESCRIPTION = (
-    "Delivers MySQL binlogs to consumers, each with the databases and tables it subscribes to. Pass positions back"
-    " unchanged. Errors are problem documents (RFC 9457); `hint` says what to do. docs/http-api.md describes the calls,"
-    " the scopes of tokens and the limits."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +44,33 @@ class Api:
         listen: str,
         version: str,
         metrics: RenderMetrics,
-        ready: Callable[[], Sequence[str]],
+        ready: Ready,
         timings: RequestTimings | None = None,
     ) -> None:
         """`live`: what the status page shows; `listen`: the host; `metrics` renders (text, content type); `ready`
         returns why the daemon is not ready; `timings` counts the requests."""
         self._tokens = Tokens(access.tokens)
         self._guard = Guard(self._tokens, limits, access.open)
-        app = FastAPI(
-            title="binlog-dispatcher",
-            version=version,
-            description=_DESCRIPTION,
-            openapi_url=None,
-            docs_url=None,
-            redoc_url=None,
-            redirect_slashes=False,
-        )
-        problems.install(app)
-        calls = ReaderCalls(daemon, limits)
-        app.include_router(consumer_routes(daemon, self._guard, calls))
-        app.include_router(administration_routes(administrator, self._guard))
-        app.include_router(status_routes(daemon, self._guard, metrics, ready))
-        app.include_router(page_routes(self._guard))
         self._feed = StatusFeed(live, version)
-        app.include_router(status_page_routes(self._guard, live, self._feed))
-        direct = DirectRoutes(app, self._guard, calls)
-        self._origin = OriginGuard(direct, listen=listen, hosts=access.hosts, tokens=self._tokens)
+        calls = ReaderCalls(daemon, limits)
 
+        def load() -> ASGIApp:
+            from dispatcher.api.framework import make_framework  # noqa: PLC0415 - see `OnDemand`
+
+            return make_framework(
+                daemon,
+                self._guard,
+                calls,
+                self._feed,
+                administrator=administrator,
+                live=live,
+                metrics=metrics,
+                ready=ready,
+                version=version,
+            )
+
+        direct = DirectRoutes(Probes(OnDemand(load), ready), self._guard, calls)
+        self._origin = OriginGuard(direct, listen=listen, hosts=access.hosts, tokens=self._tokens)
         self._timer = RequestTimer(self._origin, timings or RequestTimings())
 
     @property
@@ -97,3 +86,23 @@ class Api:
         self._tokens.replace(access.tokens)
         self._guard.open = access.open
         self._origin.replace(access.hosts)
+
+
+class OnDemand:
+    """The ASGI application that `load` returns, which is called in a thread when the first request comes.
+
+    To import FastAPI and to make its routes takes a quarter of the daemon's start, and neither probes nor a reader's
+    cycle need them.
+    """
+
+    def __init__(self, load: Callable[[], ASGIApp]) -> None:
+        self._load = load
+        self._loading = asyncio.Lock()
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            async with self._loading:
+                if self._app is None:
+                    self._app = await asyncio.to_thread(self._load)
+        await self._app(scope, receive, send)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from dispatcher.api.auth import Scope, Token, Tokens
 from dispatcher.api.logins import Logins, cookie_name
 from dispatcher.settings.model import ApiLimitSettings
-
-SCOPES = "x-scopes"
-"""Key in a route's `openapi_extra`: the token must have one of these scopes; [] = any token."""
 
 
 class _BoundedRequest(Request):
@@ -75,25 +70,6 @@ class Guard:
         bounded.state.token = token
         await bounded.body()  # `dispatcher.api.protocol` limits the time
         return bounded
-
-    def route_class(self) -> type[APIRoute]:
-        """A route class that guards the routes whose `openapi_extra` contains `SCOPES`."""
-        guard = self
-
-        class GuardedRoute(APIRoute):
-            def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-                handle = super().get_route_handler()
-                extra = self.openapi_extra or {}
-                if SCOPES not in extra:
-                    return handle
-                scopes = tuple(Scope(name) for name in extra[SCOPES])
-
-                async def guarded(request: Request) -> Response:
-                    return await handle(await guard.admit(request, scopes))
-
-                return guarded
-
-        return GuardedRoute
 
 
 def token_of(request: Request) -> Token:

@@ -12,7 +12,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
-from fastapi import Request
+from starlette.requests import Request
 
 from dispatcher.api.auth import Scope, Token, Tokens
 from dispatcher.model.errors import ErrorKind, UserError

@@ -1,8 +1,8 @@
-"""The bodies of requests and answers, and the interface that the routes call."""
+"""The bodies of requests and answers, and the interfaces that the routes call."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
@@ -329,3 +329,17 @@ class ConsumerService(Protocol):
 
     def answer_ended(self, name: str, number: int) -> None:
         """An answer of `binlog` was sent, or its client went away."""
+
+
+RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]
+"""Returns (text, content type)."""
+
+
+class Administrator(Protocol):
+    """What the routes call. Every method may raise BinlogError; those that move a consumer return its new position."""
+
+    async def set_paused(self, name: str, paused: bool) -> None: ...
+
+    async def forget(self, name: str) -> dict[str, Any]: ...
+
+    async def seek(self, name: str, to: StartSettings) -> dict[str, Any]: ...

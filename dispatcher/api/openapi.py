@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from dispatcher.api.auth import Scope
-from dispatcher.api.guard import SCOPES
+from dispatcher.api.guarded_routes import SCOPES
 from dispatcher.api.models import INTEGER_MAX, Problem
 from dispatcher.api.problems import PROBLEM_JSON
 

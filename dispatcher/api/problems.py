@@ -10,11 +10,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
 
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
 
@@ -125,42 +121,3 @@ def _document(status: int, kind: ErrorKind, detail: str, hint: str) -> dict[str,
         "kind": kind.name,
         "hint": hint,
     }
-
-
-# -- handlers -------------------------------------------------------------------------------------------------
-
-
-def install(app: FastAPI) -> None:
-    app.add_exception_handler(BinlogError, _on_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(ClientDisconnect, _on_disconnect)
-    app.add_exception_handler(Exception, _on_defect)
-
-
-async def _on_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, BinlogError)
-    return problem(error)
-
-
-async def _on_invalid(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        return refusal(400, f"the body is not valid JSON: {first['ctx']['error']}")
-    field = ".".join(str(part) for part in first["loc"])
-    return problem(UserError(ErrorKind.REQUEST, f"{field}: {first['msg']}"))
-
-
-async def _on_http(_: Request, error: Exception) -> Response:
-    """Unknown paths and methods, bodies that are not JSON, and bodies that are too large."""
-    assert isinstance(error, HTTPException)
-    return refusal(error.status_code, error.detail, error.headers)
-
-
-async def _on_disconnect(_: Request, __: Exception) -> Response:
-    return disconnected()
-
-
-async def _on_defect(_: Request, error: Exception) -> Response:
-    return defect(error)

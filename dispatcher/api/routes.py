@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from dispatcher.api.auth import Scope
 from dispatcher.api.guard import Guard, token_of
+from dispatcher.api.guarded_routes import route_class
 from dispatcher.api.models import (
     AckAnswer,
     AckRequest,
@@ -47,7 +48,7 @@ def consumer_routes(daemon: ConsumerService, guard: Guard, calls: ReaderCalls) -
     router = APIRouter(
         prefix="/v1/consumers/{consumer}",
         tags=["readers"],
-        route_class=guard.route_class(),
+        route_class=route_class(guard),
         responses=problems(*OF_CONSUMER),
     )
     _session_routes(router, daemon, calls)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from dispatcher.api.auth import Scope
 from dispatcher.api.guard import Guard, token_of
-from dispatcher.api.models import ConsumerRow, ConsumerService
+from dispatcher.api.guarded_routes import route_class
+from dispatcher.api.models import ConsumerRow, ConsumerService, RenderMetrics
 from dispatcher.api.openapi import EVERY, GUARDED, problems, scopes
-
-RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]
+from dispatcher.api.probes import ALIVE, LIVEZ, READYZ, Ready, readiness
 
 
 def status_routes(
     daemon: ConsumerService,
     guard: Guard,
     metrics: RenderMetrics,
-    ready: Callable[[], Sequence[str]],
+    ready: Ready,
 ) -> APIRouter:
-    """`metrics` renders (text, content type); `ready` returns why the daemon is not ready."""
-    router = APIRouter(tags=["status"], route_class=guard.route_class())
+    """`metrics` renders (text, content type); `Probes` answers `/livez` and `/readyz` without
+    parameters."""
+    router = APIRouter(tags=["status"], route_class=route_class(guard))
 
     @router.get(
         "/v1/binlogs",
@@ -43,14 +43,14 @@ def status_routes(
         return Response(b"[" + b",".join(rows) + b"]", media_type="application/json")
 
     @router.get(
-        "/livez", operation_id="livez", response_class=PlainTextResponse, responses=problems(*EVERY)
+        LIVEZ, operation_id="livez", response_class=PlainTextResponse, responses=problems(*EVERY)
     )
     async def livez() -> str:
         """Answers as long as the daemon's event loop runs."""
-        return "ok\n"
+        return f"{ALIVE}\n"
 
     @router.get(
-        "/readyz",
+        READYZ,
         operation_id="readyz",
         response_class=PlainTextResponse,
         responses={
@@ -69,11 +69,11 @@ def status_routes(
         ),
     ) -> Response:
         """Ready means: the listener is up and the state store is writable. MySQL servers do not count."""
-        reasons = ready()
-        lines = ["not ready: " + "; ".join(reasons)] if reasons else ["ok"]
+        line, status = readiness(ready())
+        lines = [line]
         if verbose is not None:
             lines += await _failing(request)
-        return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200)
+        return PlainTextResponse("\n".join(lines) + "\n", status)
 
     async def _failing(request: Request) -> list[str]:
         token = None if guard.is_open("readyz") else guard.identify(request)
