@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dispatcher.runtime.commit_feed import QueuedCommits, follow_commits
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
@@ -22,7 +22,9 @@ from dispatcher.telemetry.lifecycle import AnnouncingLog, LifecycleEvent, LineLo
 from dispatcher.telemetry.metrics import MqttCounts
 from dispatcher.telemetry.mqtt.messages import Bodies, Topics
 from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
-from dispatcher.telemetry.mqtt.publisher import MqttPublisher
+
+if TYPE_CHECKING:
+    from dispatcher.telemetry.mqtt.publisher import MqttPublisher
 
 SOON_S = 0.2  # after an event, so that several events are one look at the statuses
 
@@ -80,6 +82,8 @@ class Announcements:
     # -- the publisher ---------------------------------------------------------------------------------------
 
     def _begin(self, settings: MqttSettings, sessions: ConsumerSessions) -> None:
+        from dispatcher.telemetry.mqtt.publisher import MqttPublisher  # noqa: PLC0415 - slow to load
+
         self._topics = Topics(settings.prefix)
         self._outbox = Outbox(settings.max_queued_messages)
         # Before the broker tells what it has retained.
