@@ -79,7 +79,7 @@ class Continuity:
         It is `anchored` once it has passed everything that was executed when it began. That is so after the first new
         transaction, if no executed one can follow it, or at the point where the log ended when the stream began.
         """
-        if not self._may_skip and gtids.ended.any():
+        if not self._may_skip and gtids.count:
             self.anchored = True
         elif read.file:
             self.anchored |= read.log_order >= self._end

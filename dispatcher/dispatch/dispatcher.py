@@ -317,7 +317,7 @@ class Dispatcher:
         self.events += batch.events
         self.bytes += batch.bytes
         self.last_timestamp = batch.timestamp or self.last_timestamp
-        if gtids.ended.any():
+        if gtids.count:
             self._retry.passed_damage()
         if batch.fault:
             effects += self._fail_concerned(batch, batch.fault, now)
@@ -389,7 +389,7 @@ class Dispatcher:
         """
         before = self.read
         assert before is not None
-        count = int(gtids.ended.sum())
+        count = gtids.count
         executed = gtids.after(before.gtids, len(gtids.source)) if count else before.gtids
         if len(batch.tx.flags):
             is_open = batch.tx.flags[-1] & OPEN

@@ -138,6 +138,7 @@ class BatchGtids:
     gno: NDArray[np.int64]
     end: NDArray[np.int64]
     ended: NDArray[np.bool_]  # neither open nor aborted
+    count: int  # of those that have ended
     runs: GtidRunList
     is_one_run: bool  # all that have ended are one run, from the first transaction on
     _ranges: list[GtidRanges] | None = None
@@ -147,14 +148,14 @@ class BatchGtids:
     def of(cls, batch: Batch) -> BatchGtids:
         ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
         source, gno = batch.tx.source.copy(), batch.tx.gno.copy()
+        count = int(np.count_nonzero(ended))
         runs = _runs(batch.sources, source, gno, ended)
         is_one_run = False
         if len(runs) == 1:
             _, start, end, first = runs[0]
-            is_one_run = first == 0 and end - start == int(np.count_nonzero(ended))
-        return cls(
-            batch.file, batch.sources, source, gno, batch.tx.end.copy(), ended, runs, is_one_run
-        )
+            is_one_run = first == 0 and end - start == count
+        ends = batch.tx.end.copy()
+        return cls(batch.file, batch.sources, source, gno, ends, ended, count, runs, is_one_run)
 
     def after(self, base: Gtids, index: int) -> Gtids:
         """Returns `base` with the transactions 0..index added."""
@@ -219,9 +220,12 @@ def _packed(file: str, end: NDArray[np.int64]) -> NDArray[np.int64]:
 def _runs(
     sources: list[str], source: NDArray[np.int32], gno: NDArray[np.int64], ended: NDArray[np.bool_]
 ) -> GtidRunList:
-    named = np.flatnonzero(ended & (source >= 0))
+    named = (ended & (source >= 0)).nonzero()[0]
     if not len(named):
         return []
+    if len(named) == 1:  # of a server that writes little
+        at = int(named[0])
+        return [(sources[source[at]], int(gno[at]), int(gno[at]) + 1, at)]
     s, g = source[named], gno[named]
     # A run goes on while the source stays, the number grows by one, and no transaction lies between.
     goes_on = (s[1:] == s[:-1]) & (g[1:] == g[:-1] + 1) & (named[1:] == named[:-1] + 1)
