@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -95,6 +96,14 @@ def roll_back_aborted(batch: Batch, logs: Sequence[Log]) -> None:
             log.rollback()
 
 
+@lru_cache(maxsize=64)
+def _record_of(file: str, checksum: bool) -> U8:
+    """The record of the transactions of a file, in which the kernel writes epoch, seq, offset and times of each."""
+    return np.frombuffer(
+        encode_record(Record(0, 0, file, 0, 0, 0), checksum=checksum), dtype=np.uint8
+    )
+
+
 def append_shares(
     batch: Batch,
     seqs: I64,
@@ -108,10 +117,8 @@ def append_shares(
     A log that lacks room on disk is in `failures`: nothing of the batch counts for it, and its `rollback()` must
     follow.
     """
-    # The kernel writes epoch, seq, offset and times for each transaction; the rest is the same for all of a batch.
-    encoded = encode_record(Record(0, 0, batch.file, 0, 0, 0), checksum=batch.format.checksum)
     starts, visits, todo = dealt
-    record = np.frombuffer(encoded, dtype=np.uint8)
+    record = _record_of(batch.file, batch.format.checksum)
     done = np.empty((k.DONE_SIZE, len(visits)), dtype=np.int64)
     totals = np.zeros((len(logs), k.TOTALS_SIZE), dtype=np.int64)
     codes = np.empty(len(logs), dtype=np.int32)
