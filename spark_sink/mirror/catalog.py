@@ -1,9 +1,9 @@
 """Keeps a catalog of Spark's (Hive metastore, Glue, Unity Catalog) in step with the mirrored tables.
 
 Each table that can be read is an external table of the catalog at its path: registered when it is complete or partial,
-under its new name after a RENAME, gone after a DROP. The record of a table says under which name it is registered
-(`catalog` of `detail`), and is written after the catalog. So after a crash the same is done again, which changes
-nothing that is done.
+under its new name after a RENAME, gone after a DROP. So is each history, under a name of its own that stays. The record
+of a table says under which name it is registered (`catalog` of `detail`), and is written after the catalog. So after a
+crash the same is done again, which changes nothing that is done.
 
 A path follows from a table's name, so what a path holds may change (a swap of two tables, a copy in place of a table)
 without a change of the catalog. Columns are Delta's own: the catalog has none of its own that could differ.
@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -41,8 +42,6 @@ from spark_sink.mirror.renames import MOVED_FROM
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_sink.mirror.directory import TableDirectory
-
 log = logging.getLogger("spark_sink.mirror")
 
 AGAIN_S = 60.0  # after a failure
@@ -62,7 +61,7 @@ def wanted_name(record: TableRecord, template: CatalogTemplate) -> str:
     """
     known = record.detail.get(REGISTERED, "")
     visible = record.state in LIVE or (known and record.state is not TableState.DROPPED)
-    return template.name(record.name) if visible and record.folder else ""
+    return template.name(record.shown_name) if visible and record.folder else ""
 
 
 def same_location(one: str, other: str) -> bool:
@@ -136,11 +135,22 @@ class Catalog(Protocol):
     def drop(self, name: str) -> None: ...
 
 
-class RegisteredTables(Protocol):
-    """The tables of one consumer."""
+class RegisteredRecords(Protocol):
+    """The records of the tables, or of the histories, of one consumer, see `TableDirectory`."""
 
     @property
-    def directory(self) -> TableDirectory: ...
+    def changes(self) -> int: ...
+    def records(self) -> list[TableRecord]: ...
+    def record(self, table_id: str) -> TableRecord: ...
+    def exclusive(self, *table_ids: str) -> AbstractContextManager[None]: ...
+    def change(self, of: Callable[[TableRecord], TableRecord], *table_ids: str) -> None: ...
+
+
+class RegisteredTables(Protocol):
+    """A consumer with what it has in the catalog."""
+
+    @property
+    def registered(self) -> Sequence[RegisteredRecords]: ...
 
 
 def catalog_entries(spark: SparkSession, template: CatalogTemplate, target: str) -> CatalogEntries:
@@ -232,41 +242,42 @@ class CatalogEntries:
         """Begin what there is to do, if anything. Returns True if nothing is left to do now."""
         if self._round is not None and not self._round.done():
             return False
-        changes = sum(tables.directory.changes for tables in consumers)
+        stores = [records for tables in consumers for records in tables.registered]
+        changes = sum(records.changes for records in stores)
         if changes == self._seen and time.monotonic() < self._retry_at:
             return True
         self._seen = changes
-        self._round = self._thread.submit(self.bring, [t.directory for t in consumers])
+        self._round = self._thread.submit(self.bring, stores)
         return False
 
-    def bring(self, directories: Sequence[TableDirectory]) -> None:
+    def bring(self, stores: Sequence[RegisteredRecords]) -> None:
         """Bring the catalog to what the records say. A failure concerns its table alone."""
         self._retry_at = float("inf")
-        records = [(directory, r) for directory in directories for r in directory.records()]
+        records = [(store, record) for store in stores for record in store.records()]
         names = _Names((record for _, record in records), self.template)
-        for directory, record in records:
+        for store, record in records:
             want, has = wanted_name(record, self.template), record.detail.get(REGISTERED, "")
             settled = want == has == self._verified.get(record.table_id, "")
             # A folder may be on its way; the record is written again when it has arrived.
             if MOVED_FROM in record.detail or (settled and REFUSED not in record.detail):
                 continue
             try:
-                with directory.exclusive(record.table_id):
+                with store.exclusive(record.table_id):
                     # Another record is of a later change, which the next round follows.
-                    if directory.record(record.table_id) == record:
-                        self._bring(directory, record, want, has, names)
+                    if store.record(record.table_id) == record:
+                        self._bring(store, record, want, has, names)
             except Exception as error:  # noqa: BLE001 - the catalog never ends the mirror
-                self._failed(directory, record, want or has, error)
+                self._failed(store, record, want or has, error)
 
     def _bring(
-        self, directory: TableDirectory, record: TableRecord, want: str, has: str, names: _Names
+        self, store: RegisteredRecords, record: TableRecord, want: str, has: str, names: _Names
     ) -> None:
         if has and has != want and not names.needed_by_another(has, record.table_id):
             self._drop(has)
         if want:
             self._register(record, want, names)
         self._verified[record.table_id] = want
-        directory.change(
+        store.change(
             lambda now: now.having(**{REGISTERED: want or None, REFUSED: None}), record.table_id
         )
         self.failing.pop(record.table_id, None)
@@ -306,7 +317,7 @@ class CatalogEntries:
         names.registered(name, record.table_id)
 
     def _failed(
-        self, directory: TableDirectory, record: TableRecord, name: str, error: Exception
+        self, store: RegisteredRecords, record: TableRecord, name: str, error: Exception
     ) -> None:
         fault = fault_of(error)
         why = str(fault) if fault is not None else in_one_line(error)
@@ -317,7 +328,7 @@ class CatalogEntries:
         self.failing[record.table_id] = text
         self._retry_at = time.monotonic() + AGAIN_S
         try:
-            directory.change(lambda now: now.having(**{REFUSED: text}), record.table_id)
+            store.change(lambda now: now.having(**{REFUSED: text}), record.table_id)
         except Exception as second:  # noqa: BLE001 - the log has the failure
             log.warning("%s: %s: %s", record.consumer, record.label, in_one_line(second))
 

@@ -87,6 +87,7 @@ class ConsumerTables:
         )
         self.histories = HistoryRecords(self.directory, control, options)
         history_steps = DeltaHistorySteps(self.histories, self._log)
+        self.registered = (self.directory, self.histories.registered)
         self._follower = Histories(self.histories, history_steps, self._log, self._dealt_with)
         self._history_session: StepSession | None = None
         self._history_run: Future[None] | None = None
@@ -322,8 +323,14 @@ class ConsumerTables:
         """Returns how far the consumer is applied."""
         with self._lock:
             watermark, waiting = self._queues.watermark(self._read_to), self._queues.items
-        now = self.counter.progress(watermark, waiting, self.directory.records())
-        return replace(now, failed=self.failure is not None, failing=len(self._failures.names()))
+        followed = self.histories.followed()
+        now = self.counter.progress(watermark, waiting, [*self.directory.records(), *followed])
+        return replace(
+            now,
+            failed=self.failure is not None,
+            failing=len(self._failures.names()) + self.histories.failing(),
+            histories_lsn=min(self.histories.oldest_cursor(), watermark) if followed else None,
+        )
 
     def at_rest(self, goal: int) -> bool:
         """True if everything up to `goal` is applied, or stands in the record of a table, or fails again and again."""

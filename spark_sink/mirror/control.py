@@ -83,8 +83,13 @@ class TableRecord:
         return self.database, self.table
 
     @property
+    def shown_name(self) -> TableName:
+        """The name under which its rows are read: that of a history is its own."""
+        return self.database, self.table + ("__history" if self.history else "")
+
+    @property
     def label(self) -> str:
-        return table_label(self.name) + ("__history" if self.history else "")
+        return table_label(self.shown_name)
 
     def having(self, **detail: Any) -> TableRecord:
         """Returns the record with values of `detail` set; None takes a value away."""

@@ -112,8 +112,9 @@ class Histories:
             way = f"python -m spark_sink resolve {record.label} --as recopy"
             text = f"{text}; to go on with the table's rows as they are: {way}"
         log.warning("%s: %s: stopped: %s", record.consumer, record.label, text)
-        now = self.records.record(record.name)
-        self.records.save(replace(now, state=TableState.STOPPED, reason=text))
+        self.records.change(
+            record.name, lambda now: replace(now, state=TableState.STOPPED, reason=text)
+        )
 
     def _advance(self, session: StepSession, record: TableRecord) -> bool:
         name = record.name
@@ -124,8 +125,7 @@ class Histories:
             return False
         if record.request:
             self.records.doubt(record)
-            begun = replace(handled(record), state=TableState.CREATING)
-            record = self.records.save(replace(begun, reason="the table's rows are read again"))
+            record = self.records.change(name, _begun_anew)
         if record.state is TableState.STOPPED:
             return False
         if record.state is TableState.CREATING:
@@ -151,8 +151,8 @@ class Histories:
         if self._is_lost(begun) or begun < self._cursor(session, record):
             begun = self._directory.applied(session.spark, mirrored)
         self._compare(session, record, begun, None)
-        self.records.save(
-            replace(self.records.record(record.name), state=TableState.COMPLETE, reason="")
+        self.records.change(
+            record.name, lambda now: replace(now, state=TableState.COMPLETE, reason="")
         )
         return True
 
@@ -216,7 +216,7 @@ class Histories:
         """Make the current versions the rows that the table had at `lsn`. `at`: when that was, None if not known."""
         self.steps.compare(session, record, lsn, at or self._moment(record.consumer, lsn))
         self.records.at(record, lsn)
-        self.records.save(replace(self.records.record(record.name), from_lsn=lsn))
+        self.records.change(record.name, lambda now: replace(now, from_lsn=lsn))
         log.info("%s: %s: compared with the table at lsn %d", record.consumer, record.label, lsn)
 
     def _moment(self, consumer: str, lsn: int) -> datetime:
@@ -233,6 +233,11 @@ class Histories:
         if (known := self.records.cursor(record)) is not None:
             return known
         return self.records.at(record, max(self.steps.recorded(session, record), record.from_lsn))
+
+
+def _begun_anew(record: TableRecord) -> TableRecord:
+    reason = "the table's rows are read again"
+    return replace(handled(record), state=TableState.CREATING, reason=reason)
 
 
 def _copied_at(mirrored: TableRecord | None, name: TableName) -> int:

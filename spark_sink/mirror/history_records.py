@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState, new_table_id
@@ -39,11 +40,12 @@ class _Pause:
 
 @dataclass
 class HistoryRecords:
-    """Threads may share it."""
+    """Threads may share it. `changes`: how often records were written."""
 
     directory: TableDirectory
     control: ControlTable
     options: ApplyOptions
+    changes: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _records: dict[TableName, TableRecord] = field(default_factory=dict)
     _cursors: dict[str, int] = field(default_factory=dict)
@@ -52,7 +54,10 @@ class HistoryRecords:
 
     def __post_init__(self) -> None:
         for record in self.control.rows().histories.values():
-            if record.consumer == self.directory.consumer:
+            if (
+                record.consumer == self.directory.consumer
+                and record.state is not TableState.DROPPED
+            ):
                 self._records[record.name] = record
 
     # -- which there are -------------------------------------------------------------------------------------
@@ -77,11 +82,25 @@ class HistoryRecords:
         with self._lock:
             return self._records[name]
 
+    def all(self) -> list[TableRecord]:
+        """Also those that the settings no longer want."""
+        with self._lock:
+            return list(self._records.values())
+
     def save(self, record: TableRecord) -> TableRecord:
         with self._lock:
             self.control.write(record)
+            written = self.control.rows().histories[record.table_id]
+            record = replace(record, serial=written.serial, at=written.at)
             self._records[record.name] = record
+            self.changes += 1
         return record
+
+    def change(self, name: TableName, of: Callable[[TableRecord], TableRecord]) -> TableRecord:
+        """Write what `of` makes of the newest record, if that is another one. Returns it."""
+        with self._lock:
+            changed = of(self._records[name])
+            return changed if changed == self._records[name] else self.save(changed)
 
     def executed(self, name: TableName, lsn: int) -> None:
         """A statement was executed. If it has created or emptied the table, the table's history begins with it."""
@@ -126,8 +145,12 @@ class HistoryRecords:
 
     def has_deletion_vectors(self, name: TableName) -> None:
         """Remember that the Delta table has them."""
-        with self._lock:
-            self.save(self._records[name].having(deletion_vectors=True))
+        self.change(name, lambda now: now.having(deletion_vectors=True))
+
+    @property
+    def registered(self) -> RegisteredHistories:
+        """The histories as a catalog sees them."""
+        return RegisteredHistories(self)
 
     # -- how far they are ------------------------------------------------------------------------------------
 
@@ -192,6 +215,10 @@ class HistoryRecords:
         pause = self._pauses.get(record.table_id)
         return pause is not None and pause.failures >= FAILURES_MAX
 
+    def failing(self) -> int:
+        """Returns how many histories have failed and are tried again."""
+        return len(self._pauses)
+
     def standing(self) -> list[str]:
         """Returns the histories that are stopped or fail again and again."""
         return [
@@ -215,3 +242,27 @@ class HistoryRecords:
         if record.state is TableState.CREATING:
             return self._waits_for_table(record)
         return record.state is TableState.STOPPED or (self.cursor(record) or 0) >= goal
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredHistories:
+    """The histories of one consumer as `catalog.RegisteredRecords`. Their folders do not move."""
+
+    histories: HistoryRecords
+
+    @property
+    def changes(self) -> int:
+        return self.histories.changes
+
+    def records(self) -> list[TableRecord]:
+        return self.histories.all()
+
+    def record(self, table_id: str) -> TableRecord:
+        return next(record for record in self.records() if record.table_id == table_id)
+
+    def exclusive(self, *_: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def change(self, of: Callable[[TableRecord], TableRecord], *table_ids: str) -> None:
+        for table_id in table_ids:
+            self.histories.change(self.record(table_id).name, of)

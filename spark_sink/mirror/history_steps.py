@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dispatcher.binlog.decode import delivered
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.control import TableRecord
-from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.history_records import HistoryRecords
 from spark_sink.mirror.history_table import HistoryTable
 from spark_sink.mirror.plan import RowRun
@@ -22,6 +22,7 @@ from spark_sink.mirror.time_travel import mirrored_rows
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from spark_sink.mirror.log import BinlogLog
 
@@ -51,8 +52,7 @@ class DeltaHistorySteps:
                 remedy="give the table a primary key, then let the history begin anew:"
                 f" python -m spark_sink resolve {record.label} --as recopy",
             )
-        table = self._table(self._with_folder(session.spark, record))
-        table.fit(session.spark, layout.columns)
+        table = self._fitted(session.spark, record, layout.columns)
         decoded = (
             (lsn, delivered.decode_table(payload, invalid_dates=dates))
             for lsn, payload in self._payloads(session, run)
@@ -91,15 +91,28 @@ class DeltaHistorySteps:
                 self.end_all(session, record, lsn, at)
                 return
             session.expect(0, -1)
-            self._table(self._with_folder(spark, record)).compare(session, lsn, rows, at)
+            self._fitted(spark, record, rows.schema).compare(session, lsn, rows, at)
 
-    def _with_folder(self, spark: SparkSession, record: TableRecord) -> TableRecord:
-        """Returns the record with a folder for its Delta table, whose name is that of no other table."""
-        if record.folder:
-            return record
-        made = replace(record, folder=folder_of((record.database, f"{record.table}__history")))
-        table = self._table(made).table
-        names = [n for n in self.records.directory.names() if folder_of(n) == made.folder]
+    def _fitted(
+        self, spark: SparkSession, record: TableRecord, columns: StructType
+    ) -> HistoryTable:
+        """Returns the history's Delta table, which has these columns of rows.
+
+        The record names the folder from when the table is there, and before its first version is: a record without a
+        folder is that of a history without versions.
+        """
+        folder = folder_of(record.shown_name)
+        table = self._table(replace(record, folder=folder))
+        self._require_own(spark, record, folder, table.table)
+        table.fit(spark, columns)
+        self.records.change(record.name, lambda now: replace(now, folder=folder))
+        return table
+
+    def _require_own(
+        self, spark: SparkSession, record: TableRecord, folder: str, table: MirroredTable
+    ) -> None:
+        """Raises `BinlogError` if a folder is that of another table."""
+        names = [name for name in self.records.directory.names() if folder_of(name) == folder]
         if names or (table.exists(spark) and table.owner(spark) != record.table_id):
             what = "the table of this name is mirrored" if names else "another Delta table is there"
             raise BinlogError(
@@ -109,7 +122,6 @@ class DeltaHistorySteps:
                 remedy="rename or move that table, or leave the history out in the settings of the mirror; then:"
                 f" python -m spark_sink resolve {record.label} --as recopy",
             )
-        return self.records.save(made)
 
     def _table(self, record: TableRecord) -> HistoryTable:
         return HistoryTable(self.records.directory.table(record))

@@ -133,11 +133,10 @@ class HistoryTable:
 
     def compare(self, session: StepSession, version: int, rows: DataFrame, at: datetime) -> None:
         """Make the current versions those of `rows`, which hold all rows of the table at `version`: versions of other
-        values end then, and others begin. Versions of equal rows go on.
+        values end then, and others begin. Versions of equal rows go on. The table has their columns.
 
         Rows are compared as a whole, so that it does not matter which columns were the key before.
         """
-        self.fit(session.spark, rows.schema)
         names = [quoted(name) for name in rows.columns]
         current = self.table.frame(session.spark).where("is_current").select(*names)
         equal = [F.col(f"o.{name}").eqNullSafe(F.col(f"n.{name}")) for name in names]

@@ -41,7 +41,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("lag_seconds", "Age of the newest applied transaction while later ones wait in the log; 0: all of it is applied.",
      lambda p: max(0.0, time.time() - p.applied_at) if p.applied_seq < p.logged_seq and p.applied_at else 0.0),
     ("waiting_entries", "Entries of the log that wait for their tables' steps.", lambda p: p.waiting),
-    ("failing_tables", "Tables whose steps have failed and are tried again.", lambda p: p.failing),
+    ("failing_tables", "Tables and histories whose steps have failed and are tried again.", lambda p: p.failing),
 )  # fmt: skip
 _COUNTERS: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("applied_rows", "Changes of rows that were applied.", lambda p: p.rows),
@@ -79,6 +79,7 @@ class MirrorCollector(Collector):
                 counter.add_metric([row.consumer], read(row))
             yield counter
         yield from _of_tables(rows)
+        yield from _of_histories(rows)
         for name, meaning, of_copy in _COPY_GAUGES:
             gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=["consumer", "table"])
             for row in rows:
@@ -101,7 +102,7 @@ def _of_tables(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
     states = GaugeMetricFamily(PREFIX + "tables", "Tables by state.", labels=["consumer", "state"])
     stopped = GaugeMetricFamily(
         PREFIX + "stopped_timestamp_seconds",
-        "When the table was stopped; absent: it is not.",
+        "When the table or history was stopped; absent: it is not.",
         labels=["consumer", "table"],
     )
     for row in rows:
@@ -122,6 +123,23 @@ def _of_tables(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
             for phase, spent in counted.seconds.items():
                 seconds.add_metric([row.consumer, table, phase.value], spent)
     yield from (steps, changes, seconds)
+
+
+def _of_histories(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
+    states = GaugeMetricFamily(
+        PREFIX + "histories", "History tables by state.", labels=["consumer", "state"]
+    )
+    reached = GaugeMetricFamily(
+        PREFIX + "histories_lsn",
+        "Up to here every history has followed the log; absent: the settings want none.",
+        labels=["consumer"],
+    )
+    for row in rows:
+        for state in (TableState.CREATING, TableState.COMPLETE, TableState.STOPPED):
+            states.add_metric([row.consumer, state.value], row.histories.get(state, 0))
+        if row.histories_lsn is not None:
+            reached.add_metric([row.consumer], row.histories_lsn)
+    yield from (states, reached)
 
 
 def no_progress() -> list[ConsumerProgress]:

@@ -52,9 +52,10 @@ class ConsumerProgress:
     `read_lsn`, `applied_lsn`: of the log; `logged_seq`, `applied_seq`: transactions of the consumer; `logged_at`,
     `applied_at`: when these were committed at the server, s since 1970, 0 if not known; `rows`, `steps`, `failures`:
     counted since the start; `tables`: how many are in each state; `waiting`: entries in the queues; `failed`: the
-    consumer's entries are not applied any more; `failing`: tables whose steps fail; `stopped`: tables that are stopped,
-    with the time since when, s since 1970; `stepped`: tables that were stepped, at most `TABLES_MAX` and one for all
-    others.
+    consumer's entries are not applied any more; `failing`: tables and histories whose steps fail; `stopped`: those that
+    are stopped, with the time since when, s since 1970; `stepped`: tables that were stepped, at most `TABLES_MAX` and
+    one for all others; `histories`: how many are in each state; `histories_lsn`: up to which entry all of them have
+    followed the log, None if there is none.
     """
 
     consumer: str
@@ -74,6 +75,8 @@ class ConsumerProgress:
     failing: int = 0
     stopped: Mapping[str, float] = field(default_factory=dict)
     stepped: Mapping[str, TableSteps] = field(default_factory=dict)
+    histories: Mapping[TableState, int] = field(default_factory=Counter)
+    histories_lsn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,8 @@ class ProgressCounter:
     def progress(
         self, applied_lsn: int, waiting: int, records: Iterable[TableRecord]
     ) -> ConsumerProgress:
-        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues."""
+        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues; `records`: of the
+        tables and their histories."""
         known = list(records)
         stopped = [record for record in known if record.state is TableState.STOPPED]
         with self._lock:
@@ -144,7 +148,8 @@ class ProgressCounter:
                 self._now,
                 applied_lsn=applied_lsn,
                 waiting=waiting,
-                tables=Counter(record.state for record in known),
+                tables=Counter(record.state for record in known if not record.history),
+                histories=Counter(record.state for record in known if record.history),
                 copies=tuple(self._copies.values()),
                 stopped={record.label: _stopped_at(record) for record in stopped},
                 stepped=dict(self._steps),

@@ -8,10 +8,12 @@ from typing import cast
 
 import pytest
 
-from spark_sink.mirror.catalog import CatalogEntries, below, same_location
+from spark_sink.mirror.catalog import CatalogEntries, RegisteredRecords, below, same_location
 from spark_sink.mirror.catalog_names import CatalogTemplate
 from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, TableState
 from spark_sink.mirror.directory import TableDirectory
+from spark_sink.mirror.history_records import HistoryRecords
+from spark_sink.mirror.policies import ApplyOptions, TablePolicy
 from spark_sink.mirror.renames import MOVED_FROM, folder_of
 from tests.daemon.harness import until
 
@@ -25,10 +27,11 @@ class Control:
     rows_: dict[str, TableRecord] = field(default_factory=dict)
 
     def records(self) -> dict[str, TableRecord]:
-        return dict(self.rows_)
+        return {i: record for i, record in self.rows_.items() if not record.history}
 
     def rows(self) -> ControlRows:
-        return ControlRows(self.records(), {}, {}, 0)
+        histories = {i: record for i, record in self.rows_.items() if record.history}
+        return ControlRows(self.records(), {}, {}, 0, histories)
 
     def write(self, *records: TableRecord) -> None:
         self.rows_ |= {record.table_id: record for record in records}
@@ -64,6 +67,7 @@ class Registered:
     catalog: CatalogInMemory = field(default_factory=CatalogInMemory)
     control: Control = field(default_factory=Control)
     directory: TableDirectory = field(init=False)
+    histories: HistoryRecords = field(init=False)
     entries: CatalogEntries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,8 +77,14 @@ class Registered:
         """A job begins."""
         control = cast(ControlTable, self.control)
         self.directory = TableDirectory("shop", control, lambda folder: folder)
+        options = ApplyOptions("t", ["shop"], lambda _: TablePolicy(history=True))
+        self.histories = HistoryRecords(self.directory, control, options)
         template = CatalogTemplate.parse("{database}.{table}")
         self.entries = CatalogEntries(self.catalog, template, TARGET)
+
+    @property
+    def registered(self) -> list[RegisteredRecords]:
+        return [self.directory, self.histories.registered]
 
     def table(self, name: str, state: TableState = TableState.COMPLETE, **more: str) -> TableRecord:
         folder = folder_of(("shop", name))
@@ -87,7 +97,7 @@ class Registered:
         self.directory.save(replace(record, table=name, folder=folder_of(("shop", name))))
 
     def bring(self) -> None:
-        self.entries.bring([self.directory])
+        self.entries.bring(self.registered)
 
     def names(self) -> dict[str, str]:
         """Table ids by the names under which their records say that they are registered."""
@@ -239,6 +249,32 @@ def test_a_name_that_is_not_ours_any_more_is_not_dropped(tables: Registered) -> 
     tables.bring()
     assert tables.catalog.entries == {"shop.orders": "file:/theirs/orders"}
     assert tables.names() == {}
+
+
+def test_a_history_is_registered_under_its_own_name(tables: Registered) -> None:
+    tables.table("orders")
+    tables.histories.begin_new()
+    tables.bring()
+    assert set(tables.catalog.entries) == {"shop.orders"}  # it has no rows so far
+    name = ("shop", "orders")
+    tables.histories.change(
+        name, lambda r: replace(r, state=TableState.COMPLETE, folder=folder_of(r.shown_name))
+    )
+    tables.bring()
+    assert tables.catalog.entries["shop.orders__history"] == "file:/lake/shop/orders__history"
+    assert tables.histories.record(name).detail["catalog"] == "shop.orders__history"
+    # It belongs to the name, and stays when the table is gone, or when it is stopped.
+    tables.directory.change(lambda r: replace(r, state=TableState.DROPPED), "orders")
+    tables.histories.change(name, lambda r: replace(r, state=TableState.STOPPED))
+    tables.bring()
+    assert set(tables.catalog.entries) == {"shop.orders__history"}
+    tables.start()
+    tables.bring()
+    assert tables.catalog.calls == [
+        "register shop.orders",
+        "register shop.orders__history",
+        "drop shop.orders",
+    ]
 
 
 def test_rounds_are_done_when_nothing_changes(tables: Registered) -> None:

@@ -165,8 +165,11 @@ def test_a_history_that_cannot_go_on_stops_alone(
     for table in ("t", "keyless", "clash", "u", "u__history"):
         assert_equal(source, target, table)
         assert mirror.record(table).state is TableState.COMPLETE
-    found = {r.table: (r.state, r.reason) for r in mirror.control.rows().histories.values()}
+    histories = mirror.control.rows().histories.values()
+    found = {record.table: (record.state, record.reason) for record in histories}
     assert found["t"] == (TableState.COMPLETE, "")
+    # Those that have a Delta table.
+    assert {record.table for record in histories if record.folder} == {"t", "u__history"}
     for table, reason in (
         ("keyless", "has no key"),
         ("clash", "has a column Valid_To, which is the name of a column of its history"),

@@ -30,6 +30,7 @@ def test_a_scrape() -> None:
             "shop", logged_seq=7, applied_seq=5, logged_at=now, applied_at=now - 60, rows=3,
             tables={TableState.STOPPED: 2}, copies=(copy,), failed=True, failing=1,
             stopped={"shop.a": 12.0}, stepped={"shop.b": TableSteps().after(3, {StepPhase.WRITE: 0.5})},
+            histories={TableState.COMPLETE: 2}, histories_lsn=9,
         ),
         ConsumerProgress("billing", logged_seq=5, applied_seq=5, applied_at=now - 600),
     ]  # fmt: skip
@@ -55,6 +56,8 @@ def test_a_scrape() -> None:
     assert seen["stopped_timestamp_seconds", "shop", "shop.a"] == 12
     assert seen["table_rows_total", "shop", "shop.b"] == 3
     assert seen["table_phase_seconds_total", "shop", "write", "shop.b"] == 0.5
+    assert seen["histories", "shop", "complete"] == 2 and seen["histories", "shop", "stopped"] == 0
+    assert seen["histories_lsn", "shop"] == 9 and ("histories_lsn", "billing") not in seen
     assert seen["copy_rows", "shop", "shop.orders"] == 5
     assert ("copy_remaining_seconds", "shop", "shop.orders") not in seen
 
