@@ -66,7 +66,7 @@ class ConsumerRules:
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is ErrorKind.HISTORY_DIFFERS and place is not None:
             earlier = (
-                [self._observed.view.executed] if self._observed.view else []
+                [str(self._observed.view.written)] if self._observed.view else []
             )  # the answer may be a while old
             executed = [server.stop.executed for server in world.servers] + earlier
             return any(_lacks(each, place) for each in executed) and self._waited_for_replica(

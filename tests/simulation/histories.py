@@ -6,6 +6,7 @@ denote other transactions. Writing a log takes longer than playing on it, so pla
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from functools import lru_cache
@@ -116,10 +117,13 @@ class History:
 
     def servers(self) -> list[Server]:
         names = (SERVER_NAME, REPLICA_NAME)
-        return [
+        servers = [
             Server(log, self.mode, name, stops)
             for log, name, stops in zip(self.logs, names, self._stops, strict=False)
         ]
+        for server in servers:
+            server.late_commits = itertools.cycle((0, 1, 1, 0, 2, 2, 2, 1, 0))
+        return servers
 
     def parse(self, gtids: str) -> GtidSet:
         gtid_set = self._sets.get(gtids)

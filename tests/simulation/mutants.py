@@ -495,6 +495,12 @@ MUTANTS: tuple[Mutant, ...] = (
         If("gtids.subtract(view.written)", "False"),
     ),
     Mutant(
+        "takes what the server is committing for another history",
+        "6: the executed set contains the position",
+        "dispatch.server_view.ServerView.written",
+        Return("GtidSet.parse(self.executed)"),
+    ),
+    Mutant(
         "does not compare creation times",
         "6: the stored file has the stored creation time",
         "dispatch.history_check._check_file",

@@ -7,6 +7,7 @@ also when that grows. Several servers may have the same transactions in files of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -94,6 +95,8 @@ class Server:
         self.stops = stops
         self.at = 0  # index of the present stop
         self.successor: Server | None = None  # the server after a RESET, under the same name
+        # Of the next views: how many of the newest transactions are sent and not executed yet.
+        self.late_commits: Iterator[int] = itertools.repeat(0)
 
     @property
     def stop(self) -> Stop:
@@ -162,10 +165,12 @@ class Server:
             for file in self.log.files[self.oldest : stop.files]
             if file.name in wanted
         }
+        executed, owned = self._executed(next(self.late_commits))
         return ServerView(
             server=self.name,
             mode=self.mode,
-            executed=stop.executed,
+            executed=executed,
+            owned=owned,
             purged=self.purged,
             files=tuple(files),
             file=newest.name,
@@ -178,6 +183,15 @@ class Server:
                 if 4 < offset <= sizes.get(name, 0)
             },
         )
+
+    def _executed(self, late: int) -> tuple[str, str]:
+        """Returns the executed GTIDs, and those of the newest `late` transactions, which are being committed."""
+        stop, newest = self.stop, self.files[-1][0]
+        if self.mode is not Mode.GTID or not late:
+            return stop.executed, ""
+        done = self.log.transactions[: stop.transactions]
+        committing = gtid_set(t for t in done[-late:] if t.file == newest)
+        return str(GtidSet.parse(stop.executed).subtract(committing)), str(committing)
 
     def _boundary(self, name: str, offset: int, size: int) -> Boundary:
         file = next(file for file in self.log.files if file.name == name)

@@ -508,8 +508,8 @@ class World:
         raise AssertionError(f"not all was delivered: {self.links}, {self.log[-20:]}")
 
     def all_read(self) -> bool:
-        last = self.server.view()
-        tip = make_executed(self.server.mode, last.executed, last.file, last.offset)
+        last = self.server.stop
+        tip = make_executed(self.server.mode, last.executed, *self.server.files[-1])
         for name, reader in self.readers.items():
             if not reader.positions or name not in self.opened:
                 return False
