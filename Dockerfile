@@ -48,8 +48,8 @@ COPY deploy/image/compile_kernels.py /tmp/compile_kernels.py
 # As those of the daemon: every pod of an executor begins with them.
 RUN pip install --no-deps --no-build-isolation . \
     && NUMBA_CACHE_DIR=/opt/binlog-dispatcher/kernels python -P /tmp/compile_kernels.py mirror
-# Delta's jars lie beside Spark's own, for drivers and executors however they are started.
-RUN BINLOG_DISPATCHER_CACHE=/opt/binlog-dispatcher/cache python -P -m spark_sink.jars \
+# Delta's jars and those of S3 lie beside Spark's own, for drivers and executors however they are started.
+RUN BINLOG_DISPATCHER_CACHE=/opt/binlog-dispatcher/cache python -P -m spark_sink.jars --s3 \
     && ln -s "$(python -P -c 'import pyspark; print(pyspark.__path__[0])')" /opt/binlog-dispatcher/spark \
     && find /opt/binlog-dispatcher/cache -name '*.jar' -exec ln -s {} /opt/binlog-dispatcher/spark/jars/ ';' \
     && ln -s "$(python -P -c 'import spark_sink; print(spark_sink.__path__[0])')/__main__.py" /opt/binlog-dispatcher/mirror.py

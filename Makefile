@@ -88,6 +88,7 @@ test: servers jars
 
 DEEP_MINUTES ?= 10
 test-deep: servers jars kernels
+	@deploy/setup.sh moto
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
 	$(PY) -m pytest -s -m deep --durations=0 $(PYTEST_ARGS)
 
@@ -142,6 +143,7 @@ lock: setup
 	$(UV_COMPILE) --extra spark --group build -c requirements.lock -o deploy/spark.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group bench -c requirements.lock -o deploy/bench.lock
+	$(subst pyproject.toml,,$(UV_COMPILE)) --group moto -o deploy/moto.lock
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd] [helm]
-#   [compose] [chromium] [debootstrap]`.
+#   [compose] [chromium] [debootstrap] [moto]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
 # installed it takes a few milliseconds. Python packages from requirements.lock go into .venv, verified by hash.
@@ -153,9 +153,21 @@ need_compose() {
     mv .cache/bin/cmd .cache/bin/compose-spec
 }
 
+# The S3 server of the deep tests. Its packages do not go with those of .venv, so they are in a folder of their own.
+need_moto() {
+    need_venv
+    stamp=.cache/moto/stamp
+    checksum=$(cksum <deploy/moto.lock)
+    [ "$(cat $stamp 2>/dev/null)" = "$checksum" ] && return
+    say "setup: installing moto into .cache/moto"
+    .venv/bin/python -m venv --clear .cache/moto
+    PIP_DISABLE_PIP_VERSION_CHECK=1 .cache/moto/bin/python -m pip -q install --require-hashes --no-deps -r deploy/moto.lock
+    echo "$checksum" >$stamp
+}
+
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium or debootstrap" ;;
+    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap or moto" ;;
     esac
 done

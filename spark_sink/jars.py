@@ -1,4 +1,4 @@
-"""Delta Lake's jars for the installed Spark, from their Maven coordinates.
+"""Delta Lake's jars for the installed Spark, and those of its connector to S3, from their Maven coordinates.
 
 The coordinates follow from the installed Python packages, as in `delta.pip_utils`: `delta-spark` gives the version,
 `pyspark` the Spark line of the artefact. `spark.jars.packages` would resolve them at each start of Spark, and ignores a
@@ -8,6 +8,7 @@ honours the machine's settings.xml), else by the Ivy in Spark's own jars. Later 
 Jars that Spark has itself are left out: a second Hadoop or Scala on the class path would conflict with Spark's own.
 
     python -m spark_sink.jars        fetches missing jars, prints the value for `spark-submit --jars`
+    python -m spark_sink.jars --s3   the same, with the jars for `s3a:` paths
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +37,12 @@ _SHIPPED_BY_SPARK = (
     "org.apache.logging.log4j",
     "org.roaringbitmap",
 )
+# The AWS SDK with which a Hadoop was built. The connector needs three of its modules; its bundle takes 600 MB.
+_AWS_SDK = {"3.5.0": "2.35.4"}
+_HADOOP = "hadoop-client-api"
+_AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
+_AWS_BUNDLE = ("software.amazon.awssdk", "bundle")
+_NETTY = ("io.netty", "*")  # which Spark has in full, too, in a newer version
 _REMEDY = (
     "install Maven (`apt-get install maven`) or make Maven Central reachable; behind a mirror, configure it in"
     " Maven's settings.xml; or set `spark.jars` to jars of your own"
@@ -54,47 +63,85 @@ def delta_package() -> str:
     return f"{_GROUP}:delta-spark_{line}_{_SCALA}:{delta}"
 
 
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that are fetched together, with all that they need but Spark.
+
+    `packages`: coordinates "group:artifact:version"; `left_out`: (group, artifact) of what they name and do not need.
+    """
+
+    packages: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The name of their folder in the cache."""
+        return self.packages[0].replace(":", "-")
+
+
 def delta_jars(cache: Path | None = None) -> list[Path]:
     """Returns Delta Lake's jars, fetched into `cache` (default: the user's cache folder) if they are missing.
 
     Raises BinlogError (SETTINGS) with the failure of each way of fetching.
     """
-    package = delta_package()
-    name = package.replace(":", "-")
+    return _jars_of(JarSet((delta_package(),)), cache)
+
+
+def s3_jars(cache: Path | None = None) -> list[Path]:
+    """Returns the jars with which Spark reads and writes `s3a:` paths, as `delta_jars` does; none if Spark has them."""
+    shipped = list((_pyspark_home() / "jars").glob("hadoop-*.jar"))
+    if any(_artifact(jar) == "hadoop-aws" for jar in shipped):
+        return []
+    (hadoop,) = (jar.stem.rsplit("-", 1)[1] for jar in shipped if _artifact(jar) == _HADOOP)
+    if hadoop not in _AWS_SDK:
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            f"it is not known which AWS SDK the hadoop-aws of Hadoop {hadoop} needs",
+            remedy="install pyspark 4.2.0, or set spark.jars to jars of your own",
+        )
+    modules = (f"{_AWS_BUNDLE[0]}:{module}:{_AWS_SDK[hadoop]}" for module in _AWS_MODULES)
+    packages = (f"org.apache.hadoop:hadoop-aws:{hadoop}", *modules)
+    return _jars_of(JarSet(packages, (_AWS_BUNDLE, _NETTY)), cache)
+
+
+def _jars_of(jars: JarSet, cache: Path | None) -> list[Path]:
     folder = cached_folder(
-        (cache or cache_dir()) / "jars" / name, lambda staging: _fetch_shown(package, staging)
+        (cache or cache_dir()) / "jars" / jars.folder, lambda staging: _fetch_shown(jars, staging)
     )
     return sorted(folder.glob("*.jar"))
 
 
-def delta_settings(cache: Path | None = None) -> dict[str, str]:
-    """Returns Spark settings, by name, with which a session reads and writes Delta tables."""
+def delta_settings(cache: Path | None = None, *, s3: bool = False) -> dict[str, str]:
+    """Returns Spark settings, by name, with which a session reads and writes Delta tables; `s3`: also in S3."""
+    jars = delta_jars(cache) + (s3_jars(cache) if s3 else [])
     return {
-        "spark.jars": ",".join(str(jar) for jar in delta_jars(cache)),
+        "spark.jars": ",".join(map(str, jars)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
 
 
-def _fetch_shown(package: str, target: Path) -> None:
+def _fetch_shown(jars: JarSet, target: Path) -> None:
     """Fetch, which takes a minute the first time, and say so on stderr."""
-    with long_work(f"fetching the jars of {package}, once", announced=True):
-        _fetch(package, target)
+    with long_work(f"fetching the jars of {jars.packages[0]}, once", announced=True):
+        _fetch(jars, target)
 
 
-def _fetch(package: str, target: Path) -> None:
+def _fetch(jars: JarSet, target: Path) -> None:
     work = target / "work"
     failures = []
     for way in (_fetch_by_maven, _fetch_by_ivy):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
-        failure = way(package, work)
+        failure = way(jars, work)
         if failure is None:
             break
         failures.append(failure)
     else:
         reasons = "; ".join(failures)
-        raise BinlogError(ErrorKind.SETTINGS, f"cannot fetch {package}: {reasons}", remedy=_REMEDY)
+        raise BinlogError(
+            ErrorKind.SETTINGS, f"cannot fetch {jars.packages[0]}: {reasons}", remedy=_REMEDY
+        )
     shipped = {_artifact(jar) for jar in (_pyspark_home() / "jars").glob("*.jar")}
     for jar in sorted((work / "jars").glob("*.jar")):
         if _artifact(jar) not in shipped:
@@ -114,23 +161,29 @@ def _pyspark_home() -> Path:
     return Path(spec.origin).parent
 
 
-def _fetch_by_maven(package: str, work: Path) -> str | None:
+def _left_out(jars: JarSet) -> list[tuple[str, str]]:
+    return [*((group, "*") for group in _SHIPPED_BY_SPARK), *jars.left_out]
+
+
+def _fetch_by_maven(jars: JarSet, work: Path) -> str | None:
     """Returns None if it worked, else what went wrong."""
     mvn = shutil.which("mvn")
     if mvn is None:
         return "mvn is not on PATH"
-    group, artifact, number = package.split(":")
     exclusions = "".join(
-        f"<exclusion><groupId>{excluded}</groupId><artifactId>*</artifactId></exclusion>"
-        for excluded in _SHIPPED_BY_SPARK
+        f"<exclusion><groupId>{group}</groupId><artifactId>{artifact}</artifactId></exclusion>"
+        for group, artifact in _left_out(jars)
+    )
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{number}</version><exclusions>{exclusions}</exclusions></dependency>"
+        for group, artifact, number in (package.split(":") for package in jars.packages)
     )
     pom = work / "pom.xml"
     pom.write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>local</groupId><artifactId>jars</artifactId><version>1</version>"
-        f"<dependencies><dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{number}</version><exclusions>{exclusions}</exclusions></dependency></dependencies>"
-        "</project>\n"
+        f"<dependencies>{dependencies}</dependencies></project>\n"
     )
     return _run(
         [mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
@@ -138,21 +191,23 @@ def _fetch_by_maven(package: str, work: Path) -> str | None:
     )
 
 
-def _fetch_by_ivy(package: str, work: Path) -> str | None:
+def _fetch_by_ivy(jars: JarSet, work: Path) -> str | None:
     """Run the Ivy in Spark's own jars. It asks Maven Central, or the repositories of the user's ~/.ivy2 settings."""
     java_home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{java_home}/bin") if java_home else shutil.which("java")
     ivy = next(iter((_pyspark_home() / "jars").glob("ivy-*.jar")), None)
     if java is None or ivy is None:
         return "java is not on PATH" if java is None else "this pyspark brings no Ivy"
-    group, artifact, number = package.split(":")
-    exclusions = "".join(f'<exclude org="{excluded}"/>' for excluded in _SHIPPED_BY_SPARK)
+    dependencies = "".join(
+        f'<dependency org="{group}" name="{artifact}" rev="{number}" conf="default->default">'
+        f"{_ivy_exclusions(jars, artifact)}</dependency>"
+        for group, artifact, number in (package.split(":") for package in jars.packages)
+    )
     module = work / "ivy.xml"
     module.write_text(
         '<ivy-module version="2.0"><info organisation="local" module="jars"/>'
-        '<configurations><conf name="default"/></configurations><dependencies>'
-        f'<dependency org="{group}" name="{artifact}" rev="{number}" conf="default->default"/>'
-        f"{exclusions}</dependencies></ivy-module>\n"
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>\n"
     )
     pattern = f"{work / 'jars'}/[artifact]-[revision].[ext]"
     settings = Path("~/.ivy2/ivysettings.xml").expanduser()
@@ -161,6 +216,14 @@ def _fetch_by_ivy(package: str, work: Path) -> str | None:
         + (["-settings", str(settings)] if settings.exists() else [])
         + ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle"]
         + ["-retrieve", pattern]
+    )
+
+
+def _ivy_exclusions(jars: JarSet, package: str) -> str:
+    """Ivy would leave out the package itself, too, where Maven looks only at what the package needs."""
+    return "".join(
+        f'<exclude org="{group}" module="{f"(?!{package}$).*" if artifact == "*" else artifact}" matcher="regexp"/>'
+        for group, artifact in _left_out(jars)
     )
 
 
@@ -175,9 +238,12 @@ def _run(command: list[str]) -> str | None:
     return f"{Path(command[0]).name} ended with {done.returncode}: {' | '.join(last_lines)}"
 
 
-def print_jars() -> int:
+def print_jars(arguments: Sequence[str]) -> int:
+    if set(arguments) - {"--s3"}:
+        print("usage: python -m spark_sink.jars [--s3]", file=sys.stderr)
+        return 2
     try:
-        jars = delta_jars()
+        jars = delta_jars() + (s3_jars() if arguments else [])
     except BinlogError as failure:
         print(failure, file=sys.stderr)
         return 1
@@ -186,4 +252,4 @@ def print_jars() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(print_jars())
+    sys.exit(print_jars(sys.argv[1:]))

@@ -30,6 +30,7 @@ SMALL_TABLES = {
     "spark.python.authenticate.socketTimeout": "120s",
 }
 _PYTHON = "spark.pyspark.python"  # which only spark-submit reads
+_OWN_JARS = {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"}
 _NAME = {"spark.app.name": "binlog-dispatcher mirror"}
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -83,7 +84,8 @@ def _standalone(settings: MirrorSettings) -> dict[str, str]:
     # Spark starts its Python processes by this name; the default python3 may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", settings.spark.conf.get(_PYTHON, sys.executable))
     master = settings.spark.master
-    given = delta_settings() | {"spark.master": master, "spark.ui.enabled": "false"}
+    s3 = settings.target.startswith("s3a:") and not _OWN_JARS & settings.spark.conf.keys()
+    given = delta_settings(s3=s3) | {"spark.master": master, "spark.ui.enabled": "false"}
     # The driver commits small steps itself, and is the executor of a local master. Spark's default is 1 GiB.
     given["spark.driver.memory"] = settings.spark.driver_memory
     if master.startswith("local"):

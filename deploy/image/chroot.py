@@ -231,18 +231,20 @@ def check_daemon(tree: Tree, work: Path) -> None:
     _say("ended with 0; its kernels are those of the build, its state is in the volume")
 
 
-# Spark finds Delta's jars without a setting, and writes to /tmp only.
+# Spark finds the jars of Delta and of S3 without a setting, and writes to /tmp only.
 _DELTA_PROGRAM = """
 from pyspark.sql import SparkSession
-from spark_sink.jars import delta_jars, delta_settings
+from spark_sink.jars import delta_jars, delta_settings, s3_jars
 
 assert delta_jars(), "no jars"
+assert not s3_jars(), "the jars of S3 are not beside Spark's"
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
 for name, value in delta_settings().items():
     if name != "spark.jars":
         builder = builder.config(name, value)
 spark = builder.getOrCreate()
+spark._jvm.java.lang.Class.forName("org.apache.hadoop.fs.s3a.S3AFileSystem")
 spark.range(3).write.format("delta").save("/tmp/table")
 assert spark.read.format("delta").load("/tmp/table").count() == 3
 """

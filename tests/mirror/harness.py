@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,9 @@ class MirrorJob:
     conf: tuple[str, ...] = ()  # further settings of Spark
     python: str = sys.executable
     environment: dict[str, str] | None = None  # in place of the tests' own
+    # A target that is not local, and what brings it into the local folder `target`.
+    location: str = ""
+    fetch: Callable[[], None] = lambda: None
     process: subprocess.Popen[bytes] | None = None
     logs: list[Path] = field(default_factory=list)
 
@@ -58,7 +62,7 @@ class MirrorJob:
         file = self.home / "mirror.yaml"
         file.write_text(
             f"url: http://127.0.0.1:{self.daemon.port}\nconsumers: [{', '.join(consumers)}]\n"
-            f"target: {self.target}\nretry_timeout_seconds: 60\n{copy}{self.settings}",
+            f"target: {self.location or self.target}\nretry_timeout_seconds: 60\n{copy}{self.settings}",
             encoding="utf-8",
         )
         chosen = (*QUICK_SPARK, *self.conf) if self.quick else self.conf
@@ -75,14 +79,15 @@ class MirrorJob:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environment(),
+                env=self.job_environment(),
                 cwd=self.home,
                 start_new_session=True,
             )
         self.stack.callback(end_group, self.process)
         return self.process
 
-    def _environment(self) -> dict[str, str]:
+    def job_environment(self) -> dict[str, str]:
+        """The environment of the job and of its commands."""
         if self.environment is not None:
             return self.environment
         return os.environ | (killing(self.kills) if self.quick else {})
@@ -106,6 +111,7 @@ class MirrorJob:
     def differences(self, *databases: str) -> list[str]:
         """Compare every value of every table of the databases. Returns what differs, in words."""
         found = []
+        self.fetch()
         with closing(self.server.connect()) as connection:
             for table in compare.tables_of(connection, databases):
                 folder = table_folder(str(self.target), (table.database, table.name))
@@ -116,10 +122,11 @@ class MirrorJob:
         return found
 
     def leftovers(self, database: str) -> list[str]:
-        """Delta tables of a database that have rows, and are no tables of the server."""
+        """Delta tables of a database that have rows, and are no tables of the server, nor histories of them."""
         with closing(self.server.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute("SHOW TABLES")
             existing = {folder_name(str(row[0])) for row in cursor.fetchall()}
+        existing |= {f"{name}__history" for name in existing}
         parent = self.target / folder_name(database)
         others = [f for f in parent.iterdir() if f.name not in existing] if parent.exists() else []
         return [
@@ -130,6 +137,7 @@ class MirrorJob:
 
     def standing(self, *consumers: str) -> list[str]:
         """The tables of the consumers that are not complete, in words."""
+        self.fetch()
         states = [
             item for consumer in consumers for item in table_states(self.target, consumer).items()
         ]

@@ -58,6 +58,7 @@ POINTS = {
     "folder_in_place": _COPY,
     "after_swap_in": _COPY,
 }
+IN_OBJECT_STORES = {"file_moved": _RENAME}
 _TABLES = (
     "CREATE TABLE steady (id INT PRIMARY KEY, v INT)",
     "CREATE TABLE swapped (id INT PRIMARY KEY, v INT)",
@@ -82,8 +83,8 @@ class Crashes:
     def kill(self, name: str) -> None:
         n = next(self.number)
         with self._load():
-            if name in POINTS:
-                self._at_point(name, n)
+            if (statements := (POINTS | IN_OBJECT_STORES).get(name)) is not None:
+                self._at_point(name, statements, n)
             else:
                 others: dict[str, Callable[[int], None]] = {
                     "decoding": partial(self._worker, "decoding"),
@@ -126,10 +127,10 @@ class Crashes:
     def _lead_to(self, statements: tuple[str, ...], n: int) -> None:
         self.execute(*(statement.format(n=n) for statement in statements))
 
-    def _at_point(self, point: str, n: int) -> None:
+    def _at_point(self, point: str, statements: tuple[str, ...], n: int) -> None:
         armed = self.job.kills / point
         armed.touch()
-        self._lead_to(POINTS[point], n)
+        self._lead_to(statements, n)
         assert self.job.process is not None
         assert self.job.process.wait(TIMEOUT_S) == -signal.SIGKILL, self.job.log
         assert not armed.exists()
@@ -214,6 +215,7 @@ def _binlog(server: Server) -> tuple[Counter[tuple[str, str]], Counter[str]]:
 
 def require_each_change_once(job: MirrorJob) -> None:
     expected_rows, expected_statements = _binlog(job.server)
+    job.fetch()
     logged = log_rows(job.target, DATABASE)
     rows: Counter[tuple[str, str]] = Counter()
     last: dict[str, int] = {}
@@ -228,7 +230,8 @@ def require_each_change_once(job: MirrorJob) -> None:
     assert {q: n for q, n in statements.items() if "DATABASE" not in q} == expected_statements
 
 
-def _play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
+def play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
+    """Run the job under a load, kill what the names say, and end it when the mirror is equal."""
     server = job.server
     assert isinstance(server, Instance)
     history = History(seed, tables, recopies=False)
@@ -246,7 +249,7 @@ def _play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
 
 
 def test_processes_are_killed_at_some_points(job: MirrorJob) -> None:
-    _play(job, ["inside_rename", "group_staged", "server"], seed=5, tables=2)
+    play(job, ["inside_rename", "group_staged", "server"], seed=5, tables=2)
 
 
 @pytest.mark.deep
@@ -259,4 +262,4 @@ def test_processes_are_killed_at_every_point(job: MirrorJob) -> None:
     names: list[str] = []
     while len(names) < kills:
         names += chance.sample(EVERYTHING, len(EVERYTHING))
-    _play(job, names[:kills], seed)
+    play(job, names[:kills], seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -78,13 +79,37 @@ def test_jars_in_the_cache_need_no_tool(monkeypatch: pytest.MonkeyPatch) -> None
     assert jars.delta_settings()["spark.jars"] == ",".join(str(jar) for jar in expected)
 
 
+@pytest.mark.parametrize(
+    ("fetch", "package"),
+    [
+        (jars.delta_jars, "io.delta:delta-spark"),
+        (jars.s3_jars, "org.apache.hadoop:hadoop-aws:3.5.0"),
+    ],
+)
 def test_without_a_tool_the_error_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fetch: Callable[[Path], list[Path]],
+    package: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", os.devnull)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(BinlogError) as caught:
-        jars.delta_jars(tmp_path)
+        fetch(tmp_path)
+    assert f"cannot fetch {package}" in caught.value.what
     assert "mvn is not on PATH; java is not on PATH" in caught.value.what
     assert "apt-get install maven" in caught.value.remedy
-    assert list((tmp_path / "jars").glob("io.delta*[0-9]")) == []
+    assert list((tmp_path / "jars").glob("*[0-9]")) == []
+
+
+def test_the_jars_of_s3_are_those_of_the_installed_hadoop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "pyspark"
+    (home / "jars").mkdir(parents=True)
+    monkeypatch.setattr(jars, "_pyspark_home", lambda: home)
+    (home / "jars" / "hadoop-client-api-9.9.9.jar").touch()
+    with pytest.raises(BinlogError, match=r"which AWS SDK the hadoop-aws of Hadoop 9\.9\.9 needs"):
+        jars.s3_jars(tmp_path)
+    (home / "jars" / "hadoop-aws-9.9.9.jar").touch()
+    assert jars.s3_jars(tmp_path) == []  # Spark has it

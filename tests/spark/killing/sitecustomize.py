@@ -23,6 +23,7 @@ At all others the driver and its JVM die:
     copy_read           all rows are in the copy; the record does not say so
     before_swap_in      the copy is about to take the table's place
     folder_in_place     a folder has moved to its place
+    file_moved          one of the files of a folder has moved, in an object store
     after_swap_in       the copy is the table's folder
 """
 
@@ -151,8 +152,20 @@ def _patch_control(module: ModuleType) -> None:
 
 
 def _patch_renames(module: ModuleType) -> None:
-    _between(module.FolderMover, "_aside", after="inside_rename")
-    _between(module.FolderMover, "_into_place", after="folder_in_place")
+    for name in ("_aside", "_gather"):
+        _between(module.FolderMover, name, after="inside_rename")
+    for name in ("_into_place", "_arrive"):
+        _between(module.FolderMover, name, after="folder_in_place")
+
+
+def _patch_moved_files(module: ModuleType) -> None:
+    move: Callable[..., None] = module._move_file
+
+    def killing(*arguments: Any) -> None:
+        move(*arguments)
+        _die("file_moved")
+
+    vars(module)["_move_file"] = killing
 
 
 def _patch_copy_track(module: ModuleType) -> None:
@@ -175,6 +188,7 @@ _PATCHES = {
     "spark_sink.mirror.steps": _patch_steps,
     "spark_sink.mirror.control": _patch_control,
     "spark_sink.mirror.renames": _patch_renames,
+    "spark_sink.mirror.moved_files": _patch_moved_files,
     "spark_sink.mirror.copy_track": _patch_copy_track,
     "spark_sink.mirror.copy.chunk_reader": _patch_chunk_reader,
     "spark_sink.mirror.copy.staging": _patch_staging,
