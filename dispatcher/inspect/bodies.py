@@ -52,10 +52,10 @@ _MARIADB_FLAGS = (
 
 
 class BodyParser:
-    """Parses bodies in the order of the log, and keeps the table maps in force up to date."""
+    """Parses bodies in the order of the log. `tables`: the table maps in force."""
 
     def __init__(self) -> None:
-        self._tables = Tables()
+        self.tables = Tables()
         self._cached: dict[tuple[int, bytes], Fields] = {}
 
     def parse(self, kind: int, raw: bytes, tail: int, flags: int, log: FormatDescription) -> Fields:
@@ -67,11 +67,11 @@ class BodyParser:
             return self._rows(raw, log)
         try:
             if kind == _FORMAT_DESCRIPTION:
-                self._tables.clear()
+                self.tables.clear()
                 return _format(parse_format(raw))
             body = raw[HEADER_SIZE : len(raw) - tail]
             if kind == _TABLE_MAP:
-                table = self._tables.map(body, log)
+                table = self.tables.map(body, log)
                 if table.map_fields is None:
                     table.map_fields = table_fields(table)
                 return table.map_fields
@@ -87,8 +87,15 @@ class BodyParser:
         except BinlogError as error:
             return Fields(error=error_text(error))
 
+    def repeated(self, kind: int, body: bytes) -> Fields | None:
+        """Returns the fields of a TABLE_MAP or QUERY that was just parsed, if such a body often comes again."""
+        if kind == _TABLE_MAP:
+            table = self.tables.cached(body)
+            return None if table is None else table.map_fields
+        return self._cached.get((kind, body))
+
     def _rows(self, raw: bytes, log: FormatDescription) -> Fields:
-        table = self._tables.of_rows(raw, log)
+        table = self.tables.of_rows(raw, log)
         if table is None:
             return _DUMMY if rows_table_id(raw, log) == DUMMY_ID else _NO_TABLE
         if table.rows_fields is None:

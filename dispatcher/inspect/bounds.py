@@ -126,6 +126,11 @@ class Range:
                     option, f"{bound.file} is not among the files", f"the files are {files}"
                 )
 
+    @property
+    def holds_the_rest(self) -> bool:
+        """True if all events from here on lie in the range."""
+        return self.started and self._stop is None
+
     def first_offset(self, file: str) -> int | None:
         """Returns the offset to read a file from, or None if the whole file lies before the start."""
         if not isinstance(self._start, PositionBound) or self.started:

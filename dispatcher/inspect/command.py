@@ -113,7 +113,7 @@ def _collector_disabled(*, unless: bool) -> Iterator[None]:
 
 
 def _flushed(out: BinaryIO) -> Write:
-    def write(data: bytes) -> None:
+    def write(data: bytes | memoryview) -> None:
         out.write(data)
         out.flush()
 

@@ -18,8 +18,9 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bodies import BodyParser
 from dispatcher.inspect.bounds import Bound, Range
 from dispatcher.inspect.entry import InspectEntry, error_text
+from dispatcher.inspect.event_text import EventTexts, KnownBodies
 from dispatcher.inspect.output import JsonOutput, Output, TextOutput
-from dispatcher.inspect.rows import RowReader
+from dispatcher.inspect.rows import RowReader, counted
 from dispatcher.inspect.sources import InspectSource
 from dispatcher.inspect.summary import Summary
 from dispatcher.inspect.transactions import TableFilter, TransactionTracker
@@ -28,7 +29,7 @@ from dispatcher.model.errors import BinlogError
 _TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
 _ROWS_BYTES_MAX = 8 << 20  # of rows that are decoded together
 
-Write = Callable[[bytes], object]
+Write = Callable[[bytes | memoryview], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ class Inspection:
         self._filter = TableFilter(options.databases, options.tables)
         self._range = Range(options.start, options.stop)
         make = JsonOutput if options.as_json else TextOutput
-        self._output: Output = make(hexdump=options.hexdump)
+        self._output: Output = make(options.invalid_dates, hexdump=options.hexdump)
         self._summary = Summary() if options.summary else None
-        render = None if options.summary else self._output.rows
-        self._rows = RowReader(render, options.invalid_dates)
+        self._rows = RowReader(counted if options.summary else self._output.rows)
+        self._texts = self._event_texts()
         self._entries: list[InspectEntry] = []
         self._file = ""
         self.unread = 0
@@ -70,8 +71,7 @@ class Inspection:
         self._range.set_files(source.names, more=source.more)
         try:
             for block in source.blocks(self._range):
-                self._block(block)
-                self._flush()
+                self._show(block)
                 if self._range.done:
                     return
             self._range.finish()
@@ -80,6 +80,33 @@ class Inspection:
             if self._summary is not None:
                 text = self._summary.json() if self._options.as_json else self._summary.text()
                 self._write(text.encode("utf-8", "backslashreplace"))
+
+    def _event_texts(self) -> EventTexts | None:
+        """Returns what writes events without an object for each, if each event is written, and as text."""
+        options, output = self._options, self._output
+        if options.summary or options.hexdump or not self._filter.selects_all:
+            return None
+        if not isinstance(output, TextOutput):
+            return None
+        known = KnownBodies(self._bodies, output, options.invalid_dates)
+        return EventTexts(known, self._read, self._write)
+
+    def _show(self, block: Block) -> None:
+        if self._texts is None or not self._range.holds_the_rest:
+            self._read(block)
+            return
+        self._flush()  # the payload that holds these events
+        self._begin(block.file)
+        self._texts.show(block)
+
+    def _read(self, block: Block) -> None:
+        self._block(block)
+        self._flush()
+
+    def _begin(self, file: str) -> None:
+        if file != self._file:
+            self._file = file
+            self._write(self._output.head(file).encode())
 
     def _block(self, block: Block) -> None:
         """Parse each event, in order, and collect those to show."""
@@ -125,8 +152,7 @@ class Inspection:
                 while len(events := frame_events(buf, at, checksum=False, base=0)[0]):
                     at = int(events[-1, START] + events[-1, SIZE])
                     events[:, OFFSET], events[:, LOG_POS] = entry.offset, entry.log_pos
-                    self._block(Block(block.file, block.format, data, events, number))
-                    self._flush()
+                    self._show(Block(block.file, block.format, data, events, number))
                     number += len(events)
         except BinlogError as error:
             raise error.at(f"{entry.file}, offset {entry.offset}") from None

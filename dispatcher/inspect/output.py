@@ -12,15 +12,10 @@ import re
 from functools import lru_cache
 from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from dispatcher.binlog.decode import arrow_buffers
-from dispatcher.binlog.decode.delivered import TableChanges
-from dispatcher.binlog.decode.json_render import absent_masks, json_text
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.inspect.entry import ROWS, Fields, InspectEntry, Table, seconds_text
-from dispatcher.inspect.values import literals, with_texts
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.inspect.entry import ROWS, Fields, InspectEntry, seconds_text
+from dispatcher.inspect.row_text import RowsEvents, RowTexts
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _HEXDUMP_BYTES = 16
@@ -34,15 +29,16 @@ class Output(Protocol):
 
     def render(self, entry: InspectEntry) -> list[bytes]: ...
 
-    def rows(self, part: TableChanges, table: Table) -> pa.StringArray:
-        """Renders each row of a batch."""
+    def rows(self, events: RowsEvents) -> list[tuple[int, bytes]]:
+        """Renders rows events: the number of rows and their text, of each. Raises `BinlogError`."""
 
 
 class TextOutput:
     """Renders entries as lines of text."""
 
-    def __init__(self, *, hexdump: bool = False) -> None:
+    def __init__(self, invalid_dates: InvalidDates, *, hexdump: bool = False) -> None:
         self._hexdump = hexdump
+        self._rows = RowTexts(invalid_dates)
         self._shown: dict[tuple[str, str], Fields] = {}
 
     def head(self, file: str) -> str:
@@ -54,7 +50,7 @@ class TextOutput:
         inside = f" (event {entry.inside + 1} of the payload)" if entry.inside >= 0 else ""
         text = (
             f"# at {entry.offset}{inside}\n# {seconds_text(entry.timestamp)}  server id {entry.server_id}"
-            f"  end_log_pos {entry.log_pos}  {type_name(entry.kind)}{'  ' if note else ''}{_safe(note)}\n"
+            f"  end_log_pos {entry.log_pos}  {_title(entry.kind, note)}"
         )
         if self._hexdump and entry.raw is not None:
             text += hexdump(entry.raw, entry.offset if entry.inside < 0 else 0)
@@ -63,6 +59,15 @@ class TextOutput:
         if fields.lines and (entry.kind != _TABLE_MAP or self._changed(fields)):
             text += _safe(fields.lines)
         return [text.encode("utf-8", "backslashreplace"), *entry.rows]
+
+    def tail(self, kind: int, fields: Fields) -> bytes:
+        """Returns the text of an event from the name of its type on, without the columns of a table."""
+        lines = "" if kind == _TABLE_MAP else _safe(fields.lines)
+        return (_title(kind, fields.note) + lines).encode("utf-8", "backslashreplace")
+
+    def rows_name(self, database: str, table: str) -> bytes:
+        """Returns how the name of a table stands in the first line of its rows events."""
+        return _safe(f"{_name(database, table)}  ").encode("utf-8", "backslashreplace")
 
     def _changed(self, table_map: Fields) -> bool:
         """True if the table's columns were not shown yet, or have changed since."""
@@ -73,54 +78,16 @@ class TextOutput:
         self._shown[name] = table_map
         return before is not table_map
 
-    def rows(self, part: TableChanges, table: Table) -> pa.StringArray:
+    def rows(self, events: RowsEvents) -> list[tuple[int, bytes]]:
         """Renders each row as `### INSERT INTO ...` lines."""
-        batch = part.batch
-        heads = arrow_buffers.string_array([
-            f"### INSERT INTO {table.label}\n### SET\n",
-            f"### UPDATE {table.label}\n### WHERE\n",
-            f"### DELETE FROM {table.label}\n### WHERE\n",
-        ])  # fmt: skip
-        between = arrow_buffers.string_array(["", "### SET\n", ""])
-        order = pc.index_in(
-            batch.column("op"), arrow_buffers.string_array(["insert", "update", "delete"])
-        )
-        return _joined(
-            heads.take(order),
-            self._image(part, "before", table),
-            between.take(order),
-            self._image(part, "after", table),
-            null="",
-        )
-
-    def _image(self, part: TableChanges, which: str, table: Table) -> pa.Array:
-        """Renders one image of each row as `###   column=value` lines; null where the row has none."""
-        image, absent = part.batch.column(which), part.batch.column(f"{which}_absent")
-        if image.null_count == len(image):
-            return pa.nulls(len(image), pa.string())
-        all_present = absent.null_count == len(absent)
-        masks = {} if all_present else absent_masks(absent)
-        pieces: list[pa.Array | str] = []
-        for i, (field, column) in enumerate(zip(image.type, part.table_map.columns, strict=True)):
-            start = f"###   `{field.name.replace('`', '``')}`="
-            shown = literals(image.field(i), column, i, table)
-            if all_present:
-                # The end of one column and the start of the next in one text: half the pieces to join.
-                pieces += [("\n" if pieces else "") + start, shown]
-                continue
-            piece = _joined(start, shown, "\n")
-            mask = masks.get(field.name)
-            pieces.append(
-                piece if mask is None else pc.if_else(arrow_buffers.booleans(mask), "", piece)
-            )
-        joined = _joined(*pieces, "\n" if all_present else "")
-        return joined if image.null_count == 0 else pc.if_else(image.is_valid(), joined, None)
+        return self._rows.write(events)
 
 
 class JsonOutput:
     """Renders entries as lines of JSON."""
 
-    def __init__(self, *, hexdump: bool = False) -> None:
+    def __init__(self, invalid_dates: InvalidDates, *, hexdump: bool = False) -> None:
+        self._invalid_dates = invalid_dates
         self._hexdump = hexdump
 
     def head(self, _file: str) -> str:
@@ -145,25 +112,12 @@ class JsonOutput:
             end = [b',"row_count":%d,"rows":[' % entry.row_count, rows, b"]}\n"]
         return [start.encode("utf-8", "backslashreplace"), *end]
 
-    def rows(self, part: TableChanges, table: Table) -> pa.StringArray:
+    def rows(self, events: RowsEvents) -> list[tuple[int, bytes]]:
         """Renders each row as `{"before":{...},"after":{...}},`, with the images that the operation has."""
-        batch = part.batch
-        if table.no_charset:
-            columns = [
-                with_texts(column, table) if pa.types.is_struct(column.type) else column
-                for column in batch.columns
-            ]
-            batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        images = json_text(batch)
-        before, after = images.column("before"), images.column("after")
-        both = pc.binary_join_element_wise('{"before":', before, ',"after":', after, "},", "")
-        if before.null_count == 0 and after.null_count == 0:
-            return both
-        return pc.coalesce(
-            both,
-            pc.binary_join_element_wise('{"before":', before, "},", ""),
-            pc.binary_join_element_wise('{"after":', after, "},", ""),
-        )
+        # Arrow is loaded for rows only.
+        from dispatcher.inspect.json_rows import json_rows  # noqa: PLC0415
+
+        return json_rows(events, self._invalid_dates)
 
 
 def hexdump(raw: bytes, offset: int) -> str:
@@ -178,10 +132,19 @@ def hexdump(raw: bytes, offset: int) -> str:
 
 
 def _rows_note(entry: InspectEntry) -> str:
-    table = f"`{entry.fields.database}`.`{entry.fields.table}`" if entry.fields.table else ""
+    table = _name(entry.fields.database, entry.fields.table) if entry.fields.table else ""
     if entry.row_count < 0 or entry.error:
         return f"{table}  "
     return f"{table}  {entry.row_count} row{'' if entry.row_count == 1 else 's'}"
+
+
+def _name(database: str, table: str) -> str:
+    return f"`{database}`.`{table}`"
+
+
+def _title(kind: int, note: str) -> str:
+    """The end of an event's second line: its type and the note."""
+    return f"{type_name(kind)}{'  ' if note else ''}{_safe(note)}\n"
 
 
 def _safe(text: str) -> str:
@@ -196,7 +159,3 @@ def _safe(text: str) -> str:
 @lru_cache(64)
 def _json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _joined(*pieces: pa.Array | str, null: str = "NULL") -> pa.Array:
-    return pc.binary_join_element_wise(*pieces, "", null_handling="replace", null_replacement=null)

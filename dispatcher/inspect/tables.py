@@ -61,6 +61,13 @@ class Tables:
         self._in_force[table.id] = table
         return table
 
+    def cached(self, body: bytes) -> Table | None:
+        """Returns the table of a body that was mapped before."""
+        return self._cached.get(body)
+
+    def bring_into_force(self, table: Table) -> None:
+        self._in_force[table.id] = table
+
     def of_rows(self, raw: bytes, log: FormatDescription) -> Table | None:
         """Returns the table of a whole rows event."""
         return self._in_force.get(rows_table_id(raw, log))

@@ -1,10 +1,10 @@
-"""Columns of decoded rows as the outputs show them: SQL literals, and columns of which the log tells too little.
-
-A literal stands on one line: control characters, quotes and backslashes are escaped. TIMESTAMP values are in UTC and
-say so. Whole columns are rendered at a time.
+"""Values that Arrow decodes, as the outputs show them: the columns that no kernel writes from their cells, and those of
+which the log tells too little. Whole columns are rendered at a time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,111 +12,91 @@ import pyarrow.compute as pc
 
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.decode import arrow_buffers
-from dispatcher.binlog.decode.json_render import base64_strings, decimal_strings, escaped
-from dispatcher.binlog.kernel.bytes import I32, U8
-from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.decode.index import Index
+from dispatcher.binlog.decode.json_render import base64_strings
+from dispatcher.binlog.decode.row_batches import DecodedRows, decoded_rows
+from dispatcher.binlog.decode.table_decoder import TableDecoder
+from dispatcher.binlog.kernel.bytes import I64, U8
 from dispatcher.binlog.table_map.column_types import Column, Type
+from dispatcher.inspect import row_kernels as kernels
 from dispatcher.inspect.entry import Table
 
-_HEX = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
-_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
-_INSTANTS = (Type.TIMESTAMP2, Type.TIMESTAMP_OLD)
-# MySQL's escapes; it has none for the other control characters, which mysqlbinlog shows like \x1b.
-_ESCAPES = {chr(code): f"\\x{code:02x}" for code in (*range(0x20), 0x7F)} | {
-    "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "\x1a": "\\Z",
-}  # fmt: skip
+_NONE = np.empty(0, np.int64)
 
 
-def literals(values: pa.Array, column: Column, number: int, table: Table) -> pa.Array:
-    """Returns the values of a column as SQL literals: `12.50`, `'it\\'s'`, `0xFF00`; null where they are null.
-
-    `number`: the column's index. A column of unknown character set is text where it is UTF-8; one of unknown sign is
-    shown in both readings.
-    """
-    shown = _literals(values, column)
-    if number in table.no_charset and pa.types.is_binary(values.type):
-        return pc.coalesce(_literals(_utf8_or_null(values), column), shown)
-    return _both_signs(values, shown) if number in table.no_sign else shown
+def decoded(buf: U8, events: I64, decoder: TableDecoder) -> Iterator[DecodedRows]:
+    """Decode rows events of one table, given as lines of `row_walk`. Raises `BinlogError`."""
+    return decoded_rows(index_of(buf, events), events, decoder)
 
 
-def _literals(values: pa.Array, column: Column) -> pa.Array:
-    kind = values.type
-    if column.type in (Type.TIME2, Type.TIME_OLD) and pa.types.is_integer(kind):
-        return _quoted(_fraction(_times(values), column))
-    # A DECIMAL with more digits than Arrow's type is a string already.
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if is_number or (column.type == Type.NEWDECIMAL and pa.types.is_string(kind)):
-        return values.cast(pa.string())
+def index_of(buf: U8, events: I64) -> Index:
+    """An index of these events alone, without their transactions."""
+    return Index(buf, events, _NONE, _NONE, _NONE, ())
+
+
+def extra_form(kind: pa.DataType, *, no_charset: bool) -> int:
+    """Returns how a kernel writes what `_written` makes of a column. `no_charset`: its character set is unknown."""
     if pa.types.is_string(kind):
-        return _quoted(escaped(values, "'", _ESCAPES), " UTC'" if column.type in _INSTANTS else "'")
+        return kernels.EXTRA_TEXT
+    if pa.types.is_binary(kind):
+        return kernels.EXTRA_TEXT_OR_BYTES if no_charset else kernels.EXTRA_BYTES
+    return kernels.EXTRA
+
+
+def extra_texts(
+    buf: U8, events: I64, decoder: TableDecoder, columns: Sequence[Column]
+) -> tuple[kernels.Extras, I64]:
+    """Decode the extra columns of rows events: (what is decoded, the number of rows of each event). Raises
+    `BinlogError`."""
+    counts = np.zeros(len(events), np.int64)
+    cuts: list[I64] = [np.empty((0, 2), np.int64)]
+    texts: list[U8] = [np.empty(0, np.uint8)]
+    used = 0
+    for batch in decoded(buf, events, decoder):
+        counts += np.bincount(batch.walked.cells.event[: batch.walked.n], minlength=len(events))
+        pairs = np.full((batch.walked.n, 2, len(columns), 2), -1, np.int64)
+        for which, image in enumerate((batch.before, batch.after)):
+            if image.null_count == len(image):
+                continue
+            for i, column in enumerate(columns):
+                offsets, data = arrow_buffers.cuts_of(written := _written(image.field(i), column))
+                pairs[:, which, i, 0], pairs[:, which, i, 1] = (
+                    offsets[:-1] + used,
+                    offsets[1:] + used,
+                )
+                if (valid := arrow_buffers.valid_of(written)) is not None:
+                    pairs[~valid, which, i] = -1
+                texts.append(data)
+                used += len(data)
+        cuts.append(pairs.reshape(-1, 2))
+    data = np.concatenate(texts)
+    data.flags.writeable = False  # as the bytes of a log, so that each kernel has one signature
+    return kernels.Extras(np.concatenate(cuts), data), counts
+
+
+def _written(values: pa.Array, column: Column) -> pa.Array:
+    """The values as strings or bytes that a kernel can write, null where they are null."""
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return values
+    if pa.types.is_floating(kind):
+        return values.cast(pa.string())
     if pa.types.is_timestamp(kind):
         shown = _fraction(values.view(pa.timestamp("us")).cast(pa.string()), column)
         return _quoted(shown, " UTC'" if kind.tz else "'")
     if pa.types.is_date(kind):
-        return _quoted(values.cast(pa.string()))
-    if pa.types.is_decimal128(kind):
-        return decimal_strings(values)
-    if pa.types.is_binary(kind):
-        return _hexadecimal(values)
+        return _quoted(values.cast(pa.string()), "'")
     return pa.array([_literal(value) for value in values.to_pylist()], pa.string())
 
 
-def _quoted(texts: pa.Array, end: str = "'") -> pa.Array:
+def _quoted(texts: pa.Array, end: str) -> pa.Array:
     return pc.binary_join_element_wise("'", texts, end, "")
-
-
-def _times(values: pa.Array) -> pa.Array:
-    """Microseconds as MySQL shows a TIME: `-838:59:59`, `12:34:56.789012`."""
-    size = pc.abs(values)
-    parts = []
-    for unit, limit, width in (
-        (3_600_000_000, None, 2),
-        (60_000_000, 60, 2),
-        (1_000_000, 60, 2),
-        (1, 1_000_000, 6),
-    ):
-        number = pc.divide(size, unit)
-        if limit is not None:
-            number = pc.subtract(number, pc.multiply(pc.divide(number, limit), limit))
-        parts.append(pc.utf8_lpad(number.cast(pa.string()), width, "0"))
-    sign = pc.if_else(pc.less(values, 0), "-", "")
-    return pc.binary_join_element_wise(
-        sign, parts[0], ":", parts[1], ":", parts[2], ".", parts[3], ""
-    )
 
 
 def _fraction(texts: pa.Array, column: Column) -> pa.Array:
     """Cuts texts that end in microseconds to the number of digits that the column has."""
-    digits = column.meta if column.type in (Type.TIMESTAMP2, Type.DATETIME2, Type.TIME2) else 0
+    digits = column.meta if column.type in (Type.TIMESTAMP2, Type.DATETIME2) else 0
     return pc.utf8_slice_codeunits(texts, 0, digits - 6 if digits else -7) if digits < 6 else texts
-
-
-def _hexadecimal(values: pa.Array) -> pa.Array:
-    cuts, source = arrow_buffers.cuts_of(values)
-    sizes = np.diff(cuts).astype(np.int64)
-    ends = np.zeros(len(cuts), dtype=np.int64)
-    np.cumsum(2 * sizes + 2, out=ends[1:])
-    if ends[-1] > 0x7FFFFFFF:
-        raise pa.ArrowCapacityError("more than 2 GiB of text in one batch")
-    out_offsets = ends.astype(np.int32)
-    out = np.empty(ends[-1], dtype=np.uint8)
-    write_hexadecimal(source, cuts, out_offsets, out)
-    texts = arrow_buffers.varying(pa.string(), out_offsets, out, arrow_buffers.valid_of(values))
-    return pc.replace_substring_regex(texts, "^0x$", "''") if (sizes == 0).any() else texts
-
-
-@njit
-def write_hexadecimal(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
-    """Write each value as `0x` and two digits per byte."""
-    for i in range(len(offsets) - 1):
-        o = out_offsets[i]
-        out[o] = 48
-        out[o + 1] = 120
-        o += 2
-        for k in range(offsets[i], offsets[i + 1]):
-            out[o] = _HEX[data[k] >> 4]
-            out[o + 1] = _HEX[data[k] & 15]
-            o += 2
 
 
 def _literal(value: object) -> str | None:
@@ -128,18 +108,6 @@ def _literal(value: object) -> str | None:
     if isinstance(value, list):
         return f"[{','.join(np.format_float_positional(np.float32(n), trim='-') for n in value)}]"
     return repr(value)
-
-
-def _both_signs(values: pa.Array, shown: pa.Array) -> pa.Array:
-    """`-1 (4294967295)` for a column whose sign the log does not tell."""
-    if values.type not in _BITS or not pc.any(pc.less(values, 0)).as_py():
-        return shown
-    bits = _BITS[values.type]
-    texts = [
-        text if value is None or value >= 0 else f"{text} ({value + (1 << bits)})"
-        for value, text in zip(values.to_pylist(), shown.to_pylist(), strict=True)
-    ]
-    return pa.array(texts, pa.string())
 
 
 def _utf8_or_null(values: pa.Array) -> pa.Array:

@@ -15,6 +15,7 @@ TARGETS = (
     "payload",
     "compressed",
     "log_file",
+    "inspect",
     "format_description",
     "control",
 )

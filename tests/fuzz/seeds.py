@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.gtid import GtidSet
 from tests.fuzz.frames import bodies, format_event
 from tests.support import control_encoder as ce
 from tests.support import event_encoder as ee
 from tests.support import jsonb_encoder, random_log, xa_log
+from tests.support.inspect_logs import small_log
+from tests.support.log_file import LogFile
 from tests.support.rows_encoder import (
     BINARY,
     LATIN1,
@@ -136,6 +139,29 @@ def _control() -> Iterator[bytes]:
         yield bytes((which,)) + body
 
 
+def _inspected(delivered: list[bytes]) -> Iterator[bytes]:
+    """Files in which each body comes twice: what Python has read once, kernels write."""
+    yield from delivered
+    yield small_log().bytes()
+    for full in (True, False):
+        log = LogFile()
+        some = columns()
+        row = [encode_cell(spec, value) for spec, value in some]
+        nulls: list[bytes | None] = [None] * len(row)
+        for number in (1, 2):
+            log.add(
+                EventType.GTID, ee.gtid_body(UUID(_UUID), number, commit_us=1_700_000_000_000_001)
+            )
+            log.query("BEGIN")
+            log.table([spec for spec, _ in some], full=full)
+            log.rows(EventType.WRITE_ROWS, [row, nulls])
+            log.rows(EventType.UPDATE_ROWS, [row, nulls])
+            log.rows(EventType.DELETE_ROWS_V1, [nulls, row])
+            log.xid(number)
+        yield log.bytes()
+        yield log.bytes()[:-30]
+
+
 def seeds() -> dict[str, list[bytes]]:
     """Target to inputs; the same each time."""
     rng = random.Random(1)
@@ -173,6 +199,7 @@ def seeds() -> dict[str, list[bytes]]:
         "payload": [ce.payload_body(inner)],
         "compressed": [squeezed_event],
         "log_file": [ee.MAGIC + format_event(checksum=False, mariadb=False) + inner, *delivered[:2]],
+        "inspect": list(_inspected(delivered)),
         "format_description": format_events,
         "control": list(_control()),
     }  # fmt: skip

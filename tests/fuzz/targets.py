@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from dispatcher.binlog.decode import arrow_types, delivered, json_partial
@@ -16,7 +16,7 @@ from dispatcher.binlog.decode.delivered import TableSlice
 from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.event import control, gtid, header, mariadb_compressed
 from dispatcher.binlog.event import transaction_payload as payloads
-from dispatcher.binlog.event.file import parse_format
+from dispatcher.binlog.event.file import Block, parse_format
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.sql.alter_clauses import parse_alter_table
@@ -28,6 +28,8 @@ from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.inspect.bounds import Bound, Range, TimeBound
+from dispatcher.inspect.inspector import Inspection, InspectOptions
 from dispatcher.model.errors import BinlogError, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from tests.fuzz import frames
@@ -211,6 +213,35 @@ def _blocks(data: bytes, size: int) -> tuple[int, str]:
     return seen, ""
 
 
+class _Blocks:
+    """A file for `inspect`, from its bytes."""
+
+    names: Sequence[str] = ("f",)
+    more = False
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def blocks(self, _shown: Range) -> Iterator[Block]:
+        return read_blocks((self._data,), "f")
+
+
+def inspect_file(data: bytes) -> None:
+    """The kernels that write events, and Python that reads each of them, print the same."""
+    assert _shown(data, None) == _shown(data, TimeBound(1e12))
+
+
+def _shown(data: bytes, stop: Bound | None) -> tuple[bytes, str, int]:
+    out = bytearray()
+    inspection = Inspection(InspectOptions(stop=stop), out.extend)
+    fault = ""
+    try:
+        inspection.run(_Blocks(data))
+    except BinlogError as error:
+        fault = str(error)
+    return bytes(out), fault, inspection.unread
+
+
 def format_description(data: bytes) -> None:
     with suppress(BinlogError):
         header.parse_format_description(data)
@@ -264,6 +295,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "payload": payload,
     "compressed": compressed_events,
     "log_file": log_file,
+    "inspect": inspect_file,
     "format_description": format_description,
     "control": control_events,
 }

@@ -30,7 +30,7 @@ from dispatcher.binlog.charset.charsets import (
 )
 from dispatcher.binlog.charset.collations import CZECH, conversion_of
 from dispatcher.binlog.kernel.bytes import I64, U8, Int
-from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.kernel.jit import njit, part
 
 U16 = NDArray[np.uint16]
 
@@ -224,45 +224,52 @@ def _differing(charset: str) -> dict[bytes, int]:
     }
 
 
+@part
+def is_utf8(data: U8, start: Int, end: Int, greatest: Int) -> bool:  # noqa: C901 - the table of RFC 3629
+    """True if data[start:end] is UTF-8 (RFC 3629, without bytes above `greatest`)."""
+    k = np.int64(start)
+    while k < end:
+        byte = np.int64(data[k])
+        k += 1
+        if byte < 0x80:
+            continue
+        if byte > greatest:
+            return False
+        more, low, high = 0, 0x80, 0xBF
+        if 0xC2 <= byte <= 0xDF:
+            more = 1
+        elif 0xE0 <= byte <= 0xEF:
+            more = 2
+            if byte == 0xE0:
+                low = 0xA0
+            elif byte == 0xED:
+                high = 0x9F
+        elif 0xF0 <= byte <= 0xF4:
+            more = 3
+            if byte == 0xF0:
+                low = 0x90
+            elif byte == 0xF4:
+                high = 0x8F
+        if more == 0 or k + more > end or not low <= data[k] <= high:
+            return False
+        for j in range(1, more):
+            if data[k + j] & 0xC0 != 0x80:
+                return False
+        k += more
+    return True
+
+
 @njit
-def invalid_utf8(data: U8, offsets: I64, greatest: Int) -> Int:  # noqa: C901, PLR0912 - the table of RFC 3629
-    """The first value that is not UTF-8 (RFC 3629, without bytes above `greatest`), or -1."""
+def invalid_utf8(data: U8, offsets: I64, greatest: Int) -> Int:
+    """The first value that is not UTF-8 as `is_utf8` says, or -1."""
     seen = np.uint8(0)
     for k in range(len(data)):
         seen |= data[k]
     if seen < 128:
         return -1
     for i in range(len(offsets) - 1):
-        k = offsets[i]
-        end = offsets[i + 1]
-        while k < end:
-            byte = np.int64(data[k])
-            k += 1
-            if byte < 0x80:
-                continue
-            if byte > greatest:
-                return i
-            more, low, high = 0, 0x80, 0xBF
-            if 0xC2 <= byte <= 0xDF:
-                more = 1
-            elif 0xE0 <= byte <= 0xEF:
-                more = 2
-                if byte == 0xE0:
-                    low = 0xA0
-                elif byte == 0xED:
-                    high = 0x9F
-            elif 0xF0 <= byte <= 0xF4:
-                more = 3
-                if byte == 0xF0:
-                    low = 0x90
-                elif byte == 0xF4:
-                    high = 0x8F
-            if more == 0 or k + more > end or not low <= data[k] <= high:
-                return i
-            for j in range(1, more):
-                if data[k + j] & 0xC0 != 0x80:
-                    return i
-            k += more
+        if not is_utf8(data, offsets[i], offsets[i + 1], greatest):
+            return i
     return -1
 
 

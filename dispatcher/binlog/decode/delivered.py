@@ -160,21 +160,6 @@ def split_by_table(
             yield from _slices(index, layouts, part, max_payload_bytes)
 
 
-def row_counts(data: bytes) -> dict[int, int]:
-    """Count the rows of each rows event without decoding, by the event's index in its transaction.
-
-    Raises `BinlogError` as `split_by_table` does.
-    """
-    index = Index.of(data)
-    layouts = Layouts(index)
-    rows: dict[int, int] = {}
-    for part in log_parts(index, layouts, read_ddl):
-        if isinstance(part, Part):
-            counts = row_counts_of(index, part.events, layouts.table_map(part.layout))
-            rows |= zip(part.events[:, row_walk.INDEX].tolist(), counts.tolist(), strict=True)
-    return rows
-
-
 def decode_table(
     payload: bytes | memoryview,
     definitions: Definitions | None = None,

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +25,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dispatcher.binlog.decode import arrow_buffers, json_kernels
-from dispatcher.binlog.decode.number_format import base64, decimal128
-from dispatcher.binlog.kernel.bytes import I32, U8, Int
+from dispatcher.binlog.decode.number_format import base64
+from dispatcher.binlog.kernel.bytes import I32, U8
 from dispatcher.binlog.kernel.jit import njit
 from dispatcher.binlog.kernel.short_copy import BLOCK
 
@@ -212,19 +211,6 @@ def _lists(values: pa.ListArray) -> pa.Array:
     return pc.binary_join_element_wise("[", pc.binary_join(texts, ","), "]", "")
 
 
-def escaped(texts: pa.Array, quote: str, escapes: Mapping[str, str]) -> pa.Array:
-    """Texts with a backslash before each backslash and `quote`; `escapes` maps control characters to their escapes."""
-    for char in ("\\", quote):
-        if pc.any(pc.match_substring(texts, char)).as_py():
-            texts = pc.replace_substring(texts, char, f"\\{char}")
-    if not pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f\x7f]")).as_py():
-        return texts
-    for char, escape in escapes.items():
-        if pc.any(pc.match_substring(texts, char)).as_py():
-            texts = pc.replace_substring(texts, char, escape)
-    return texts
-
-
 def base64_strings(values: pa.Array) -> pa.Array:
     """Bytes as base64, null where they are null."""
     offsets, data = arrow_buffers.cuts_of(values)
@@ -235,26 +221,7 @@ def base64_strings(values: pa.Array) -> pa.Array:
     return arrow_buffers.varying(pa.string(), out_offsets, out, arrow_buffers.valid_of(values))
 
 
-def decimal_strings(values: pa.Array) -> pa.Array:
-    """DECIMALs as strings, with all digits of their scale."""
-    offsets = np.zeros(len(values) + 1, dtype=np.int32)
-    out = np.empty(len(values) * 42, dtype=np.uint8)
-    write_decimals(_words(values), values.type.scale, offsets, out)
-    return arrow_buffers.varying(
-        pa.string(), offsets, out[: offsets[-1]].copy(), arrow_buffers.valid_of(values)
-    )
-
-
 @njit
 def _encode(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
     for i in range(len(offsets) - 1):
         base64(data, offsets[i], offsets[i + 1] - offsets[i], out, out_offsets[i])
-
-
-@njit
-def write_decimals(words: Any, scale: Int, offsets: I32, out: U8) -> None:
-    """Write 128-bit two's complement numbers (low, high) as decimals with `scale` digits behind the point."""
-    o = np.int64(0)
-    for i in range(len(words)):
-        o = decimal128(words[i, 0], words[i, 1], scale, out, o)
-        offsets[i + 1] = o

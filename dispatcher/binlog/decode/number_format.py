@@ -121,7 +121,7 @@ def _scaled(high: Int, low: Int, c: Int) -> Int:
 
 
 @njit
-def _shortest(bits: Int) -> tuple[Int, Int]:
+def shortest(bits: Int) -> tuple[Int, Int]:
     """(digits, exponent): the shortest decimal digits * 10^exponent that rounds to the positive double."""
     fraction = bits & _FRACTION
     biased = np.int64(bits >> _U(52)) & 0x7FF
@@ -166,7 +166,7 @@ def double(bits: Int, out: U8, o: Int) -> Int:
     if bits == _U(0):
         out[o], out[o + 1], out[o + 2] = 48, 46, 48
         return o + 3
-    digits, exponent = _shortest(bits)
+    digits, exponent = shortest(bits)
     while digits % _TEN == _U(0):
         digits //= _TEN
         exponent += 1

@@ -15,7 +15,7 @@ from dispatcher.binlog.decode.gtid_text import gtid_strings
 from dispatcher.binlog.decode.index import Index
 from dispatcher.binlog.decode.index_kernels import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ
 from dispatcher.binlog.decode.missing_columns import MissingColumns, list_of_names
-from dispatcher.binlog.decode.table_decoder import TableDecoder, cell_widths
+from dispatcher.binlog.decode.table_decoder import TableDecoder
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -110,12 +110,16 @@ def _decoded_run(
 
 def envelope(rows: WalkedRows, table_map: TableMap) -> list[pa.Array]:
     """Returns the columns of `ENVELOPE`."""
+    index, events, cells, n, *_ = rows
+    return [*_envelope(index, events, table_map, cells, n), *absent_columns(rows, table_map)]
+
+
+def absent_columns(rows: WalkedRows, table_map: TableMap) -> list[pa.Array]:
+    """Returns `before_absent` and `after_absent` of `ENVELOPE`."""
     index, events, cells, n, _, sparse = rows
-    none = [pa.nulls(n, NAMES), pa.nulls(n, NAMES)]
-    return [
-        *_envelope(index, events, table_map, cells, n),
-        *(_missing_columns(index, events, table_map, cells, n) if sparse else none),
-    ]
+    if not sparse:
+        return [pa.nulls(n, NAMES), pa.nulls(n, NAMES)]
+    return _missing_columns(index, events, table_map, cells, n)
 
 
 def change_batch(rows: DecodedRows, decoder: TableDecoder) -> pa.RecordBatch:
@@ -208,6 +212,8 @@ def row_counts_of(
 ) -> NDArray[np.int64]:
     """Count the rows of each event. Raises `BinlogError` as `decoded_rows` does."""
     counts = np.empty(len(events), dtype=np.int64)
-    if (line := row_walk.count(index.buf, events, cell_widths(table_map.columns), counts)) >= 0:
+    if (
+        line := row_walk.count(index.buf, events, row_walk.cell_widths(table_map.columns), counts)
+    ) >= 0:
         raise _walk_error(int(counts[line]), int(events[line, row_walk.OFFSET]), table_map)
     return counts

@@ -19,6 +19,7 @@ Source: MySQL source, libs/mysql/binlog/event/rows_event.h (Rows_event), sql/rpl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little, packed
 from dispatcher.binlog.kernel.intrinsics import prefetch
 from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.table_map.column_types import Column, Type, cell_width
 
 I8 = NDArray[np.int8]
 _U64 = np.uint64
@@ -256,6 +258,14 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
     return here
 
 
+def cell_widths(columns: Sequence[Column]) -> I32:
+    """The widths for `walk`: `column_types.cell_width` of each column, with a bit for JSON."""
+    widths = [
+        cell_width(c.type, c.meta) - (JSON_WIDTH if c.type == Type.JSON else 0) for c in columns
+    ]
+    return np.array(widths, dtype=np.int32)
+
+
 def cell_offset(cell: int) -> int:
     """The offset of a cell that `walk` wrote; 0 if there is no cell."""
     return DIFF - cell if cell <= DIFF else max(cell, 0)
@@ -320,7 +330,7 @@ def images(  # noqa: PLR0913 - numbers that live in registers
 def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max: Int) -> Int:
     """Find the cells of the next rows: as many as `out` has room for, fewer if they span more than `bytes_max` bytes.
 
-    `events`: rows events of one layout; `widths`: `table_decoder.cell_widths`. `state`, `WALK_FIELDS` numbers, 0 at
+    `events`: rows events of one layout; `widths`: `cell_widths`. `state`, `WALK_FIELDS` numbers, 0 at
     first; in and out: the current line of `events`, the offset of the next row (0 = the event's first), that row's
     number in its event; out: the offset that cell offsets are relative to, the offset of an error, how many of the
     events do not hold all columns.

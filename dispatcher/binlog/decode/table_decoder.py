@@ -17,7 +17,7 @@ from dispatcher.binlog.decode import arrow_buffers, column_decoders, row_walk
 from dispatcher.binlog.decode.arrow_types import Unsupported, unsupported
 from dispatcher.binlog.decode.column_decoders import Bytes, Decode, Decoded, Offsets
 from dispatcher.binlog.decode.invalid import Invalid
-from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type, cell_width
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError
 
@@ -54,7 +54,7 @@ class TableDecoder:
         self.fields = tuple(
             pa.field(c.name, target) for c, (target, _) in zip(chosen, decoders, strict=True)
         )
-        self.widths = cell_widths(table_map.columns)
+        self.widths = row_walk.cell_widths(table_map.columns)
         self._json = [column.type == Type.JSON for column in chosen]
         self._decoders = [decode for _, decode in decoders]
 
@@ -95,12 +95,3 @@ class TableDecoder:
             where=f"offset {offset}",
             remedy=error.remedy,
         )
-
-
-def cell_widths(columns: Sequence[Column]) -> NDArray[np.int32]:
-    """The widths for `row_walk.walk`: `column_types.cell_width` of each column, with a bit for JSON."""
-    widths = [
-        cell_width(c.type, c.meta) - (row_walk.JSON_WIDTH if c.type == Type.JSON else 0)
-        for c in columns
-    ]
-    return np.array(widths, dtype=np.int32)

@@ -239,31 +239,41 @@ def datetime_parts(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int, I
     return date // 10_000, date // 100 % 100, date % 100, second, np.int64(0)
 
 
+@part
+def put_temporal(buf: U8, p: Int, form: Int, digits: Int, out: U8, o: Int) -> Int:
+    """Write a DATE, DATETIME or TIMESTAMP (in UTC) as the server prints it. Returns -1 for a value that no server
+    stores. Needs room for 26 bytes."""
+    year, month, day, second, micros = datetime_parts(buf, p, form, digits)
+    if year > 9999 or year < 0 or month > 12 or second > 86_399 or micros >= MICROS:
+        return np.int64(-1)
+    o = put_digits(np.uint64(year), 4, out, o)
+    out[o] = 45
+    o = put_digits(np.uint64(month), 2, out, o + 1)
+    out[o] = 45
+    o = put_digits(np.uint64(day), 2, out, o + 1)
+    if form != DATE:
+        out[o] = 32
+        o = put_digits(np.uint64(second // 3600), 2, out, o + 1)
+        out[o] = 58
+        o = put_digits(np.uint64(second // 60 % 60), 2, out, o + 1)
+        out[o] = 58
+        o = put_digits(np.uint64(second % 60), 2, out, o + 1)
+        if digits:
+            out[o] = 46
+            o = put_digits(np.uint64(micros // 10 ** (6 - digits)), digits, out, o + 1)
+    return np.int64(o)
+
+
 @njit
 def temporal_texts(buf: U8, at: I32, form: Int, digits: Int, offsets: I64, out: U8) -> Int:
-    """Write DATE, DATETIME and TIMESTAMP (in UTC) as the server prints them. Returns the row of a value that no server
-    stores, or -1. `out`: room for 26 bytes a row."""
+    """Write dates and times as `put_temporal` does. Returns the row of a value that no server stores, or -1. `out`:
+    room for 26 bytes a row."""
     o = np.int64(0)
     for i in range(len(at)):
         p = np.int64(at[i])
         if p >= 0:
-            year, month, day, second, micros = datetime_parts(buf, p, form, digits)
-            if year > 9999 or year < 0 or month > 12 or second > 86_399 or micros >= MICROS:
+            o = put_temporal(buf, p, form, digits, out, o)
+            if o < 0:
                 return np.int64(i)
-            o = put_digits(np.uint64(year), 4, out, o)
-            out[o] = 45
-            o = put_digits(np.uint64(month), 2, out, o + 1)
-            out[o] = 45
-            o = put_digits(np.uint64(day), 2, out, o + 1)
-            if form != DATE:
-                out[o] = 32
-                o = put_digits(np.uint64(second // 3600), 2, out, o + 1)
-                out[o] = 58
-                o = put_digits(np.uint64(second // 60 % 60), 2, out, o + 1)
-                out[o] = 58
-                o = put_digits(np.uint64(second % 60), 2, out, o + 1)
-                if digits:
-                    out[o] = 46
-                    o = put_digits(np.uint64(micros // 10 ** (6 - digits)), digits, out, o + 1)
         offsets[i + 1] = o
     return np.int64(-1)

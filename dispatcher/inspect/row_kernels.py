@@ -1,0 +1,586 @@
+"""Kernels that write rows as the text output shows them, straight from their cells in the log.
+
+One walk over a row finds its cells (`row_walk`), and each is written by the form of its column. Forms that begin with
+EXTRA write what Arrow has decoded before, for the columns of rarer types (`row_text`).
+
+A literal stands on one line: control characters, quotes and backslashes are escaped. Nothing is written outside of
+`out`: a row begins only if there is room for all that it has besides texts and bytes of any length (`ROOM`), and each
+of these is written only if that room remains behind it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dispatcher.binlog.charset.transcode import is_utf8
+from dispatcher.binlog.decode import number_format, row_walk
+from dispatcher.binlog.decode.cells import value_length
+from dispatcher.binlog.decode.temporals import BAD, MICROS, put_temporal, time_of
+from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
+from dispatcher.binlog.kernel.intrinsics import load64
+from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.kernel.short_copy import copy_short
+
+# Forms of columns, and what A, B and C are.
+SIGNED = 0  # bytes
+UNSIGNED = 1  # bytes
+BOTH_SIGNS = 2  # bytes; a number whose sign the log does not tell
+YEAR = 3
+DOUBLE = 4
+DECIMAL = 5  # precision, scale, bytes
+TEMPORAL = 6  # form of `temporals`, digits, 1 if it is in UTC
+TIME = 7  # form of `temporals`, digits
+ENUM = 8  # bytes, first label, labels
+SET = 9  # the same
+TEXT = 10  # bytes of the length, greatest byte of UTF-8
+BYTES = 11  # bytes of the length, least number of bytes
+TEXT_OR_BYTES = 12  # bytes of the length; text if it is UTF-8
+BITS = 13  # bytes
+EXTRA = 14  # number among the table's extra columns; the literal itself
+EXTRA_TEXT = 15  # the same; a text in UTF-8
+EXTRA_BYTES = 16
+EXTRA_TEXT_OR_BYTES = 17
+
+# Columns of `RowTables.columns`. A name stands in `texts`, as it begins a line.
+FORM, A, B, C, NAME, NAME_SIZE = range(6)
+COLUMN_FIELDS = 6
+
+# Columns of `RowTables.tables`: lines of `columns`, how many of them are extra, where the name of the table stands in
+# `texts`, and the room for a row.
+FIRST, COLUMNS, EXTRAS, LABEL, LABEL_SIZE, ROOM = range(6)
+TABLE_FIELDS = 6
+
+REFUSED = -1  # the decoder knows why
+FULL = -2
+
+HEAD_ROOM = 96  # of a row, besides the names of its table
+NUMBER_ROOM = 48
+TEMPORAL_ROOM = 40
+
+_ANY = 0xFF  # greatest byte of UTF-8
+_SPAN = 1 << 31
+_HEX: U8 = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+_UPPER: U8 = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
+_HIGH, _ESCAPED = 1, 2
+
+
+def _array(text: bytes) -> U8:
+    return np.frombuffer(text + bytes(16), dtype=np.uint8)
+
+
+_INSERT = _array(b"### INSERT INTO ")
+_UPDATE = _array(b"### UPDATE ")
+_DELETE = _array(b"### DELETE FROM ")
+_SET = _array(b"\n### SET\n")
+_WHERE = _array(b"\n### WHERE\n")
+_UTC = _array(b" UTC'")
+
+
+def _escape_letters() -> U8:
+    """Of each byte, the letter behind the backslash; x for \\x1b; 0 if it needs no escape. MySQL has no escapes for
+    most control characters, which mysqlbinlog shows like \\x1b."""
+    table: U8 = np.zeros(256, dtype=np.uint8)
+    table[[*range(0x20), 0x7F]] = ord("x")
+    for byte, letter in zip(b"\n\r\t\0\x1a'\\", b"nrt0Z'\\", strict=True):
+        table[byte] = letter
+    return table
+
+
+ESCAPES = _escape_letters()
+_CLASSES: U8 = np.where(ESCAPES > 0, _ESCAPED, 0).astype(np.uint8)
+_CLASSES[0x80:] = _HIGH
+
+
+class RowTables(NamedTuple):
+    """The tables whose rows are written. `widths`: as `row_walk.walk` takes them, by the lines of `columns`; `labels`:
+    (offset in `texts`, bytes) of the literals of ENUM and the members of SET."""
+
+    tables: I64
+    columns: I64
+    widths: I32
+    labels: I64
+    texts: U8
+
+
+class Extras(NamedTuple):
+    """What Arrow has decoded: two lines of `cuts`, for the images, with a pair (start, end) in `data` for each extra
+    column of a row; a negative start is NULL."""
+
+    cuts: I64
+    data: U8
+
+
+class Scratch(NamedTuple):
+    """The cells of a row: arrays of (columns, 1)."""
+
+    before: I32
+    after: I32
+
+    @classmethod
+    def room(cls, columns: int) -> Scratch:
+        return cls(np.empty((columns, 1), np.int32), np.empty((columns, 1), np.int32))
+
+
+@part
+def _put(text: U8, size: Int, out: U8, o: Int) -> Int:
+    copy_short(out, o, text, np.int64(0), size)
+    return np.int64(o + size)
+
+
+@part
+def _number(buf: U8, p: Int, width: Int, signed: bool) -> Int:
+    shift = np.int64(64 - 8 * width)
+    whole = p + 8 <= len(buf)
+    value = np.int64(load64(buf, np.uint64(p))) if whole else little(buf, p, width)
+    value = value << shift
+    return value >> shift if signed else np.int64(np.uint64(value) >> np.uint64(shift))
+
+
+@part
+def _classes(data: U8, p: Int, size: Int) -> Int:
+    """_HIGH if one of the bytes is not ASCII, _ESCAPED if one needs an escape, both or 0."""
+    seen = np.uint8(0)
+    for k in range(np.uint64(p), np.uint64(p + size)):
+        seen |= _CLASSES[data[k]]
+    return np.int64(seen)
+
+
+@part
+def _put_text(data: U8, p: Int, size: Int, classes: Int, out: U8, o: Int) -> Int:
+    """Write UTF-8 in quotes. Needs room for four times its bytes, and two."""
+    out[o] = 39
+    o += 1
+    if classes & _ESCAPED:
+        for k in range(p, p + size):
+            byte = data[k]
+            letter = ESCAPES[byte]
+            if letter == 0:
+                out[o] = byte
+                o += 1
+                continue
+            out[o], out[o + 1] = 92, letter
+            o += 2
+            if letter == 120:
+                out[o], out[o + 1] = _HEX[byte >> 4], _HEX[byte & 15]
+                o += 2
+    else:
+        copy_short(out, o, data, p, size)
+        o += size
+    out[o] = 39
+    return np.int64(o + 1)
+
+
+@part
+def _put_bytes(data: U8, p: Int, size: Int, least: Int, out: U8, o: Int) -> Int:
+    """Write bytes as `0x` and two digits each, padded to `least` bytes; none as `''`."""
+    count = max(size, least)
+    if count == 0:
+        out[o], out[o + 1] = 39, 39
+        return np.int64(o + 2)
+    out[o], out[o + 1] = 48, 120
+    o += 2
+    for k in range(p, p + size):
+        out[o], out[o + 1] = _UPPER[data[k] >> 4], _UPPER[data[k] & 15]
+        o += 2
+    for _ in range(size, count):
+        out[o], out[o + 1] = 48, 48
+        o += 2
+    return np.int64(o)
+
+
+@njit
+def put_double(bits: Int, out: U8, o: Int) -> Int:
+    """Write the double with these (uint64) bits with the fewest digits, and an exponent from 1e+10 on and below 1e-6.
+    Needs room for 34 bytes."""
+    if bits >> np.uint64(63):
+        out[o] = 45
+        o += 1
+        bits &= np.uint64((1 << 63) - 1)
+    if bits == np.uint64(0):
+        out[o] = 48
+        return np.int64(o + 1)
+    digits, exponent = number_format.shortest(bits)
+    while digits % np.uint64(10) == np.uint64(0):
+        digits //= np.uint64(10)
+        exponent += 1
+    start = o + 8  # behind the longest prefix
+    count = number_format.unsigned(digits, out, start) - start
+    point = count + exponent
+    if -6 < point <= 0:
+        out[o], out[o + 1] = 48, 46
+        o += 2
+        for _ in range(-point):
+            out[o] = 48
+            o += 1
+        point = np.int64(-1)
+    elif 0 < point <= 10:
+        for _ in range(count, point):
+            out[start + count] = 48
+            count += 1
+    else:
+        return _exponential(start, count, point - 1, out, o)
+    for k in range(count):
+        if k == point:
+            out[o] = 46
+            o += 1
+        out[o] = out[start + k]
+        o += 1
+    return np.int64(o)
+
+
+@part
+def _exponential(start: Int, count: Int, exponent: Int, out: U8, o: Int) -> Int:
+    out[o] = out[start]
+    o += 1
+    if count > 1:
+        out[o] = 46
+        o += 1
+        for k in range(1, count):
+            out[o] = out[start + k]
+            o += 1
+    out[o] = 101
+    o += 1
+    if exponent > 0:
+        out[o] = 43
+        o += 1
+    return number_format.signed(exponent, out, o)
+
+
+@part
+def _put_any_double(bits: Int, out: U8, o: Int) -> Int:
+    """Also one that is not finite, which no server stores."""
+    if bits >> np.uint64(52) & np.uint64(0x7FF) != np.uint64(0x7FF):
+        return put_double(bits, out, o)
+    if bits & np.uint64((1 << 52) - 1):
+        out[o], out[o + 1], out[o + 2] = 110, 97, 110
+        return np.int64(o + 3)
+    if bits >> np.uint64(63):
+        out[o] = 45
+        o += 1
+    out[o], out[o + 1], out[o + 2] = 105, 110, 102
+    return np.int64(o + 3)
+
+
+@part
+def _put_decimal(buf: U8, p: Int, precision: Int, scale: Int, size: Int, out: U8, o: Int) -> Int:
+    end = number_format.decimal_digits(buf, p, p + size, precision, scale, out, o)
+    if end < 0:
+        return np.int64(REFUSED)
+    if out[o] == 45:
+        zero = True
+        for k in range(o + 1, end):
+            zero = zero and (out[k] == 48 or out[k] == 46)
+        if zero:  # no server stores it; a number has no negative zero
+            for k in range(o + 1, end):
+                out[k - 1] = out[k]
+            end -= 1
+    return np.int64(end)
+
+
+@part
+def _put_temporal(buf: U8, p: Int, form: Int, digits: Int, utc: Int, out: U8, o: Int) -> Int:
+    out[o] = 39
+    o = put_temporal(buf, p, form, digits, out, o + 1)
+    if o < 0:
+        return np.int64(REFUSED)
+    if utc:
+        return _put(_UTC, 5, out, o)
+    out[o] = 39
+    return np.int64(o + 1)
+
+
+@part
+def _put_time(buf: U8, p: Int, form: Int, digits: Int, out: U8, o: Int) -> Int:
+    """Write a TIME as MySQL shows it: `'-838:59:59'`, `'12:34:56.789012'`."""
+    value, status = time_of(buf, p, form, digits)
+    if status == BAD:
+        return np.int64(REFUSED)
+    out[o] = 39
+    o += 1
+    if value < 0:
+        out[o] = 45
+        o += 1
+        value = -value
+    seconds = value // MICROS
+    hours = seconds // 3600
+    if hours < 100:
+        o = number_format.put_digits(np.uint64(hours), 2, out, o)
+    else:
+        o = number_format.unsigned(np.uint64(hours), out, o)
+    out[o] = 58
+    o = number_format.put_digits(np.uint64(seconds // 60 % 60), 2, out, o + 1)
+    out[o] = 58
+    o = number_format.put_digits(np.uint64(seconds % 60), 2, out, o + 1)
+    if digits:
+        out[o] = 46
+        micros = value - seconds * MICROS
+        o = number_format.put_digits(np.uint64(micros // 10 ** (6 - digits)), digits, out, o + 1)
+    out[o] = 39
+    return np.int64(o + 1)
+
+
+@part
+def _put_labels(number: Int, line: Int, tables: RowTables, out: U8, o: Int) -> Int:
+    """Write the literal of an ENUM, or of the members of a SET."""
+    columns, labels = tables.columns, tables.labels
+    first, count = columns[line, B], columns[line, C]
+    if columns[line, FORM] == ENUM:
+        if np.uint64(number) >= np.uint64(count):
+            return np.int64(REFUSED)
+        at, size = labels[first + number, 0], labels[first + number, 1]
+        copy_short(out, o, tables.texts, at, size)
+        return np.int64(o + size)
+    members = np.uint64(number)
+    if count < 64 and members >> np.uint64(count):
+        return np.int64(REFUSED)
+    out[o] = 39
+    o += 1
+    begun = False
+    for k in range(count):
+        if members >> np.uint64(k) & np.uint64(1):
+            if begun:
+                out[o] = 44
+                o += 1
+            begun = True
+            size = labels[first + k, 1]
+            copy_short(out, o, tables.texts, labels[first + k, 0], size)
+            o += size
+    out[o] = 39
+    return np.int64(o + 1)
+
+
+@part
+def _put_number(buf: U8, p: Int, form: Int, width: Int, out: U8, o: Int) -> Int:
+    """Write an integer, in both readings if it is negative and the log does not tell its sign."""
+    value = _number(buf, p, width, form != UNSIGNED)
+    if form == UNSIGNED:
+        return number_format.unsigned(np.uint64(value), out, o)
+    o = number_format.signed(value, out, o)
+    if form == BOTH_SIGNS and value < 0:
+        out[o], out[o + 1] = 32, 40
+        o = number_format.unsigned(np.uint64(_number(buf, p, width, False)), out, o + 2)
+        out[o] = 41
+        o += 1
+    return np.int64(o)
+
+
+@part
+def _put_any(  # noqa: PLR0913 - numbers that live in registers
+    data: U8, p: Int, size: Int, form: Int, limit: Int, room: Int, out: U8, o: Int
+) -> Int:
+    """Write a text or bytes of any length. `form`: TEXT, BYTES or TEXT_OR_BYTES; `limit`: the B of such a column;
+    `room`: what remains free behind it."""
+    if form != BYTES:
+        classes = _classes(data, p, size)
+        greatest = limit if form == TEXT else np.int64(_ANY)
+        is_text = not classes & _HIGH or is_utf8(data, p, p + size, greatest)
+        if is_text and o + 4 * size + room > len(out):
+            return np.int64(FULL)
+        if is_text:
+            return _put_text(data, p, size, classes, out, o)
+        if form == TEXT:
+            return np.int64(REFUSED)
+    least = limit if form == BYTES else np.int64(0)
+    if o + 2 * max(size, least) + room > len(out):
+        return np.int64(FULL)
+    return _put_bytes(data, p, size, least, out, o)
+
+
+@part
+def _put_extra(extras: Extras, pair: Int, form: Int, room: Int, out: U8, o: Int) -> Int:
+    start: Int = extras.cuts[pair, 0]
+    size: Int = extras.cuts[pair, 1] - start
+    if start < 0:
+        return _null(out, o)
+    if form == EXTRA:
+        if o + size + room > len(out):
+            return np.int64(FULL)
+        copy_short(out, o, extras.data, start, size)
+        return np.int64(o + size)
+    plain = TEXT if form == EXTRA_TEXT else BYTES if form == EXTRA_BYTES else TEXT_OR_BYTES
+    limit = np.int64(_ANY if form == EXTRA_TEXT else 0)
+    return _put_any(extras.data, start, size, plain, limit, room, out, o)
+
+
+@part
+def _null(out: U8, o: Int) -> Int:
+    out[o], out[o + 1], out[o + 2], out[o + 3] = 78, 85, 76, 76
+    return np.int64(o + 4)
+
+
+@part
+def _put_cell(  # noqa: PLR0911 - one return per form; numbers that live in registers
+    buf: U8, p: Int, line: Int, tables: RowTables, room: Int, out: U8, o: Int
+) -> Int:
+    columns = tables.columns
+    form, a, b = columns[line, FORM], columns[line, A], columns[line, B]
+    if form <= BOTH_SIGNS:
+        return _put_number(buf, p, form, a, out, o)
+    if TEXT <= form <= TEXT_OR_BYTES:
+        return _put_any(buf, p + a, value_length(buf, p, a), form, b, room, out, o)
+    if form == TEMPORAL:
+        return _put_temporal(buf, p, a, b, columns[line, C], out, o)
+    if form == DECIMAL:
+        return _put_decimal(buf, p, a, b, columns[line, C], out, o)
+    if form == DOUBLE:
+        return _put_any_double(np.uint64(_number(buf, p, 8, True)), out, o)
+    if form == ENUM or form == SET:  # noqa: SIM109
+        return _put_labels(_number(buf, p, a, False), line, tables, out, o)
+    if form == TIME:
+        return _put_time(buf, p, a, b, out, o)
+    if form == BITS:
+        return _put_bytes(buf, p, a, 0, out, o)
+    year = np.int64(buf[p])
+    return number_format.unsigned(np.uint64(year + 1900 if year else 0), out, o)
+
+
+@part
+def _put_image(  # noqa: PLR0913 - numbers that live in registers
+    buf: U8,
+    base: Int,
+    cells: I32,
+    table: Int,
+    tables: RowTables,
+    extras: Extras,
+    pair: Int,
+    out: U8,
+    o: Int,
+) -> Int:
+    """Write a row image, a line for each column that it has. `base`: where the offsets of `cells` begin; `pair`: the
+    line of `extras.cuts` with the first extra column of the image."""
+    first, room, columns = tables.tables[table, FIRST], tables.tables[table, ROOM], tables.columns
+    for c in range(tables.tables[table, COLUMNS]):
+        cell = np.int64(cells[c, 0])
+        if cell == row_walk.ABSENT:
+            continue
+        line = first + c
+        size = columns[line, NAME_SIZE]
+        copy_short(out, o, tables.texts, columns[line, NAME], size)
+        o += size
+        form = columns[line, FORM]
+        if cell == row_walk.NULL:
+            o = _null(out, o)
+        elif form >= EXTRA:
+            o = _put_extra(extras, pair + columns[line, A], form, room, out, o)
+        else:
+            o = _put_cell(buf, base + cell, line, tables, room, out, o)
+        if o < 0:
+            return np.int64(o)
+        out[o] = 10
+        o += 1
+    return np.int64(o)
+
+
+@part
+def _put_label(kind: U8, size: Int, table: Int, tables: RowTables, out: U8, o: Int) -> Int:
+    o = _put(kind, size, out, o)
+    label, size = tables.tables[table, LABEL], tables.tables[table, LABEL_SIZE]
+    copy_short(out, o, tables.texts, label, size)
+    return np.int64(o + size)
+
+
+@njit
+def count_rows(
+    buf: U8, offset: Int, end: Int, kind: Int, table: Int, tables: RowTables, scratch: Scratch
+) -> Int:
+    """Returns the number of rows of an event, or REFUSED."""
+    first, columns = tables.tables[table, FIRST], tables.tables[table, COLUMNS]
+    widths = tables.widths[first : first + columns]
+    if end - offset >= _SPAN:
+        return np.int64(REFUSED)
+    at, bits = row_walk.rows_start(buf, offset, end, kind, columns)
+    rows, line = np.int64(0), np.int64(0)
+    while 0 <= at < end:
+        at = row_walk.images(
+            buf, at, end, widths, offset, kind, bits, scratch.before, scratch.after, line
+        )
+        rows += 1
+    return np.int64(REFUSED) if at < 0 or rows >> row_walk.ROW_BITS else rows
+
+
+@njit
+def put_rows(  # noqa: PLR0913 - numbers that live in registers
+    buf: U8,
+    offset: Int,
+    end: Int,
+    kind: Int,
+    table: Int,
+    tables: RowTables,
+    extras: Extras,
+    pair: Int,
+    scratch: Scratch,
+    out: U8,
+    o: Int,
+) -> Int:
+    """Write the rows of an event that `count_rows` has accepted; returns the offset behind them, REFUSED or FULL.
+    `pair`: the line of `extras.cuts` with the first extra column of its first row."""
+    first, columns = tables.tables[table, FIRST], tables.tables[table, COLUMNS]
+    widths = tables.widths[first : first + columns]
+    room, count = tables.tables[table, ROOM], tables.tables[table, EXTRAS]
+    at, bits = row_walk.rows_start(buf, offset, end, kind, columns)
+    op, line = row_walk.operation(kind), np.int64(0)
+    while at < end:
+        if o + room > len(out):
+            return np.int64(FULL)
+        at = row_walk.images(
+            buf, at, end, widths, offset, kind, bits, scratch.before, scratch.after, line
+        )
+        if op == row_walk.INSERT:
+            o = _put_label(_INSERT, 16, table, tables, out, o)
+        else:
+            if op == row_walk.UPDATE:
+                o = _put_label(_UPDATE, 11, table, tables, out, o)
+            else:
+                o = _put_label(_DELETE, 16, table, tables, out, o)
+            o = _put(_WHERE, 11, out, o)
+            o = _put_image(buf, offset, scratch.before, table, tables, extras, pair, out, o)
+            if o < 0:
+                return np.int64(o)
+        if op != row_walk.DELETE:
+            # The newline ends the label's line or stands behind the image already.
+            skipped = np.int64(1 if op == row_walk.UPDATE else 0)
+            copy_short(out, o, _SET, skipped, 9 - skipped)
+            o += 9 - skipped
+            after = pair + count
+            o = _put_image(buf, offset, scratch.after, table, tables, extras, after, out, o)
+            if o < 0:
+                return np.int64(o)
+        pair += 2 * count
+    return np.int64(o)
+
+
+@njit
+def put_events(  # noqa: PLR0913 - arrays of one run
+    buf: U8,
+    events: I64,
+    line: Int,
+    table: Int,
+    tables: RowTables,
+    extras: Extras,
+    scratch: Scratch,
+    counts: I64,
+    ends: I64,
+    out: U8,
+) -> Int:
+    """Write the rows of the events from `line` on, which are of one table, to `out`: each event's number of rows to
+    `counts`, and where its text ends to `ends`. Returns the line of an event that did not fit, with FULL as its count,
+    or that is refused, with REFUSED; else the number of events."""
+    o = ends[line - 1] if line else np.int64(0)
+    pair = np.int64(0)
+    for i in range(line):
+        pair += 2 * tables.tables[table, EXTRAS] * counts[i]
+    for i in range(line, len(events)):
+        offset, end = events[i, row_walk.OFFSET], events[i, row_walk.END]
+        kind = events[i, row_walk.TYPE]
+        counts[i] = count_rows(buf, offset, end, kind, table, tables, scratch)
+        if counts[i] < 0:
+            return np.int64(i)
+        ends[i] = put_rows(buf, offset, end, kind, table, tables, extras, pair, scratch, out, o)
+        if ends[i] < 0:
+            counts[i] = ends[i]
+            return np.int64(i)
+        o = ends[i]
+        pair += 2 * tables.tables[table, EXTRAS] * counts[i]
+    return np.int64(len(events))

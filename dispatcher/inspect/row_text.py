@@ -1,0 +1,275 @@
+"""Rows as the text output shows them: what the kernels need to know of a table, and the values that Arrow decodes.
+
+`row_kernels` writes the columns of common types from their cells. The others are decoded to Arrow first (`Extras`),
+with all rows of a table together: JSON, geometries, vectors, FLOAT, other character sets than UTF-8, compressed
+columns, addresses, and dates whose invalid values are not text. pyarrow is imported for these only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.charset.charsets import GREATEST_UTF8
+from dispatcher.binlog.charset.collations import BINARY, charset_of
+from dispatcher.binlog.decode import row_walk, temporals
+from dispatcher.binlog.kernel.bytes import I64, U8
+from dispatcher.binlog.table_map import inet
+from dispatcher.binlog.table_map.column_types import (
+    Column,
+    InvalidDates,
+    Type,
+    cell_width,
+)
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.inspect import row_kernels as kernels
+from dispatcher.inspect.entry import Table
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+if TYPE_CHECKING:
+    from dispatcher.binlog.decode.table_decoder import TableDecoder
+
+_Form = tuple[int, int, int, int]  # FORM, A, B and C of a column
+
+_FIRST_BYTES = 1 << 20
+_TABLES_MAX = 4096
+_INTEGER_BYTES = {Type.TINY: 1, Type.SHORT: 2, Type.INT24: 3, Type.LONG: 4, Type.LONGLONG: 8}
+_TEMPORALS: dict[int, int] = {
+    Type.DATE: temporals.DATE,
+    Type.NEWDATE: temporals.DATE,
+    Type.DATETIME2: temporals.DATETIME2,
+    Type.DATETIME_OLD: temporals.DATETIME_OLD,
+    Type.TIMESTAMP2: temporals.TIMESTAMP2,
+    Type.TIMESTAMP_OLD: temporals.TIMESTAMP_OLD,
+}
+_FRACTIONS = (Type.TIMESTAMP2, Type.DATETIME2)
+INSTANTS = (Type.TIMESTAMP2, Type.TIMESTAMP_OLD)
+_TIMES: dict[int, int] = {Type.TIME2: temporals.TIME2, Type.TIME_OLD: temporals.TIME_OLD}
+_TEXTS = (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB)
+NO_EXTRAS = kernels.Extras(np.empty((0, 2), np.int64), np.frombuffer(b"", dtype=np.uint8))
+
+
+class RowsEvents(NamedTuple):
+    """Rows events of one table. `events`: lines of `row_walk`, with OFFSET, END and TYPE, of events in `buf`."""
+
+    table: Table
+    buf: U8
+    events: I64
+
+
+class Grown:
+    """An array that lines are appended to. `array`: with room for more than the `used` lines."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        self.used = 0
+
+    def append(self, lines: NDArray[Any]) -> int:
+        """Returns the number of the first line appended."""
+        start, end = self.used, self.used + len(lines)
+        if end > len(self.array):
+            larger = np.zeros((2 * end, *self.array.shape[1:]), self.array.dtype)
+            larger[:start] = self.array[:start]
+            self.array = larger
+        self.array[start:end] = lines
+        self.used = end
+        return start
+
+    def append_bytes(self, text: bytes) -> int:
+        return self.append(np.frombuffer(text, dtype=np.uint8))
+
+
+class RowTexts:
+    """Writes rows. `arrays`: the tables so far, as the kernels take them, and `scratch` for the widest of them."""
+
+    def __init__(self, invalid_dates: InvalidDates) -> None:
+        self._invalid_dates = invalid_dates
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all tables."""
+        self._numbers: dict[Table, int] = {}
+        self._decoders: dict[int, tuple[TableDecoder, list[Column]]] = {}  # of extra columns
+        self._tables = Grown(np.zeros((8, kernels.TABLE_FIELDS), np.int64))
+        self._columns = Grown(np.zeros((64, kernels.COLUMN_FIELDS), np.int64))
+        self._widths = Grown(np.zeros(64, np.int32))
+        self._labels = Grown(np.zeros((8, 2), np.int64))
+        self._texts = Grown(np.zeros(4096, np.uint8))
+        self.scratch = kernels.Scratch.room(1)
+
+    @property
+    def arrays(self) -> kernels.RowTables:
+        return kernels.RowTables(
+            self._tables.array,
+            self._columns.array,
+            self._widths.array,
+            self._labels.array,
+            self._texts.array,
+        )
+
+    def number(self, table: Table) -> int:
+        """Returns the table's line in `arrays`. Raises `BinlogError` if its rows cannot be decoded."""
+        if table not in self._numbers:
+            table_map = TableMap.parse(table.body)
+            table_map.require_names()
+            self._numbers[table] = self._add(table, table_map)
+        return self._numbers[table]
+
+    def has_extras(self, number: int) -> bool:
+        return number in self._decoders
+
+    def _add(self, table: Table, table_map: TableMap) -> int:
+        forms = [self._form(column, i, table) for i, column in enumerate(table_map.columns)]
+        extra = [i for i, form in enumerate(forms) if form[0] >= kernels.EXTRA]
+        decoder = self._decoder(table, table_map, extra, forms) if extra else None
+        lines = []
+        room = kernels.HEAD_ROOM + len(table.label.encode())
+        for column, form in zip(table_map.columns, forms, strict=True):
+            name = f"###   `{column.name.replace('`', '``')}`=".encode()
+            lines.append((*form, self._texts.append_bytes(name), len(name)))
+            room += 2 * (len(name) + _room(column) + 1)
+        label = table.label.encode()
+        first = self._columns.append(np.array(lines, np.int64).reshape(-1, kernels.COLUMN_FIELDS))
+        self._widths.append(row_walk.cell_widths(table_map.columns))
+        line = (first, len(lines), len(extra), self._texts.append_bytes(label), len(label), room)
+        number = self._tables.append(np.array([line], np.int64))
+        if decoder is not None:
+            self._decoders[number] = decoder, [table_map.columns[i] for i in extra]
+        if len(lines) > len(self.scratch.before):
+            self.scratch = kernels.Scratch.room(len(lines))
+        return number
+
+    def _decoder(
+        self, table: Table, table_map: TableMap, extra: list[int], forms: list[_Form]
+    ) -> TableDecoder:
+        """Returns what decodes the extra columns, and sets their forms."""
+        from dispatcher.binlog.decode.table_decoder import TableDecoder  # noqa: PLC0415
+        from dispatcher.inspect.values import extra_form  # noqa: PLC0415
+
+        decoder = TableDecoder(table_map, self._invalid_dates, extra)
+        for number, (i, field) in enumerate(zip(extra, decoder.fields, strict=True)):
+            form = extra_form(field.type, no_charset=i in table.no_charset)
+            forms[i] = form, number, 0, 0
+        return decoder
+
+    def _form(self, column: Column, number: int, table: Table) -> _Form:  # noqa: PLR0911
+        """Returns FORM, A, B and C of a column."""
+        kind, meta = column.type, column.meta
+        if (size := _INTEGER_BYTES.get(kind)) is not None:  # type: ignore[call-overload]
+            signed = kernels.BOTH_SIGNS if number in table.no_sign else kernels.SIGNED
+            return kernels.UNSIGNED if column.unsigned else signed, size, 0, 0
+        if kind in _TEMPORALS and self._invalid_dates is InvalidDates.TEXT:
+            digits = meta if kind in _FRACTIONS else 0
+            return kernels.TEMPORAL, _TEMPORALS[kind], digits, int(kind in INSTANTS)
+        if kind in _TIMES:
+            return kernels.TIME, _TIMES[kind], meta if kind == Type.TIME2 else 0, 0
+        if kind == Type.DOUBLE:
+            return kernels.DOUBLE, 0, 0, 0
+        if kind == Type.NEWDECIMAL:
+            return kernels.DECIMAL, meta >> 8, meta & 0xFF, cell_width(kind, meta)
+        if kind == Type.YEAR:
+            return kernels.YEAR, 0, 0, 0
+        if kind == Type.BIT:
+            return kernels.BITS, cell_width(kind, meta), 0, 0
+        if kind in (Type.ENUM, Type.SET) and column.labels:
+            return self._labels_form(column)
+        if kind in _TEXTS and column.declared not in inet.SIZES:
+            return _text_form(column, no_charset=number in table.no_charset)
+        return kernels.EXTRA, 0, 0, 0
+
+    def _labels_form(self, column: Column) -> _Form:
+        if column.type == Type.ENUM:
+            # 0 is the number of an invalid value, which the server shows as ''.
+            labels = [b"'%b'" % escaped(label) for label in ("", *column.labels)]
+        else:
+            labels = [escaped(label) for label in column.labels]
+        places = [(self._texts.append_bytes(label), len(label)) for label in labels]
+        first = self._labels.append(np.array(places, np.int64))
+        form = kernels.ENUM if column.type == Type.ENUM else kernels.SET
+        return form, column.meta, first, len(labels)
+
+    def extras(self, rows: RowsEvents, number: int) -> tuple[kernels.Extras, I64]:
+        """Decode the extra columns of the rows: (what is decoded, the line of `cuts` with the first row of each event).
+        Raises `BinlogError`."""
+        starts = np.zeros(len(rows.events) + 1, np.int64)
+        if number not in self._decoders:
+            return NO_EXTRAS, starts[:-1]
+        from dispatcher.inspect.values import extra_texts  # noqa: PLC0415
+
+        decoder, columns = self._decoders[number]
+        extras, counts = extra_texts(rows.buf, rows.events, decoder, columns)
+        np.cumsum(2 * len(columns) * counts, out=starts[1:])
+        return extras, starts[:-1]
+
+    def write(self, rows: RowsEvents) -> list[tuple[int, bytes]]:
+        """(number of rows, their text) of each event. Raises `BinlogError` if one of them cannot be decoded."""
+        if len(self._numbers) >= _TABLES_MAX:
+            self.forget()
+        number, events = self.number(rows.table), rows.events
+        extras, _ = self.extras(rows, number)
+        counts, ends = np.zeros(len(events), np.int64), np.zeros(len(events), np.int64)
+        out: U8 = np.empty(_FIRST_BYTES, np.uint8)
+        line = 0
+        while (
+            line := kernels.put_events(
+                rows.buf, events, line, number, self.arrays, extras, self.scratch, counts, ends, out
+            )
+        ) < len(events):
+            if counts[line] == kernels.REFUSED:
+                self._refuse(RowsEvents(rows.table, rows.buf, events[line : line + 1]))
+            larger: U8 = np.empty(2 * len(out) + int(events[line, row_walk.END]), np.uint8)
+            used = int(ends[line - 1]) if line else 0
+            larger[:used] = out[:used]
+            out = larger
+        view, starts = out.data, [0, *ends[:-1].tolist()]
+        return [
+            (count, bytes(view[start:end]))
+            for count, start, end in zip(counts.tolist(), starts, ends.tolist(), strict=True)
+        ]
+
+    def _refuse(self, rows: RowsEvents) -> NoReturn:
+        """Raises what the decoder says of rows that a kernel has refused."""
+        from dispatcher.binlog.decode.table_decoder import TableDecoder  # noqa: PLC0415
+        from dispatcher.inspect.values import decoded  # noqa: PLC0415
+
+        table_map = TableMap.parse(rows.table.body)
+        for _ in decoded(rows.buf, rows.events, TableDecoder(table_map, self._invalid_dates)):
+            pass
+        why = f"rows of table {table_map.label} that cannot be shown"
+        raise BinlogError(ErrorKind.INVALID_VALUE, why)
+
+
+def escaped(text: str) -> bytes:
+    """A text as it stands in a literal, without its quotes."""
+    out = bytearray()
+    for byte in text.encode():
+        letter = int(kernels.ESCAPES[byte])
+        if letter == ord("x"):
+            out += b"\\x%02x" % byte
+        else:
+            out += bytes((ord("\\"), letter) if letter else (byte,))
+    return bytes(out)
+
+
+def _room(column: Column) -> int:
+    """Bytes that a literal of the column needs at most, besides those of a text."""
+    if column.type == Type.NEWDECIMAL:
+        return kernels.NUMBER_ROOM + (column.meta >> 8)
+    if column.type in (Type.ENUM, Type.SET):
+        return kernels.NUMBER_ROOM + sum(len(escaped(label)) + 1 for label in column.labels)
+    return kernels.NUMBER_ROOM
+
+
+def _text_form(column: Column, *, no_charset: bool) -> _Form:
+    prefix = -cell_width(column.type, column.meta)
+    if no_charset:
+        return kernels.TEXT_OR_BYTES, prefix, 0, 0
+    if column.charset == BINARY:
+        # A row image omits the trailing zero bytes of BINARY(n); SELECT shows them.
+        return kernels.BYTES, prefix, column.meta if column.type == Type.STRING else 0, 0
+    greatest = GREATEST_UTF8.get(charset_of(column.charset) if column.charset else "")
+    if greatest is None:
+        return kernels.EXTRA, 0, 0, 0
+    return kernels.TEXT, prefix, greatest, 0
