@@ -122,7 +122,7 @@ class Known(NamedTuple):
     memory: U8
 
 
-class Block(NamedTuple):
+class BlockEvents(NamedTuple):
     """Events. `lines`: as of `event.file.Block`; `tail`: bytes of each checksum; `inside`: the number of the first one
     in its payload, or -1; `extra_at`: of each rows event, the line of `Extras.cuts` with its first row's."""
 
@@ -213,7 +213,7 @@ def _date_and_time(seconds: Int, out: U8, o: Int) -> Int:
 
 
 @part
-def _put_head(block: Block, line: Int, known: Known, state: I64, out: U8, o: Int) -> Int:
+def _put_head(block: BlockEvents, line: Int, known: Known, state: I64, out: U8, o: Int) -> Int:
     """Write the first line of an event, and the second up to its type."""
     lines, memory = block.lines, known.memory
     o = unsigned(np.uint64(lines[line, OFFSET]), out, _put(_AT, 5, out, o))
@@ -332,7 +332,7 @@ def _in_force(buf: U8, at: Int, end: Int, known: Known) -> Int:
 
 @njit
 def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind of event
-    block: Block,
+    block: BlockEvents,
     known: Known,
     tables: RowTables,
     extras: Extras,
@@ -410,7 +410,7 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
 
 
 @njit
-def rows_of(block: Block, first: Int, known: Known, ids: I64, found: I64) -> Int:
+def bodies_in_force(block: BlockEvents, first: Int, known: Known, ids: I64, found: I64) -> Int:
     """Write to `found` of each event from `first` on, if it has rows, the line of the body of its TABLE_MAP plus 1,
     else 0. Returns the line of the first TABLE_MAP whose body is not known, or the number of events. `ids`: a copy of
     `known.ids`, which this changes."""

@@ -129,11 +129,11 @@ class KnownBodies:
         except BinlogError:  # Python says so at each of its rows events
             fields[kernels.TABLE] = -1
 
-    def decoded_extras(self, block: kernels.Block, first: int) -> Extras:
+    def decoded_extras(self, block: kernels.BlockEvents, first: int) -> Extras:
         """Decode the extra columns of the rows events from line `first` on, up to a TABLE_MAP that is not known, and
         set `block.extra_at` of these events."""
         found = np.zeros(len(block.lines), np.int64)
-        end = kernels.rows_of(block, first, self.arrays, self._ids.copy(), found)
+        end = kernels.bodies_in_force(block, first, self.arrays, self._ids.copy(), found)
         found[:first] = found[end:] = 0
         block.extra_at[first] = kernels.BY_PYTHON  # unless it is decoded now
         cuts, texts, used, pairs = [NO_EXTRAS.cuts], [NO_EXTRAS.data], 0, 0
@@ -157,7 +157,7 @@ class KnownBodies:
         return Extras(np.concatenate(cuts), data)
 
 
-def _rows_events(block: kernels.Block, lines: I64, table: Table) -> RowsEvents:
+def _rows_events(block: kernels.BlockEvents, lines: I64, table: Table) -> RowsEvents:
     events = np.zeros((len(lines), row_walk.EVENT_FIELDS), np.int64)
     events[:, row_walk.OFFSET] = block.lines[lines, START]
     events[:, row_walk.END] = block.lines[lines, START] + block.lines[lines, SIZE] - block.tail
@@ -185,7 +185,7 @@ class EventTexts:
             return
         buf: U8 = np.frombuffer(block.buf, dtype=np.uint8)
         extra_at = np.full(len(block.events), kernels.NOT_DECODED, np.int64)
-        events = kernels.Block(buf, block.events, block.tail, block.payload, extra_at)
+        events = kernels.BlockEvents(buf, block.events, block.tail, block.payload, extra_at)
         state = np.zeros(kernels.STATE_FIELDS, np.int64)
         state[kernels.SECONDS] = -1
         extras = NO_EXTRAS
