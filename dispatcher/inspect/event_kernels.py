@@ -3,7 +3,7 @@ and table maps whose bytes were seen before.
 
 It stops before any other event, which Python reads: a body that is not known yet, a type without a form here, anything
 that is damaged. So a log of small transactions, which consists of the same few bodies over and over, is written without
-Python; what a known body is written as (`Known`) was rendered by Python when it came first.
+Python; what a known body is written as (`BodyArrays`) was rendered by Python when it came first.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from dispatcher.inspect.row_kernels import (
 )
 from dispatcher.model.gtid import GNO_MAX
 
-# Columns of `Known.bodies`: a body, its type code, and its text behind the head of an event. Of a TABLE_MAP: the name
-# in the head of its rows events; 0 if its columns have to be shown first, else 1; the table's id, and its line in
+# Columns of `BodyArrays.bodies`: a body, its type code, and its text behind the head of an event. Of a TABLE_MAP: the
+# name in the head of its rows events; 0 if its columns have to be shown first, else 1; the table's id, and its line in
 # `RowTables`, or -1 if Python reads its rows.
 HASH, KIND, BODY, BODY_SIZE, TEXT, TEXT_SIZE, ROWS, ROWS_SIZE, SHOWN, TABLE_ID, TABLE = range(11)
 BODY_FIELDS = 11
 
 # The state. LINE: the next event; WRITTEN: bytes of `out`; BODY_IN_FORCE: of a rows event that Python has to read, the
 # line of its TABLE_MAP's body, or -1. The others belong to the kernel: a time, and the size of its text in
-# `Known.memory`.
+# `BodyArrays.memory`.
 LINE, WRITTEN, BODY_IN_FORCE, SECONDS, SECONDS_SIZE = range(5)
 STATE_FIELDS = 5
 
@@ -110,7 +110,7 @@ _ANONYMOUS_NAME = _array(b"ANONYMOUS")
 _ROWS_TEXT = _array(b" rows\n")
 
 
-class Known(NamedTuple):
+class BodyArrays(NamedTuple):
     """Bodies seen before. `slots`: a hash table of lines of `bodies`, plus 1; `store`: bodies and texts; `ids`: a hash
     table of (table id + 1, line of the body of its TABLE_MAP in force + 1, or 0 if Python knows); `memory`: the text of
     a time."""
@@ -168,7 +168,7 @@ def _equal(buf: U8, at: Int, store: U8, start: Int, size: Int) -> bool:
 
 
 @njit
-def find_body(buf: U8, at: Int, size: Int, kind: Int, known: Known) -> Int:
+def find_body(buf: U8, at: Int, size: Int, kind: Int, known: BodyArrays) -> Int:
     """Returns the line of a known body, or -1."""
     key = hash_of(buf, at, size, kind)
     mask = len(known.slots) - 1
@@ -213,7 +213,7 @@ def _date_and_time(seconds: Int, out: U8, o: Int) -> Int:
 
 
 @part
-def _put_head(block: BlockEvents, line: Int, known: Known, state: I64, out: U8, o: Int) -> Int:
+def _put_head(block: BlockEvents, line: Int, known: BodyArrays, state: I64, out: U8, o: Int) -> Int:
     """Write the first line of an event, and the second up to its type."""
     lines, memory = block.lines, known.memory
     o = unsigned(np.uint64(lines[line, OFFSET]), out, _put(_AT, 5, out, o))
@@ -314,7 +314,7 @@ def _gtid_is_valid(buf: U8, at: Int, end: Int, kind: Int) -> bool:
 
 
 @part
-def _put_known(line: Int, known: Known, out: U8, o: Int) -> Int:
+def _put_known(line: Int, known: BodyArrays, out: U8, o: Int) -> Int:
     """Write the text of a known body."""
     size = known.bodies[line, TEXT_SIZE]
     copy_short(out, o, known.store, known.bodies[line, TEXT], size)
@@ -322,7 +322,7 @@ def _put_known(line: Int, known: Known, out: U8, o: Int) -> Int:
 
 
 @part
-def _in_force(buf: U8, at: Int, end: Int, known: Known) -> Int:
+def _in_force(buf: U8, at: Int, end: Int, known: BodyArrays) -> Int:
     """Returns the line of the body of a rows event's TABLE_MAP, or -1 if Python has to find it."""
     if end - at < header.TABLE_HEAD_SIZE:
         return np.int64(-1)
@@ -333,7 +333,7 @@ def _in_force(buf: U8, at: Int, end: Int, known: Known) -> Int:
 @njit
 def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind of event
     block: BlockEvents,
-    known: Known,
+    known: BodyArrays,
     tables: RowTables,
     extras: Extras,
     scratch: Scratch,
@@ -410,7 +410,7 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
 
 
 @njit
-def bodies_in_force(block: BlockEvents, first: Int, known: Known, ids: I64, found: I64) -> Int:
+def bodies_in_force(block: BlockEvents, first: Int, known: BodyArrays, ids: I64, found: I64) -> Int:
     """Write to `found` of each event from `first` on, if it has rows, the line of the body of its TABLE_MAP plus 1,
     else 0. Returns the line of the first TABLE_MAP whose body is not known, or the number of events. `ids`: a copy of
     `known.ids`, which this changes."""

@@ -54,8 +54,8 @@ class KnownBodies:
         self._memory: U8 = np.zeros(kernels.MEMORY_BYTES, np.uint8)
 
     @property
-    def arrays(self) -> kernels.Known:
-        return kernels.Known(
+    def arrays(self) -> kernels.BodyArrays:
+        return kernels.BodyArrays(
             self._slots, self._bodies.array, self._store.array, self._ids, self._memory
         )
 

@@ -37,11 +37,11 @@ SET = 9  # the same
 TEXT = 10  # bytes of the length, greatest byte of UTF-8
 BYTES = 11  # bytes of the length, least number of bytes
 TEXT_OR_BYTES = 12  # bytes of the length; text if it is UTF-8
-BITS = 13  # bytes
+BITS = 13  # bytes, 0
 EXTRA = 14  # number among the table's extra columns; the literal itself
-EXTRA_TEXT = 15  # the same; a text in UTF-8
-EXTRA_BYTES = 16
-EXTRA_TEXT_OR_BYTES = 17
+EXTRA_TEXT = 15  # the same, greatest byte of UTF-8
+EXTRA_BYTES = 16  # the same, 0
+EXTRA_TEXT_OR_BYTES = 17  # the same
 
 # Columns of `RowTables.columns`. A name stands in `texts`, as it begins a line.
 FORM, A, B, C, NAME, NAME_SIZE = range(6)
@@ -59,7 +59,13 @@ HEAD_ROOM = 96  # of a row, besides the names of its table
 NUMBER_ROOM = 48
 TEMPORAL_ROOM = 40
 
-_ANY = 0xFF  # greatest byte of UTF-8
+ANY = 0xFF  # greatest byte of UTF-8
+# How a form from TEXT on is written, wherever its bytes stand.
+_PLAIN: I64 = np.zeros(EXTRA_TEXT_OR_BYTES + 1, np.int64)
+_PLAIN[[TEXT, EXTRA_TEXT]] = TEXT
+_PLAIN[[BYTES, BITS, EXTRA_BYTES]] = BYTES
+_PLAIN[[TEXT_OR_BYTES, EXTRA_TEXT_OR_BYTES]] = TEXT_OR_BYTES
+_PLAIN[EXTRA] = EXTRA
 _SPAN = 1 << 31
 _HEX: U8 = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _UPPER: U8 = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
@@ -370,11 +376,16 @@ def _put_number(buf: U8, p: Int, form: Int, width: Int, out: U8, o: Int) -> Int:
 def _put_any(  # noqa: PLR0913 - numbers that live in registers
     data: U8, p: Int, size: Int, form: Int, limit: Int, room: Int, out: U8, o: Int
 ) -> Int:
-    """Write a text or bytes of any length. `form`: TEXT, BYTES or TEXT_OR_BYTES; `limit`: the B of such a column;
-    `room`: what remains free behind it."""
+    """Write a text, bytes or a literal of any length. `form`: TEXT, BYTES, TEXT_OR_BYTES or EXTRA; `limit`: the B of
+    such a column; `room`: what remains free behind it."""
+    if form == EXTRA:
+        if o + size + room > len(out):
+            return np.int64(FULL)
+        copy_short(out, o, data, p, size)
+        return np.int64(o + size)
     if form != BYTES:
         classes = _classes(data, p, size)
-        greatest = limit if form == TEXT else np.int64(_ANY)
+        greatest = limit if form == TEXT else np.int64(ANY)
         is_text = not classes & _HIGH or is_utf8(data, p, p + size, greatest)
         if is_text and o + 4 * size + room > len(out):
             return np.int64(FULL)
@@ -389,49 +400,22 @@ def _put_any(  # noqa: PLR0913 - numbers that live in registers
 
 
 @part
-def _put_extra(extras: Extras, pair: Int, form: Int, room: Int, out: U8, o: Int) -> Int:
-    start: Int = extras.cuts[pair, 0]
-    size: Int = extras.cuts[pair, 1] - start
-    if start < 0:
-        return _null(out, o)
-    if form == EXTRA:
-        if o + size + room > len(out):
-            return np.int64(FULL)
-        copy_short(out, o, extras.data, start, size)
-        return np.int64(o + size)
-    plain = TEXT if form == EXTRA_TEXT else BYTES if form == EXTRA_BYTES else TEXT_OR_BYTES
-    limit = np.int64(_ANY if form == EXTRA_TEXT else 0)
-    return _put_any(extras.data, start, size, plain, limit, room, out, o)
-
-
-@part
-def _null(out: U8, o: Int) -> Int:
-    out[o], out[o + 1], out[o + 2], out[o + 3] = 78, 85, 76, 76
-    return np.int64(o + 4)
-
-
-@part
-def _put_cell(  # noqa: PLR0911 - one return per form; numbers that live in registers
-    buf: U8, p: Int, line: Int, tables: RowTables, room: Int, out: U8, o: Int
-) -> Int:
+def _put_fixed(buf: U8, p: Int, line: Int, tables: RowTables, out: U8, o: Int) -> Int:
+    """Write a cell of a column whose literals have a greatest size."""
     columns = tables.columns
     form, a, b = columns[line, FORM], columns[line, A], columns[line, B]
     if form <= BOTH_SIGNS:
         return _put_number(buf, p, form, a, out, o)
-    if TEXT <= form <= TEXT_OR_BYTES:
-        return _put_any(buf, p + a, value_length(buf, p, a), form, b, room, out, o)
     if form == TEMPORAL:
         return _put_temporal(buf, p, a, b, columns[line, C], out, o)
     if form == DECIMAL:
         return _put_decimal(buf, p, a, b, columns[line, C], out, o)
     if form == DOUBLE:
         return _put_any_double(np.uint64(_number(buf, p, 8, True)), out, o)
-    if form == ENUM or form == SET:  # noqa: SIM109
+    if form == ENUM or form == SET:  # noqa: SIM109 - a kernel compares faster so
         return _put_labels(_number(buf, p, a, False), line, tables, out, o)
     if form == TIME:
         return _put_time(buf, p, a, b, out, o)
-    if form == BITS:
-        return _put_bytes(buf, p, a, 0, out, o)
     year = np.int64(buf[p])
     return number_format.unsigned(np.uint64(year + 1900 if year else 0), out, o)
 
@@ -460,12 +444,25 @@ def _put_image(  # noqa: PLR0913 - numbers that live in registers
         copy_short(out, o, tables.texts, columns[line, NAME], size)
         o += size
         form = columns[line, FORM]
-        if cell == row_walk.NULL:
-            o = _null(out, o)
-        elif form >= EXTRA:
-            o = _put_extra(extras, pair + columns[line, A], form, room, out, o)
+        at = base + cell
+        limit = columns[line, B]
+        data = buf
+        if form >= EXTRA:
+            extra = pair + columns[line, A]
+            at, size, data = extras.cuts[extra, 0], extras.cuts[extra, 1], extras.data
+            size -= at
+        elif form >= BITS:
+            size = columns[line, A]
+        elif form >= TEXT and cell >= 0:
+            size = value_length(buf, at, columns[line, A])
+            at += columns[line, A]
+        if cell == row_walk.NULL or (form >= EXTRA and at < 0):
+            out[o], out[o + 1], out[o + 2], out[o + 3] = 78, 85, 76, 76
+            o += 4
+        elif form >= TEXT:
+            o = _put_any(data, at, size, _PLAIN[form], limit, room, out, o)
         else:
-            o = _put_cell(buf, base + cell, line, tables, room, out, o)
+            o = _put_fixed(buf, at, line, tables, out, o)
         if o < 0:
             return np.int64(o)
         out[o] = 10
@@ -474,8 +471,12 @@ def _put_image(  # noqa: PLR0913 - numbers that live in registers
 
 
 @part
-def _put_label(kind: U8, size: Int, table: Int, tables: RowTables, out: U8, o: Int) -> Int:
-    o = _put(kind, size, out, o)
+def _put_label(op: Int, table: Int, tables: RowTables, out: U8, o: Int) -> Int:
+    """Write the first line of a row, without its end."""
+    kind = _INSERT if op == row_walk.INSERT else _UPDATE if op == row_walk.UPDATE else _DELETE
+    size = np.int64(11 if op == row_walk.UPDATE else 16)
+    copy_short(out, o, kind, np.int64(0), size)
+    o += size
     label, size = tables.tables[table, LABEL], tables.tables[table, LABEL_SIZE]
     copy_short(out, o, tables.texts, label, size)
     return np.int64(o + size)
@@ -527,24 +528,20 @@ def put_rows(  # noqa: PLR0913 - numbers that live in registers
         at = row_walk.images(
             buf, at, end, widths, offset, kind, bits, scratch.before, scratch.after, line
         )
-        if op == row_walk.INSERT:
-            o = _put_label(_INSERT, 16, table, tables, out, o)
-        else:
-            if op == row_walk.UPDATE:
-                o = _put_label(_UPDATE, 11, table, tables, out, o)
-            else:
-                o = _put_label(_DELETE, 16, table, tables, out, o)
-            o = _put(_WHERE, 11, out, o)
-            o = _put_image(buf, offset, scratch.before, table, tables, extras, pair, out, o)
-            if o < 0:
-                return np.int64(o)
-        if op != row_walk.DELETE:
-            # The newline ends the label's line or stands behind the image already.
-            skipped = np.int64(1 if op == row_walk.UPDATE else 0)
-            copy_short(out, o, _SET, skipped, 9 - skipped)
-            o += 9 - skipped
-            after = pair + count
-            o = _put_image(buf, offset, scratch.after, table, tables, extras, after, out, o)
+        o = _put_label(op, table, tables, out, o)
+        for which in range(2):
+            if which == 0 and op == row_walk.INSERT:
+                continue
+            if which == 1 and op == row_walk.DELETE:
+                continue
+            # The newline ends the line before, or stands behind the first image already.
+            skipped = np.int64(1 if which == 1 and op == row_walk.UPDATE else 0)
+            mark = _SET if which == 1 else _WHERE
+            size = np.int64(9 if which == 1 else 11) - skipped
+            copy_short(out, o, mark, skipped, size)
+            cells = scratch.after if which == 1 else scratch.before
+            first_pair = pair + which * count
+            o = _put_image(buf, offset, cells, table, tables, extras, first_pair, out, o + size)
             if o < 0:
                 return np.int64(o)
         pair += 2 * count

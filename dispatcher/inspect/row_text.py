@@ -151,7 +151,7 @@ class RowTexts:
         decoder = TableDecoder(table_map, self._invalid_dates, extra)
         for number, (i, field) in enumerate(zip(extra, decoder.fields, strict=True)):
             form = extra_form(field.type, no_charset=i in table.no_charset)
-            forms[i] = form, number, 0, 0
+            forms[i] = form, number, kernels.ANY if form == kernels.EXTRA_TEXT else 0, 0
         return decoder
 
     def _form(self, column: Column, number: int, table: Table) -> _Form:  # noqa: PLR0911

@@ -30,7 +30,7 @@ from dispatcher.binlog.charset.charsets import (
 )
 from dispatcher.binlog.charset.collations import CZECH, conversion_of
 from dispatcher.binlog.kernel.bytes import I64, U8, Int
-from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.kernel.jit import njit
 
 U16 = NDArray[np.uint16]
 
@@ -224,7 +224,7 @@ def _differing(charset: str) -> dict[bytes, int]:
     }
 
 
-@part
+@njit
 def is_utf8(data: U8, start: Int, end: Int, greatest: Int) -> bool:  # noqa: C901 - the table of RFC 3629
     """True if data[start:end] is UTF-8 (RFC 3629, without bytes above `greatest`)."""
     k = np.int64(start)
