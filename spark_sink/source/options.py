@@ -31,6 +31,7 @@ KEYS = {
     "table": "database.table: only its rows, with before and after in its own types",
     "tables": "names or patterns, like shop.*, billing.invoices: only their rows, and statements that touch them",
     "columns": "names or patterns: with table like id, ship_*, else like shop.orders.id; others are not decoded",
+    "select": "names of the stream's columns, like seq, op, after; others are not made; default all",
     "schemaChanges": "fail (default) or project: with table, what becomes of rows of another layout than at the start",
     "metadata": "further columns, some of " + ", ".join(Metadata),
     "raw": "true: one row per table, layout and slice, not decoded; slices: one row per slice, not read",
@@ -61,6 +62,7 @@ _EXCLUDING = (
     ("table", "tables"),
     ("tables", "raw"),
     ("columns", "raw"),
+    ("select", "raw"),
     ("metadata", "raw"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
@@ -82,14 +84,15 @@ _OF_A_QUERY = (
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """`start`: None for the stored position; `end`: of a batch, None for the newest; `max_bytes`: None for half of
-    the queue's limit; `table`: (database, table) or None; `tables`: those selected, None for all; `unread`: raw rows
-    are slices."""
+    the queue's limit; `table`: (database, table) or None; `tables`: those selected, None for all; `select`: the
+    stream's columns beside `metadata`, None for all; `unread`: raw rows are slices."""
 
     address: DaemonEndpoint
     consumer: str
     table: tuple[str, str] | None = None
     tables: tuple[TablePattern, ...] | None = None
     columns: tuple[ColumnPattern, ...] | None = None
+    select: tuple[str, ...] | None = None
     project: bool = False
     metadata: tuple[Metadata, ...] = ()
     raw: bool = False
@@ -175,6 +178,7 @@ class _ValueParser:
             table=table,
             tables=tables,
             columns=columns,
+            select=self._select(),
             project=project,
             metadata=metadata,
             raw=raw != "false",
@@ -255,6 +259,15 @@ class _ValueParser:
         if not patterns and text.strip(" ,") == "":
             self._findings.append("option 'columns' is empty: leave it out for all columns")
         return tuple(patterns)
+
+    def _select(self) -> tuple[str, ...] | None:
+        text = self._values.get("select")
+        if text is None:
+            return None
+        names = tuple(filter(None, (part.strip().lower() for part in text.split(","))))
+        if not names:
+            self._findings.append("option 'select' is empty: leave it out for all columns")
+        return names
 
     def _project(self) -> bool:
         if "schemaChanges" in self._values and "table" not in self._values:

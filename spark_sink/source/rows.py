@@ -48,9 +48,10 @@ def read_slice(
 
 def selection_of(options: SourceOptions, schema: StructType) -> Selection:
     """Returns what a stream selects that is not raw."""
+    expected = to_arrow_schema(schema, timezone="UTC")
     if options.table is not None:
-        return TypedSelection(options, to_arrow_schema(schema, timezone="UTC"))
-    return JsonSelection(options)
+        return TypedSelection(options, expected)
+    return JsonSelection(options, expected)
 
 
 def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
@@ -97,14 +98,15 @@ def _json(
     # A raw source, which the mirror reads, does not load it.
     from dispatcher.binlog.decode.json_render import json_objects, json_text  # noqa: PLC0415
 
-    for item in _selected(JsonSelection(options), part, data, options):
+    images = _images(expected)
+    for item in _selected(JsonSelection(options, expected), part, data, options):
         if isinstance(item, SelectedDdl):
             yield single_row(expected, _ddl_row(item))
             continue
         metadata = dict(item.metadata)
         if Metadata.KEY in metadata:
             metadata[Metadata.KEY] = json_objects(metadata[Metadata.KEY], {})
-        yield _checked(_with_metadata(json_text(item.batch), metadata, expected), expected, item)
+        yield _checked(_columns(json_text(item.batch, images), metadata, expected), expected, item)
 
 
 def _typed(
@@ -114,13 +116,13 @@ def _typed(
     for item in _selected(selection, part, data, options):
         assert isinstance(item, SelectedRows)
         layout, batch, metadata = item.table_map.layout, item.batch, dict(item.metadata)
-        for name in ("before", "after"):
+        for name in _images(expected):
             i = batch.schema.get_field_index(name)
             image = selection.projections[layout].image(batch.column(i))
             batch = batch.set_column(i, pa.field(name, image.type), image)
         if Metadata.KEY in metadata:
             metadata[Metadata.KEY] = selection.keys[layout].image(metadata[Metadata.KEY])
-        yield _checked(_with_metadata(batch, metadata, expected), expected, item)
+        yield _checked(_columns(batch, metadata, expected), expected, item)
 
 
 def _selected(
@@ -136,22 +138,24 @@ def _selected(
     )
 
 
-def _with_metadata(
+def _images(expected: pa.Schema) -> list[str]:
+    return [name for name in ("before", "after") if name in expected.names]
+
+
+def _columns(
     batch: pa.RecordBatch, metadata: Mapping[Metadata, pa.Array], expected: pa.Schema
 ) -> pa.RecordBatch:
-    """Append the other columns of `expected`: metadata, and nulls where there is none."""
-    others = list(expected)[batch.num_columns :]
-    if not others:
-        return batch
-    arrays = [
-        metadata[Metadata(field.name)]
-        if field.name in metadata
-        else pa.nulls(batch.num_rows, field.type)
-        for field in others
-    ]
-    fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(others, arrays, strict=True)]
-    schema = pa.schema([*batch.schema, *fields])
-    return pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=schema)
+    """Returns the columns of `expected`: of the batch, of the metadata, and nulls where there is none."""
+    arrays = []
+    for field in expected:
+        if (i := batch.schema.get_field_index(field.name)) >= 0:
+            arrays.append(batch.column(i))
+        elif field.name in metadata:
+            arrays.append(metadata[Metadata(field.name)])
+        else:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+    fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(expected, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _ddl_row(item: SelectedDdl) -> dict[str, Any]:
@@ -170,5 +174,5 @@ def _checked(batch: pa.RecordBatch, expected: pa.Schema, rows: SelectedRows) -> 
     raise BinlogError(
         ErrorKind.INTERNAL,
         f"rows of {rows.table_map.label} are {batch.schema}, but the stream has {expected}",
-        where=f"seq {batch.column('seq')[0].as_py()}",
+        where=f"seq {rows.batch.column('seq')[0].as_py()}",
     )

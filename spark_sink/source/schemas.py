@@ -5,7 +5,7 @@ Only that of a typed stream needs pyarrow, and none needs kernels: the driver le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from dispatcher.binlog.decode.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.subscription import NamePatterns
 from spark_sink.source.column_choice import ColumnChoice, unknown_column
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import SLICE_SCHEMA
@@ -105,9 +106,28 @@ def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) 
         schema = _struct(_JSON_COLUMNS)
     else:
         schema, key = _table_schema(options, definition)
+    if options.select is not None:
+        schema = _selected(schema, options.select)
     for name in options.metadata:
         schema.add(name.value, key if name == Metadata.KEY else _METADATA[name])
     return schema
+
+
+def _selected(schema: StructType, names: Sequence[str]) -> StructType:
+    """Returns the columns with these names, in the schema's order. Raises `UserError` for a name that it lacks."""
+    findings = [
+        f"option 'select': {finding}"
+        for name in names
+        if (finding := unknown_column(name, schema.names))
+    ]
+    if findings:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            f'source "binlog": {"; ".join(findings)}',
+            remedy=f"the columns of the stream are {', '.join(schema.names)}; those of the option metadata are added",
+        )
+    chosen = NamePatterns(names)
+    return StructType([field for field in schema if chosen.match(field.name)])
 
 
 def _table_schema(

@@ -25,7 +25,8 @@ from spark_sink.source.touched import TouchedObjects
 class JsonSelection:
     """Rows of any table as JSON, and statements."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
+        self._has_images = _image_type(expected) is not None
         self._filter = None if options.tables is None else TableFilter(options.tables)
         self._choice = ColumnChoice(options.columns)
         self._has_key = Metadata.KEY in options.metadata
@@ -36,7 +37,7 @@ class JsonSelection:
         table_map.require_names()
         names = [column.name for column in table_map.columns]
         chosen = set(self._choice.choose(table_map.database, table_map.table, names))
-        columns = tuple(i for i, name in enumerate(names) if name in chosen)
+        columns = tuple(i for i, name in enumerate(names) if name in chosen and self._has_images)
         return LayoutPlan(columns, table_map.key if self._has_key else ())
 
     def selects_statement(self, ddl: Ddl) -> bool:
@@ -56,7 +57,8 @@ class TypedSelection:
         self._dates = options.invalid_dates
         self._project = options.project
         self._choice = ColumnChoice(options.columns)
-        self._fields = tuple(expected.field("after").type)
+        self._image = _image_type(expected)
+        self._fields = tuple(self._image or ())
         self._key = tuple(expected.field("key").type) if Metadata.KEY in options.metadata else ()
         self.projections: dict[str, LayoutProjection] = {}
         self.keys: dict[str, LayoutProjection] = {}
@@ -81,6 +83,12 @@ class TypedSelection:
             unique = {field.name: field for field in (*self._fields, *self._key)}
             return impossible(table_map, list(unique.values()), self._dates)
         names = [column.name for column in table_map.columns]
-        chosen = self._choice.choose(*self._table, names)
+        chosen = self._choice.choose(*self._table, names) if self._image else ()
         texts = differences(table_map, self._fields, chosen, self._dates)
         return texts or impossible(table_map, self._key, self._dates)
+
+
+def _image_type(expected: pa.Schema) -> pa.DataType | None:
+    """Returns the type of `after` or `before`, None if the stream has neither."""
+    found = (expected.field(name).type for name in ("after", "before") if name in expected.names)
+    return next(found, None)

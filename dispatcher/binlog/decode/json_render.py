@@ -16,7 +16,7 @@ Only kernels (`json_kernels`) and Arrow's functions process the rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +30,15 @@ from dispatcher.binlog.kernel.bytes import I32, U8
 from dispatcher.binlog.kernel.jit import njit
 from dispatcher.binlog.kernel.short_copy import BLOCK
 
+IMAGES = ("before", "after")
 
-def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with `before` and `after` as strings, null for null. The columns `before_absent` and
-    `after_absent`, if the batch has them, name the columns without a key."""
+
+def json_text(batch: pa.RecordBatch, images: Collection[str] = IMAGES) -> pa.RecordBatch:
+    """The same rows with `before` and `after` as strings, null for null, or only one of them. The columns
+    `before_absent` and `after_absent`, if the batch has them, name the columns without a key."""
     names = batch.schema.names
     columns, fields = list(batch.columns), list(batch.schema)
-    for name in ("before", "after"):
+    for name in images:
         i = names.index(name)
         lists = f"{name}_absent"
         missing = absent_masks(batch.column(lists)) if lists in names else {}

@@ -184,6 +184,52 @@ def test_columns_of_json_rows() -> None:
     assert [b.to_pylist()[0]["after"] for b in batches] == ["{}", "{}"]
 
 
+def test_selected_columns_of_a_typed_stream() -> None:
+    log = two_layouts()
+    given = {"schemaChanges": "project", "columns": "id"}
+    found = read(log, WIDE, select="AFTER, op, seq", metadata="changed", **given)
+    assert [list(row) for row in found] == [["seq", "op", "after", "changed"]] * 2
+    assert [(row["op"], row["after"]) for row in found] == [
+        ("insert", {"id": 1}),
+        ("update", {"id": 2}),
+    ]
+    assert [row["before"] for row in read(log, WIDE, select="before", **given)] == [None, {"id": 2}]
+    # Without images, rows of another layout are no fault.
+    assert read(log, WIDE, select="op", metadata="key", schemaChanges="project") == [
+        {"op": "insert", "key": {"id": 1}},
+        {"op": "update", "key": {"id": 2}},
+    ]
+    assert read(log, WIDE, select="op") == [{"op": "insert"}, {"op": "update"}]
+
+
+def test_selected_columns_of_json_rows_and_statements() -> None:
+    log = two_layouts()
+    log.ddl("ALTER TABLE orders ADD x INT", "shop")
+
+    def read_json(select: str) -> list[dict[str, Any]]:
+        parsed = options_of(select=select)
+        schema = schemas.stream_schema(parsed, None)
+        batches = rows.read_slice(parsed, schema, SLICE, log.bytes())
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    assert read_json("before, op")[:2] == [
+        {"op": "insert", "before": None},
+        {"op": "update", "before": '{"name":null,"ID":2,"price":"2.125","day":"2026-11-23"}'},
+    ]
+    assert read_json("op, t*e") == [
+        {"table": "orders", "op": "insert"},
+        {"table": "orders", "op": "update"},
+        {"table": "orders", "op": "ddl"},
+    ]
+
+
+def test_a_selected_column_that_no_stream_has() -> None:
+    with pytest.raises(UserError) as caught:
+        schemas.stream_schema(options_of(select="seq, opp"), None)
+    assert "option 'select': 'opp' is no column, did you mean 'op'?" in caught.value.what
+    assert "the columns of the stream are epoch, seq," in str(caught.value.remedy)
+
+
 def test_a_table_that_no_pattern_is_about_has_all_its_columns() -> None:
     choice = ColumnChoice([("shop", "orders", "id"), ("shop", "o*", "[!i]*")])
     assert choice.choose("shop", "orders", ["ID", "name", "in"]) == ["ID", "name"]

@@ -332,6 +332,13 @@ def test_chosen_columns_metadata_and_layouts_of_batches(
     assert alter["tables"] == [{"database": source.database, "table": "t"}]
     assert (alter["table"], alter["key"], alter["transaction_rows"]) == ("t", None, 1)
     assert (rows[-1]["after"], rows[-1]["key"]) == ('{"name":"x"}', '{"id":3}')
+    selected = batch(
+        table=name, schemaChanges="project", columns="extra", select="seq, ordinal, after"
+    )
+    assert list(selected[0]) == ["seq", "ordinal", "after"]
+    assert [row["after"] for row in selected] == [
+        row and {"extra": row["extra"]} for row in (row["after"] for row in typed)
+    ]
     with pytest.raises(
         PySparkException, match="column 'id' is int, not bigint; column 'extra' is missing"
     ):
