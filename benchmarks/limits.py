@@ -123,9 +123,9 @@ LIMITS: Mapping[str, Limit] = {
         (Evidence("many sources", "", "100 sources", "CPU"),),
     ),
     "P13": Limit(
-        "one Python object for each event, and rows that Arrow's functions join from the texts of their columns; the"
-        " start, which imports numba and pyarrow, is part of it",
-        "write rows, and the lines of common events, by kernels, as JSON is written for Spark",
+        "the start, which imports numba, numpy and pydantic; in the figures of before the kernels for text, also an"
+        " object in Python for each event",
+        "import the parsers of rare events when one comes; parse the arguments without pydantic",
         (
             Evidence("inspect", _LOG, "inspect of an empty file", "user CPU"),
             Evidence("inspect", _LOG, "mysqlbinlog -v", "user CPU"),
