@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,21 @@ def cut_fractions(folder: Path) -> None:
     for path in folder.rglob("*.py"):
         seconds = int(path.stat().st_mtime)
         os.utime(path, (seconds, seconds))
+
+
+def inspect_each_type() -> None:
+    """Show the binlog with one column of each type, from which the mirror's kernels are compiled too."""
+    from dispatcher.inspect.command import Login, parse_options, run_inspection  # noqa: PLC0415
+
+    spec = find_spec("spark_sink")
+    assert spec is not None and spec.origin is not None
+    sample = Path(spec.origin).with_name("kernels.binlog")
+    options = parse_options(
+        as_json=False, summary=False, hexdump=False, databases=(), tables=(), bounds=(None, None), invalid_dates="text"
+    )  # fmt: skip
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        code = run_inspection([str(sample)], options, Login(), follow=False)
+    assert code == 0, f"{sample} was not shown"
 
 
 def main(image: str) -> None:
@@ -33,6 +49,7 @@ def main(image: str) -> None:
         from dispatcher.binlog.stream.warmup import load_kernels  # noqa: PLC0415
 
         load_kernels()
+        inspect_each_type()
 
 
 if __name__ == "__main__":

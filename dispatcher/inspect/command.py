@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import unquote
+
+from numba.core import event as numba_event
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bounds import Bound, parse_bound
@@ -80,7 +82,7 @@ def run_inspection(
     try:
         source = _source(logs, login, options.start, follow=follow)
         try:
-            with _collector_disabled(unless=follow):
+            with compilation_announced(), _collector_disabled(unless=follow):
                 inspection.run(source)
         except BinlogError as error:
             out.flush()
@@ -97,6 +99,30 @@ def run_inspection(
         )
         return 2
     return 0
+
+
+class _Announcing(numba_event.Listener):
+    """Tells a person once why nothing is shown yet."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002
+        if not self._told:
+            self._told = True
+            print("compiling kernels, once per version and machine", file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@contextmanager
+def compilation_announced() -> Iterator[None]:
+    if not sys.stderr.isatty():
+        yield
+        return
+    with numba_event.install_listener("numba:compile", _Announcing()):
+        yield
 
 
 @contextmanager

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
 from dispatcher.binlog.event.types import EventType
+from dispatcher.inspect import command
 from tests.inspect.conftest import Inspect
 from tests.support.inspect_logs import small_log
 from tests.support.log_file import SERVER, LogFile
@@ -100,3 +102,17 @@ def test_a_wrong_server_address_is_refused_without_its_password(inspect: Inspect
         in inspect("mysql://root@db", "binlog.000001").err
     )
     assert "is not set" in inspect("mysql://root@db", "--password-env", "NO_SUCH_VARIABLE_HERE").err
+
+
+def test_a_person_is_told_once_that_kernels_are_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (numba.njit(lambda n: n + 1) for _ in range(2))
+    with command.compilation_announced():
+        one(1)
+    assert capsys.readouterr().err == "", "no person reads standard error"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with command.compilation_announced():
+        two(1)
+        two(1.0)
+    assert capsys.readouterr().err == "compiling kernels, once per version and machine\n"
