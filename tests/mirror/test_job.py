@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.mirror.harness import MirrorJob
+from tests.cli.program import free_port
+from tests.daemon.harness import until
+from tests.mirror.harness import TIMEOUT_S, MirrorJob
+from tests.support.terminal import INTERRUPT, Terminal, on_terminal
 
 
 def test_consumers_are_mirrored_and_one_bad_table_stops_alone(job: MirrorJob) -> None:
@@ -34,12 +38,52 @@ def test_consumers_are_mirrored_and_one_bad_table_stops_alone(job: MirrorJob) ->
     assert "Traceback" not in job.log
     assert "Exception" not in job.log
 
+    job.settings = f"metrics: 127.0.0.1:{free_port()}\n"
     job.start("shop", now=False)
-    execute("INSERT INTO t VALUES (3, 3)", "DELETE FROM t WHERE id = 1", database="shop")
-    job.until_equal("shop")
+    with on_terminal(
+        job.command("top", "--every=0.5", consumers=("shop",)), job.job_environment(), job.home
+    ) as top:
+        execute("INSERT INTO t VALUES (3, 3)", "DELETE FROM t WHERE id = 1", database="shop")
+        job.until_equal("shop")
+        watch_top(job, top)
     assert job.stop() == 0, job.log
     assert "Traceback" not in job.log
     assert "Exception" not in job.log
+
+
+def watch_top(job: MirrorJob, top: Terminal) -> None:
+    """The screen shows the consumer and its rates, and all tables of the target with their states."""
+
+    def row(*words: str) -> list[str]:
+        """The words of the line that begins with these."""
+        rows = (line.split() for line in top.lines())
+        return next((row for row in rows if row[: len(words)] == list(words)), [])
+
+    def is_shown() -> bool:
+        assert top.process.poll() is None, top.lines()
+        return bool(row("shop", "up", "up") and row("shop", "shop.t", "complete"))
+
+    until(is_shown, "top shows the consumer and its table", timeout_s=TIMEOUT_S)
+    heading = row(str(job.target))
+    assert heading == [str(job.target), "4", "tables", "3", "complete", "1", "stopped"]
+    assert row("Ctrl-C", "ends") and row("consumer", "log", "apply", "behind")
+    assert row("shop", "shop.copied", "complete") and row("other", "other.whole", "complete")
+    assert row("other", "other.incomplete", "stopped")[3:5] == ["2", "rows"]
+    assert top.colour("stopped") == "red" and top.colour("complete") == "green"
+    assert any("other.incomplete: row image incomplete" in line for line in top.lines())
+
+    number = itertools.count(100)
+
+    def shows_rates() -> bool:
+        job.server.execute(f"INSERT INTO t VALUES ({next(number)}, 1)", database="shop")
+        # The last words of its line: rows per second, and the time of a step with its unit.
+        rate = row("shop", "shop.t", "complete")[-3:][0]
+        return rate.isdigit() and int(rate) > 0 and "commit" in row("shop", "up", "up")
+
+    until(shows_rates, "top shows the rates of the table's steps", timeout_s=TIMEOUT_S)
+    top.type(INTERRUPT)
+    assert top.process.wait(TIMEOUT_S) == 0
+    assert "Traceback" not in "\n".join(top.lines())
 
 
 def test_bad_input_ends_with_2_before_anything_starts(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""A program on a pseudo terminal of its own, whose screen a test reads."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import termios
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyte
+
+INTERRUPT = b"\x03"  # Ctrl-C
+
+
+@dataclass
+class Terminal:
+    """`process`: the program, whose controlling terminal this is."""
+
+    process: subprocess.Popen[bytes]
+    main: int
+    screen: pyte.Screen
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def follow(self) -> None:
+        """Draw what the program writes, until it has closed its terminal."""
+        stream = pyte.ByteStream(self.screen)
+        while True:
+            try:
+                data = os.read(self.main, 1 << 16)
+            except OSError:  # Linux says so when the last process has closed the terminal
+                return
+            with self._lock:
+                stream.feed(data)
+
+    def lines(self) -> list[str]:
+        """What the screen shows, without the spaces at the end of its lines."""
+        with self._lock:
+            return [line.rstrip() for line in self.screen.display]
+
+    def colour(self, text: str) -> str:
+        """Returns the colour of a text's first letter where the screen shows it first; "" if it does not."""
+        with self._lock:
+            for row, line in enumerate(self.screen.display):
+                if (column := line.find(text)) >= 0:
+                    return str(self.screen.buffer[row][column].fg)
+        return ""
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.main, keys)
+
+
+@contextmanager
+def on_terminal(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    columns: int = 120,
+    lines: int = 24,
+) -> Iterator[Terminal]:
+    """Run a command on a terminal of this size. It is killed at the end if it still runs."""
+    main, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (lines, columns))
+    environment = {**environment, "TERM": "xterm-256color"}
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        environment.pop(name, None)
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *command],  # so that keys send signals to it
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+        cwd=folder,
+    )
+    os.close(terminal)
+    shown = Terminal(process, main, pyte.Screen(columns, lines))
+    reader = threading.Thread(target=shown.follow)
+    reader.start()
+    try:
+        yield shown
+    finally:
+        with suppress(ProcessLookupError):  # it has ended, with all that it started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+        reader.join()
+        os.close(main)
