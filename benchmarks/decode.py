@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from benchmarks.logs import BULK, OLTP, GeneratedLog
 from benchmarks.processes import CommandFailed, run, run_module
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.event.header import MAGIC
 from tests.servers import Instance
 from tests.support.server_log import with_records
 
@@ -61,7 +63,10 @@ def measure(run_: Run, server: Instance, log: GeneratedLog) -> None:
     )
     inspect_s = run_.series(INSPECT, log.name, INSPECT, "user CPU", "s", inspected)
     text_s = run_.series(INSPECT, log.name, TEXT, "user CPU", "s", text_user)
-    start = [_inspect(Path("/dev/null")) for _ in range(run_.rounds)]
+    with TemporaryDirectory() as folder:
+        empty = Path(folder) / "empty.binlog"
+        empty.write_bytes(MAGIC)
+        start = [_inspect(empty) for _ in range(run_.rounds)]
     run_.series(INSPECT, log.name, EMPTY, "user CPU", "s", start)
     run_.target(
         f"P13 {log.name}", "inspect ÷ mysqlbinlog -v, user CPU", inspect_s / text_s, "<=",
