@@ -8,6 +8,7 @@ goes on. `python -m benchmarks.report` makes tables and plots of a report.
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import time
 import traceback
@@ -19,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import dispatcher
 from benchmarks import (
     catch_up,
     decode,
@@ -84,6 +86,8 @@ def main() -> int:
     complete = options.full and not options.only and options.scale >= 1
     path = options.report or (COMMITTED if complete else QUICK)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # As pip does. Otherwise each start compiles the sources, where Python may not write what it has compiled.
+    compileall.compile_dir(Path(dispatcher.__file__).parent, quiet=1)
     console = Console()
     started = time.monotonic()
 
