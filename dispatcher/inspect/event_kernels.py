@@ -28,7 +28,7 @@ from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import I64, U8, Int, little, packed
 from dispatcher.binlog.kernel.intrinsics import load64
 from dispatcher.binlog.kernel.jit import njit, part
-from dispatcher.binlog.kernel.short_copy import copy_short
+from dispatcher.binlog.kernel.short_copy import copy_short, padded, same_bytes
 from dispatcher.inspect.row_kernels import (
     EXTRAS,
     FULL,
@@ -87,27 +87,23 @@ def _names() -> tuple[U8, I64]:
         name = type_name(kind).encode() + b"  "
         places[kind] = len(texts), len(name)
         texts += name
-    return np.frombuffer(texts + bytes(16), dtype=np.uint8), places
+    return padded(texts), places
 
 
 _ROWS_KINDS = _rows_kinds()
 _NAMES, _NAME_PLACES = _names()
 
 
-def _array(text: bytes) -> U8:
-    return np.frombuffer(text + bytes(16), dtype=np.uint8)
-
-
-_AT = _array(b"# at ")
-_INSIDE = _array(b" (event ")
-_OF_PAYLOAD = _array(b" of the payload)")
-_LINE = _array(b"\n# ")
-_SERVER_ID = _array(b"  server id ")
-_END_LOG_POS = _array(b"  end_log_pos ")
-_COMMITTED = _array(b"  committed ")
-_COMMIT = _array(b"\nCOMMIT;\n")
-_ANONYMOUS_NAME = _array(b"ANONYMOUS")
-_ROWS_TEXT = _array(b" rows\n")
+_AT = padded(b"# at ")
+_INSIDE = padded(b" (event ")
+_OF_PAYLOAD = padded(b" of the payload)")
+_LINE = padded(b"\n# ")
+_SERVER_ID = padded(b"  server id ")
+_END_LOG_POS = padded(b"  end_log_pos ")
+_COMMITTED = padded(b"  committed ")
+_COMMIT = padded(b"\nCOMMIT;\n")
+_ANONYMOUS_NAME = padded(b"ANONYMOUS")
+_ROWS_TEXT = padded(b" rows\n")
 
 
 class BodyArrays(NamedTuple):
@@ -153,20 +149,6 @@ def hash_of(buf: U8, at: Int, size: Int, kind: Int) -> Int:
     return np.int64((value ^ (value >> np.uint64(32))) >> np.uint64(1))
 
 
-@part
-def _equal(buf: U8, at: Int, store: U8, start: Int, size: Int) -> bool:
-    k = np.int64(0)
-    while k + 8 <= size:
-        if load64(buf, np.uint64(at + k)) != load64(store, np.uint64(start + k)):
-            return False
-        k += 8
-    while k < size:
-        if buf[at + k] != store[start + k]:
-            return False
-        k += 1
-    return True
-
-
 @njit
 def find_body(buf: U8, at: Int, size: Int, kind: Int, known: BodyArrays) -> Int:
     """Returns the line of a known body, or -1."""
@@ -177,7 +159,7 @@ def find_body(buf: U8, at: Int, size: Int, kind: Int, known: BodyArrays) -> Int:
         line = known.slots[slot] - 1
         same = known.bodies[line, HASH] == key and known.bodies[line, KIND] == kind
         same = same and known.bodies[line, BODY_SIZE] == size
-        if same and _equal(buf, at, known.store, known.bodies[line, BODY], size):
+        if same and same_bytes(buf, at, known.store, known.bodies[line, BODY], size):
             return np.int64(line)
         slot = (slot + 1) & mask
     return np.int64(-1)

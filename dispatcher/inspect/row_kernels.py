@@ -21,7 +21,7 @@ from dispatcher.binlog.decode.temporals import BAD, MICROS, put_temporal, time_o
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
 from dispatcher.binlog.kernel.intrinsics import load64
 from dispatcher.binlog.kernel.jit import njit, part
-from dispatcher.binlog.kernel.short_copy import copy_short
+from dispatcher.binlog.kernel.short_copy import copy_short, padded
 
 # Forms of columns, and what A, B and C are.
 SIGNED = 0  # bytes
@@ -72,16 +72,12 @@ _UPPER: U8 = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
 _HIGH, _ESCAPED = 1, 2
 
 
-def _array(text: bytes) -> U8:
-    return np.frombuffer(text + bytes(16), dtype=np.uint8)
-
-
-_INSERT = _array(b"### INSERT INTO ")
-_UPDATE = _array(b"### UPDATE ")
-_DELETE = _array(b"### DELETE FROM ")
-_SET = _array(b"\n### SET\n")
-_WHERE = _array(b"\n### WHERE\n")
-_UTC = _array(b" UTC'")
+_INSERT = padded(b"### INSERT INTO ")
+_UPDATE = padded(b"### UPDATE ")
+_DELETE = padded(b"### DELETE FROM ")
+_SET = padded(b"\n### SET\n")
+_WHERE = padded(b"\n### WHERE\n")
+_UTC = padded(b" UTC'")
 
 
 def _escape_letters() -> U8:
@@ -238,16 +234,7 @@ def put_double(bits: Int, out: U8, o: Int) -> Int:
 
 @part
 def _exponential(start: Int, count: Int, exponent: Int, out: U8, o: Int) -> Int:
-    out[o] = out[start]
-    o += 1
-    if count > 1:
-        out[o] = 46
-        o += 1
-        for k in range(1, count):
-            out[o] = out[start + k]
-            o += 1
-    out[o] = 101
-    o += 1
+    o = number_format.mantissa(out, o, start, count)
     if exponent > 0:
         out[o] = 43
         o += 1

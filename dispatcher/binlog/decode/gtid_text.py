@@ -125,7 +125,7 @@ def gtid_texts(buf: U8, at: I64, offsets: I32, out: U8) -> Int:
                     return p
             else:
                 source = body + header.GTID_SOURCE_AT
-                if known >= 0 and same_bytes(buf, source, known, 16):
+                if known >= 0 and same_bytes(buf, source, buf, known, 16):
                     copy(out, int(o), out, int(text), _UUID_TEXT)
                     o += _UUID_TEXT
                 else:

@@ -139,7 +139,7 @@ def frame(buf: U8, counts: I64) -> Int:
 
 @part
 def same(buf: U8, a: Int, a_end: Int, b: Int, b_end: Int) -> bool:
-    return a_end - a == b_end - b and same_bytes(buf, a, b, a_end - a)
+    return a_end - a == b_end - b and same_bytes(buf, a, buf, b, a_end - a)
 
 
 @part

@@ -203,7 +203,8 @@ def _plain(out: U8, o: Int, start: Int, count: Int, point: Int) -> Int:
 
 
 @njit
-def _exponential(out: U8, o: Int, start: Int, count: Int, exponent: Int) -> Int:
+def mantissa(out: U8, o: Int, start: Int, count: Int) -> Int:
+    """Write `count` digits that stand from `start` on, behind `o`, with a point behind the first, and an `e`."""
     out[o] = out[start]
     o += 1
     if count > 1:
@@ -213,8 +214,12 @@ def _exponential(out: U8, o: Int, start: Int, count: Int, exponent: Int) -> Int:
             out[o] = out[start + k]
             o += 1
     out[o] = 101
-    o += 1
-    return signed(exponent, out, o)
+    return o + 1
+
+
+@njit
+def _exponential(out: U8, o: Int, start: Int, count: Int, exponent: Int) -> Int:
+    return signed(exponent, out, mantissa(out, o, start, count))
 
 
 @njit

@@ -16,6 +16,11 @@ BLOCK = 16
 _SHORT = 128  # above, memcpy is as fast
 
 
+def padded(text: bytes) -> U8:
+    """Return a text from which `copy_short` copies in blocks, also at its end."""
+    return np.frombuffer(text + bytes(BLOCK), dtype=np.uint8)
+
+
 @part
 def copy_short(out: U8, to: Int, buf: U8, start: Int, size: Int) -> None:
     """Copy `size` bytes of `buf` from `start` on to `out` at `to`. Up to 15 bytes of `out` behind may be changed."""
@@ -28,15 +33,15 @@ def copy_short(out: U8, to: Int, buf: U8, start: Int, size: Int) -> None:
 
 
 @njit
-def same_bytes(buf: U8, a: Int, b: Int, size: Int) -> bool:
-    """True if the `size` bytes of `buf` at `a` and at `b` are equal."""
+def same_bytes(buf: U8, a: Int, other: U8, b: Int, size: Int) -> bool:
+    """True if the `size` bytes of `buf` at `a` and of `other` at `b` are equal."""
     k = np.int64(0)
     while k + 8 <= size:
-        if load64(buf, np.uint64(a + k)) != load64(buf, np.uint64(b + k)):
+        if load64(buf, np.uint64(a + k)) != load64(other, np.uint64(b + k)):
             return False
         k += 8
     while k < size:
-        if buf[a + k] != buf[b + k]:
+        if buf[a + k] != other[b + k]:
             return False
         k += 1
     return True

@@ -36,8 +36,8 @@ def test_a_text_is_copied_and_only_a_block_behind_it_may_change(
 def test_bytes_are_compared_to_the_last_one_and_no_further(size: int) -> None:
     text = bytes(range(1, size + 1))
     buf: U8 = np.frombuffer(b"?" + text + b"x" + text + b"y", dtype=np.uint8)
-    assert same_bytes(buf, 1, size + 2, size)
+    assert same_bytes(buf, 1, buf, size + 2, size)
     for k in range(size):
         changed = buf.copy()
         changed[1 + k] ^= 0x80
-        assert not same_bytes(changed, 1, size + 2, size)
+        assert not same_bytes(changed, 1, changed, size + 2, size)
