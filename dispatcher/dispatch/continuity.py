@@ -68,7 +68,7 @@ class Continuity:
     def begin(self, read: ExecutedPosition, view: ServerView, *, anchored: bool) -> None:
         """A stream begins at `read`."""
         has_gtids = isinstance(read.gtids, GtidSet) and view.mode is Mode.GTID
-        self._may_skip = has_gtids and may_skip(read.gtids, GtidSet.parse(view.executed))
+        self._may_skip = has_gtids and may_skip(read.gtids, view.written)
         self.anchored, self._begun = anchored, read.gtids
         self._end = file_number(view.file), view.offset
         self.can_ask, self._accepted = view.knows_tables, ""
@@ -164,16 +164,19 @@ def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> Binl
     return None
 
 
-def may_skip(held: Gtids, executed: GtidSet) -> bool:
+def may_skip(held: Gtids, written: GtidSet) -> bool:
     """True if a dump from the set `held` may leave out a transaction that lies behind one that it sends.
+
+    `written`: what the log may hold (`ServerView.written`). The executed set does not suffice: a dump may send a
+    transaction that is still being committed, and one of `held` may lie behind it.
 
     Of one source, the lower number lies first. Of several the order is not known, unless no transaction is missing.
     """
     assert isinstance(held, GtidSet)
-    missing = executed.subtract(held).sources()
+    missing = written.subtract(held).sources()
     if not missing:
         return False
-    if len(executed.sources()) > 1:
+    if len(written.sources()) > 1:
         return True
     ((source, intervals),) = missing.items()
     own = held.sources().get(source, ())

@@ -45,7 +45,6 @@ from dispatcher.dispatch.retry import OPERATOR_RETRY_S, RetryPolicy
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.versions import LogPosition, Versions
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number, packed_seq
 
 
@@ -194,7 +193,7 @@ class Dispatcher:
         if view.mode is Mode.GTID:
             # A GTID set does not tell where it ends in the log; the file beside it only says where it was computed.
             at = self.enrichment.position if same else None
-            gaps = may_skip(read.gtids, GtidSet.parse(view.executed))
+            gaps = may_skip(read.gtids, view.written)
         versions.login(view.server, [name for name, _ in view.files])
         self.enrichment.begin(
             at, mariadb=view.mode is Mode.MARIADB, can_ask=view.knows_tables, gaps=gaps

@@ -195,7 +195,7 @@ def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None
         return
     # With GTIDs another server may have been read before: this log has its transactions, or those of the set.
     if view.mode is Mode.GTID and _is_uuid(after.server):
-        wrote = (source.partition(":")[0] for source in GtidSet.parse(view.executed).sources())
+        wrote = (source.partition(":")[0] for source in view.written.sources())
         if after.gtid or after.server in wrote:
             return
     raise _unknown(f"it is of server {after.server[:64]!r}; this consumer reads {known!r}")
@@ -207,8 +207,7 @@ def _check_replica(consumer: Consumer, after: Position, view: ServerView) -> Non
         return
     if consumer.queue.server == view.server:
         return
-    lacking = GtidSet.parse(after.gtid).subtract(GtidSet.parse(view.executed))
-    if lacking:
+    if lacking := history_check.unwritten(view, GtidSet.parse(after.gtid)):
         what = f"server {view.server} has not executed {history_check.abbreviated(lacking)} yet"
         raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what)
 

@@ -93,12 +93,11 @@ def lacking_transactions(
     """
     if view.mode is not Mode.GTID:
         return None
-    executed = GtidSet.parse(view.executed)
     for consumer in dispatcher.attached:
         position = consumer.position
         if position is None or position.server == view.server:
             continue
-        lacking = GtidSet.parse(position.gtid).subtract(executed)
+        lacking = history_check.unwritten(view, GtidSet.parse(position.gtid))
         if not lacking:
             continue
         if dispatcher.lacking_since is None:

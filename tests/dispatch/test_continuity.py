@@ -210,3 +210,14 @@ def test_a_dump_from_a_set_with_gaps_may_skip_transactions() -> None:
     assert not skips(f"{A}:1-9", f"{A}:1-9")
     assert skips(f"{A}:1-5:7", f"{A}:1-9")
     assert skips(f"{A}:1-5,{B}:1", f"{A}:1-9,{B}:1")
+
+
+def test_an_executed_transaction_may_lie_behind_one_that_is_being_committed() -> None:
+    """The log holds 31, sent before it counted as executed, and behind it 32, which the consumer has."""
+    held, read = f"{A}:1-30:32", f"{A}:1-32"
+    continuity = begun(
+        Mode.GTID, anchored=False, gtids=held, owned=f"{A}:31-32", file="binlog.000009"
+    )
+    batch = batch_of("binlog.000003", CLOSED, None, transactions=1)
+    continuity.advance(read_to(Mode.GTID, read), BatchGtids.of(batch))
+    assert not continuity.anchored

@@ -10,6 +10,7 @@ import pytest
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.events import Added, Removed, SeekRequested
 from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.seeking import seek_target
 from dispatcher.dispatch.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
@@ -181,6 +182,21 @@ def test_a_position_of_the_previous_server_is_accepted_after_a_failover(
     wanted = after(log, mode, 7)
     play.step(play.seek_order("a", wanted))
     assert play.client.consumers["a"].queue.acknowledged.gtids == gtid_set(log.transactions[:7])
+
+
+@pytest.mark.parametrize("mode", [Mode.GTID])
+def test_a_replica_that_is_committing_a_readers_transaction_has_its_position(
+    play: World, log: LogWriter, mode: Mode
+) -> None:
+    """A server sends a transaction to replicas before it counts as executed."""
+    play.server.name = REPLICA
+    newest = after(log, mode, 12)
+    order = play.seek_order("a", newest)
+    committing = str(gtid_set(log.transactions[11:]))
+    executed = str(gtid_set(log.transactions[:11]))
+    view = replace(order.view, executed=executed, owned=committing)
+    target = seek_target(play.client.consumers["a"], newest, view)
+    assert target.executed.gtids == gtid_set(log.transactions)
 
 
 @pytest.mark.parametrize("mode", [Mode.GTID])

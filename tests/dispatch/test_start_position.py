@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dispatcher.dispatch.effects import Note, Store
@@ -93,6 +95,12 @@ def test_a_replica_gets_time_for_the_transactions_that_it_lacks() -> None:
     assert error is not None and error.kind is ErrorKind.CONNECTION_LOST
     assert lacking_transactions(dispatcher, behind, wait_s=5.0, now=104.9) is not None
     assert lacking_transactions(dispatcher, behind, wait_s=5.0, now=105.0) is None
+
+
+def test_a_replica_does_not_lack_what_it_is_committing() -> None:
+    dispatcher = connecting(consumer_at(12))
+    committing = replace(view(11, server=REPLICA), owned=gtids(12))
+    assert lacking_transactions(dispatcher, committing, wait_s=5.0, now=100.0) is None
 
 
 def test_the_same_server_lacks_nothing_for_a_while() -> None:

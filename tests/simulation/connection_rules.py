@@ -240,7 +240,7 @@ class ConnectionRules:
     def server_answers(self, view: ServerView) -> None:
         """The client knows the files that it has read, even if the server was asked before it had written them."""
         if view.mode is Mode.GTID:
-            self._observed.executed = GtidSet.parse(view.executed)
+            self._observed.executed[view.server] = GtidSet.parse(view.executed)
         client = self._world.client
         for dispatcher in client.dispatchers.values():
             read, at = dispatcher.read, dispatcher.view

@@ -492,13 +492,40 @@ MUTANTS: tuple[Mutant, ...] = (
         "accepts a set that was never executed",
         "6: the executed set contains the position",
         "dispatch.history_check._check_gtids",
-        If("gtids.subtract(view.written)", "False"),
+        If("unwritten(view, gtids)", "False"),
     ),
     Mutant(
         "takes what the server is committing for another history",
         "6: the executed set contains the position",
         "dispatch.server_view.ServerView.written",
         Return("GtidSet.parse(self.executed)"),
+    ),
+    Mutant(
+        "takes a dump to skip nothing that the server is committing",
+        "6: all transactions of an anchored position lie before it",
+        "dispatch.continuity.Continuity.begin",
+        Replace("view.written", "GtidSet.parse(view.executed)"),
+        tests="tests/dispatch/test_continuity.py",
+    ),
+    Mutant(
+        "a reader waits for what the replica is committing",
+        "9: a seek goes to a position that the server has",
+        "dispatch.seeking._check_replica",
+        Replace(
+            "history_check.unwritten(view, GtidSet.parse(after.gtid))",
+            "GtidSet.parse(after.gtid).subtract(GtidSet.parse(view.executed))",
+        ),
+        tests="tests/dispatch/test_seeking.py",
+    ),
+    Mutant(
+        "a consumer waits for what the replica is committing",
+        "6: after a failover the replica may catch up",
+        "dispatch.start_position.lacking_transactions",
+        Replace(
+            "history_check.unwritten(view, GtidSet.parse(position.gtid))",
+            "GtidSet.parse(position.gtid).subtract(GtidSet.parse(view.executed))",
+        ),
+        tests="tests/dispatch/test_start_position.py",
     ),
     Mutant(
         "does not compare creation times",

@@ -53,7 +53,7 @@ class Observed:
 class Observations:
     """`jumped`: consumers that skipped a purge gap; the rest is forgotten whenever the daemon starts.
 
-    `begun`: when each dispatcher's dump began; `executed`: the executed set that a server named last. Of the present
+    `begun`: when each dispatcher's dump began; `executed`: the executed set that each server named last. Of the present
     step: `closed` dispatchers, the fields of `merged` notes, the `view` of a login and the dispatcher that `asked`.
     """
 
@@ -66,7 +66,7 @@ class Observations:
         self.consumers: dict[str, Observed] = {}
         self.began = 0.0  # when the daemon started
         self.begun: dict[int, float] = {}
-        self.executed = GtidSet()
+        self.executed: dict[str, GtidSet] = {}
 
     def stepped(self, event: Input, effects: Sequence[Effect]) -> None:
         self.closed = [e.dispatcher for e in effects if isinstance(e, Close)]

@@ -46,7 +46,10 @@ class SeekRules:
 
         seen.wants_room = False
         if world.scenario.mode is Mode.GTID:
-            seen.unproven = not self._observed.executed.contains(GtidSet.parse(after.gtid))
+            # A survey of another server says nothing of the one whose log the consumer reads.
+            server = consumer.queue.server if consumer.started else world.server.name
+            executed = self._observed.executed.get(server, GtidSet())
+            seen.unproven = not executed.contains(GtidSet.parse(after.gtid))
         return undo
 
     def sought(self, name: str, after: Position) -> None:
