@@ -15,7 +15,6 @@ from dispatcher.dispatch.executed_position import (
     Mode,
     executed_of,
     make_executed,
-    parse_gtids,
 )
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import AtFile, AtGtid, AtTime, Earliest, Latest, Start
@@ -131,7 +130,7 @@ def check_history(
 
 
 def _check_gtids(view: ServerView, executed: ExecutedPosition) -> None:
-    gtids = parse_gtids(Mode.GTID, str(executed.gtids))
+    gtids = executed.gtids
     assert isinstance(gtids, GtidSet)
     if unknown := unwritten(view, gtids):
         raise _differs(f"the server never executed {abbreviated(unknown)}")

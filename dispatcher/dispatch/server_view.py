@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.specs import Start
@@ -50,9 +51,15 @@ class ServerView:
     @property
     def written(self) -> GtidSet:
         """What the log may hold, with MySQL's GTIDs: nothing outside of this set can have been read from it."""
-        return GtidSet.parse(self.executed).union(GtidSet.parse(self.owned))
+        return _union(self.executed, self.owned)
 
     @property
     def tip(self) -> ExecutedPosition:
         """The end of the log."""
         return make_executed(self.mode, self.executed, self.file, self.offset)
+
+
+@lru_cache(maxsize=4)
+def _union(executed: str, owned: str) -> GtidSet:
+    """Cached, since each consumer's position is compared with the sets of the same view."""
+    return GtidSet.parse(executed).union(GtidSet.parse(owned))

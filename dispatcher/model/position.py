@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dispatcher.model.errors import ErrorKind, UserError
@@ -98,6 +99,7 @@ class Position:
         return cls.from_dict(value)
 
 
+@lru_cache(maxsize=1024)
 def file_number(file: str) -> int:
     """The number in a file name: `binlog.000123` -> 123. 0 if there is none, or it has more than 18 digits, which no
     server writes."""

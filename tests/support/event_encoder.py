@@ -202,6 +202,8 @@ class File:
     jumps: dict[int, int] = field(
         default_factory=dict
     )  # bytes that the offsets claim to stand before an event
+    # What `fake_server` has found of so many events.
+    events_at: tuple[int, dict[int, Transaction | None]] = field(default=(0, {}), compare=False)
 
     @property
     def raw(self) -> bytes:

@@ -194,19 +194,15 @@ class Server:
         return str(GtidSet.parse(stop.executed).subtract(committing)), str(committing)
 
     def _boundary(self, name: str, offset: int, size: int) -> Boundary:
-        file = next(file for file in self.log.files if file.name == name)
-        at = 4
         if offset == size:
             return Boundary(whole=True)
-        for i, (raw, transaction) in enumerate(file.events):
-            at += file.jumps.get(i, 0)
-            if at >= offset:
-                begins = transaction is not None and transaction.start == offset == at
-                named = begins and self.mode is Mode.GTID
-                gtid = (transaction.source, transaction.gno) if named and transaction else None
-                return Boundary(at == offset, gtid)
-            at += len(raw)
-        return Boundary(whole=False)
+        file = next(file for file in self.log.files if file.name == name)
+        events = _events_at(file)
+        if offset not in events:
+            return Boundary(whole=False)
+        begun = events[offset]
+        named = begun is not None and begun.start == offset and self.mode is Mode.GTID
+        return Boundary(whole=True, gtid=(begun.source, begun.gno) if named and begun else None)
 
     def _find(self, start: Start) -> ExecutedPosition | BinlogError:
         match start:
@@ -303,14 +299,15 @@ class Feed:
             raw = next(self._events)
             if raw is None:
                 break
-            data += _packet(self._spoilt(raw))
+            data += _packet(raw if self.spoil_at is None else self._spoilt(raw))
         out = bytes(data[:size])
         del data[:size]
         return out
 
     def _spoilt(self, raw: bytes) -> bytes:
-        if self.spoil_at is None or raw[4] in _HEADERS or len(raw) < 24:
+        if raw[4] in _HEADERS or len(raw) < 24:
             return raw
+        assert self.spoil_at is not None
         at = 19 + int(self.spoil_at * (len(raw) - 19))
         self.spoil_at = None
         return raw[:at] + bytes((raw[at] ^ 0x10,)) + raw[at + 1 :]
@@ -386,6 +383,19 @@ class Feed:
 def _packet(raw: bytes) -> bytes:
     """Cached, since every dump sends the same packets."""
     return event_packet(raw)
+
+
+def _events_at(file: File) -> dict[int, Transaction | None]:
+    """By the offset of each event: the transaction that it belongs to. Kept until the file grows."""
+    count, events = file.events_at
+    if count != len(file.events):
+        events, at = {}, 4
+        for i, (raw, transaction) in enumerate(file.events):
+            at += file.jumps.get(i, 0)
+            events.setdefault(at, transaction)
+            at += len(raw)
+        file.events_at = len(file.events), events
+    return events
 
 
 def between_transactions(file: File) -> set[int]:
