@@ -182,6 +182,8 @@ class Daemon:
         await self._announcements.apply(self._settings, self._clients.sessions, self._secrets)
         self._announcements.log.daemon("started", version=version("binlog-dispatcher"))
         self._clients.start()
+        for event, fields in self._state.found_at_start():
+            self._timeline.log(logging.ERROR, event, **fields)
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
         self._tasks.start("history", self._live.sample_regularly())
@@ -200,14 +202,16 @@ class Daemon:
 
     async def _check_store(self) -> None:
         """Log soon, not only at the next acknowledgement, that the store's file was deleted or replaced."""
-        logged, rewritten = "", 0
+        logged, rewritten = ("", ""), 0
+        events = "state store was replaced", "state store cannot be checkpointed"
         while True:
             await asyncio.sleep(STORE_CHECK_EVERY_S)
             await self._store.check()
-            error = str(self._store.misplaced or "")
-            if error and error != logged:
-                self._timeline.log(logging.ERROR, "state store was replaced", error=error)
-            logged = error
+            errors = str(self._store.misplaced or ""), str(self._store.not_checkpointed or "")
+            for event, error, before in zip(events, errors, logged, strict=True):
+                if error and error != before:
+                    self._timeline.log(logging.ERROR, event, error=error)
+            logged = errors
             if self._state.rewritten != rewritten:
                 rewritten = self._state.rewritten
                 self._timeline.log(

@@ -91,6 +91,8 @@ class _NoStore:
 
     def check(self) -> None: ...
 
+    def checkpoint(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -179,7 +181,10 @@ class BinlogClient:
 
     def _open_store(self) -> _Store:
         if self._state is not None:
-            return StateStore(self._state.path)
+            store = StateStore(self._state.path)
+            for event, fields in store.found_at_start():
+                self.log(logging.ERROR, event, **fields)
+            return store
         # To a server, two clients of one installation are one replica, so each gets an id of its own. Positions in
         # files without GTIDs hold the id of the installation, and the next run must accept them.
         return _NoStore(uuid4() if self._connection.files is None else UUID(int=0))

@@ -1,6 +1,9 @@
 """The state store for the event loop: one thread makes all calls, in their order.
 
 `fault` is the error of the newest attempt to store progress; None after one that succeeded. `timings` counts calls.
+
+Between two calls, once a minute, the thread moves what was stored from the write-ahead log into the file: a log that is
+damaged or removed then costs at most the positions of a minute.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -22,6 +25,9 @@ from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.model.timings import StoreTimings
+
+CHECKPOINT_EVERY_S = 60.0
+_RETRY_S = 5.0  # after a checkpoint that failed
 
 T = TypeVar("T")
 _Call = tuple[Callable[[], Any], asyncio.Future[Any]]
@@ -65,6 +71,9 @@ class StoreProtocol(Protocol):
     def check(self) -> None:
         """Raises BinlogError if the store's file was deleted or replaced."""
 
+    def checkpoint(self) -> None:
+        """Move what was stored from the write-ahead log into the file."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredConsumer:
@@ -83,10 +92,13 @@ class StoreThread:
         self,
         state: StoreProtocol,
         prepared_bytes_max: int = BYTES_MAX,
+        checkpoint_every_s: float = CHECKPOINT_EVERY_S,
     ) -> None:
         """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client."""
         self.fault: BinlogError | None = None
         self.misplaced: BinlogError | None = None
+        self.not_checkpointed: BinlogError | None = None
+        self._checkpoint_every_s = checkpoint_every_s
         self.timings = StoreTimings()
         self.installation_id = state.installation_id
         self._state = state
@@ -176,7 +188,8 @@ class StoreThread:
     @property
     def faults(self) -> tuple[BinlogError, ...]:
         """Why progress cannot be stored; () if it can, as far as is known."""
-        by_text = {str(fault): fault for fault in (self.misplaced, self.fault) if fault}
+        faults = self.misplaced, self.fault, self.not_checkpointed
+        by_text = {str(fault): fault for fault in faults if fault}
         return tuple(by_text.values())
 
     def new_epoch(self) -> int:
@@ -208,8 +221,26 @@ class StoreThread:
 
     def _run(self) -> None:
         """The thread: make one call after the other, until None comes."""
-        while (waiting := self._calls.get()) is not None:
+        due = time.monotonic() + self._checkpoint_every_s
+        while True:
+            try:
+                waiting = self._calls.get(timeout=max(0.0, due - time.monotonic()))
+            except Empty:
+                due = time.monotonic() + self._checkpoint()
+                continue
+            if waiting is None:
+                return
             _make(*waiting)
+
+    def _checkpoint(self) -> float:
+        """Returns after how many seconds the next one is due."""
+        try:
+            self._state.checkpoint()
+        except BinlogError as error:
+            self.not_checkpointed = error
+            return min(_RETRY_S, self._checkpoint_every_s)
+        self.not_checkpointed = None
+        return self._checkpoint_every_s
 
 
 def _make(call: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:

@@ -39,6 +39,9 @@ KINDS = {
     "state not stored": "failed",
     "state stored again": "stored",
     "state store was replaced": "failed",
+    "state store cannot be checkpointed": "failed",
+    "state store is older than what was acknowledged": "warning",
+    "newest positions cannot be read": "warning",
     "state store was deleted and has been rewritten": "warning",
 }
 """The kind of each event that is kept, by its text in the log."""

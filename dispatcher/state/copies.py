@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.state.files import sync_to_disk
 from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import APPLICATION_ID, SCHEMA_VERSION
 from dispatcher.state.space import FULL_REMEDY, what_failed
@@ -94,9 +95,9 @@ def back_up(path: Path, target: Path) -> int:
             if check != "ok":
                 what = f"the copy is damaged: {check.splitlines()[-1]}"
                 raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path))
-            _sync_to_disk(part)
+            sync_to_disk(part)
             part.rename(target)
-            _sync_to_disk(target.parent)
+            sync_to_disk(target.parent)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
@@ -138,11 +139,3 @@ def _errors(path: Path) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         what = f"invalid content: {error}"
         raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path)) from error
-
-
-def _sync_to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,18 +1,39 @@
-"""The lock file next to a state store: it admits one process, and records that a store exists.
+"""The locks of a state store: they admit one process. The kernel releases them when the process ends.
 
-The lock is a `flock`, which the kernel releases when the process ends. The file contains the pid of the last owner and,
-once a store was opened, its installation id. The id distinguishes a store truncated to 0 bytes from a new one.
+There are two, because a file has more names than one, and a name can get another file:
+
+* `StoreLock`, a `flock` on `<file>.lock`, excludes other processes also while the store's file is deleted and
+  rewritten. The lock file contains the pid of the last owner and, once a store was opened, its installation id. The id
+  distinguishes a store truncated to 0 bytes from a new one. The store resolves symbolic links before it names the lock.
+* `FileLock` locks the store's file itself, whatever its name: the file can be mounted alone in another folder.
+
+`FileLock` is an open file description lock of one byte far behind those that SQLite locks. SQLite's own locks are
+traditional POSIX locks: they belong to the process, and closing any descriptor of the file drops all of them. So the
+descriptor is closed after SQLite has closed the file. A `flock` would do on local disks, but on NFS it is a lock of the
+whole file, which excludes SQLite.
+
+A store with several hard links is refused: its write-ahead log lies beside one name only. After a crash, another name
+would open an older state, and the write-ahead log would later overwrite the file's pages with unrelated ones.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shlex
+import stat
+import struct
 from pathlib import Path
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.private import FILE_MODE, FOLDER_MODE
 from dispatcher.state.space import FULL_REMEDY, what_failed
+
+# SQLite locks bytes from 1 GiB on. Source: its File Locking And Concurrency, section 3, and `os.h`.
+_LOCKED_BYTE = 1 << 62
+# struct flock of 64-bit Linux; `l_pid` has to be 0.
+_ONE_BYTE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)
+_STOP_OTHER = "stop the other daemon, or set another state.path for this one"
 
 
 class StoreLock:
@@ -53,6 +74,50 @@ class StoreLock:
             self._fd = -1
 
 
+class FileLock:
+    """A lock of the file itself, held from the constructor to `close`. Raises BinlogError (STATE_STORE), OSError.
+
+    Close it after every SQLite connection of this process to the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR)
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _ONE_BYTE)
+        except BlockingIOError as error:
+            self.close()
+            what = "in use by another process, which has opened the file by another name"
+            raise BinlogError(
+                ErrorKind.STATE_STORE, what, where=str(path), remedy=_STOP_OTHER
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """May be called again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def refuse_hard_links(path: Path) -> None:
+    """Raises BinlogError (STATE_STORE) if the file has several names."""
+    try:
+        status = path.stat()
+    except OSError:
+        return  # what opens the file next reports it
+    names = status.st_nlink
+    if stat.S_ISREG(status.st_mode) and names > 1:
+        what = f"the file has {names} names (hard links), and its -wal lies beside one of them"
+        file, copy = shlex.quote(str(path)), shlex.quote(f"{path}.copy")
+        remedy = (
+            "stop the daemon that uses the file by another name, then give the name beside the -wal a file of its own:"
+            f" cp -p {file} {copy} && mv {copy} {file}"
+        )
+        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)
+
+
 def _lock_path(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
@@ -71,8 +136,9 @@ def _acquire(path: Path) -> tuple[int, str]:
     except OSError as error:
         os.close(fd)
         what = f"in use by another process{f' (pid {owner})' if owner else ''}"
-        remedy = "stop the other daemon, or set another state.path for this one"
-        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy) from error
+        raise BinlogError(
+            ErrorKind.STATE_STORE, what, where=str(path), remedy=_STOP_OTHER
+        ) from error
     try:
         _write_owner(fd, path, store_id.strip())
     except BinlogError:

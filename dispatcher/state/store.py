@@ -4,8 +4,9 @@ Invariants:
 
 * `save` and `next_session` return once their data is on disk: WAL with `synchronous=FULL`, one transaction per call.
   Callers release acknowledged bytes only after `save` has returned.
-* One process per file: two daemons would overwrite each other's acknowledgements. `lock` holds a lock on `<file>.lock`
-  as long as the store is open. SQLite's exclusive mode would also exclude a person with `sqlite3`.
+* One process per file: two daemons would overwrite each other's acknowledgements. `lock` locks `<file>.lock` and the
+  file as long as the store is open. SQLite's exclusive mode would also exclude a person with `sqlite3`.
+* A store that is older than what was acknowledged is noticed: `newest` keeps the newest positions beside the file.
 * A row contains both positions of one save: `acknowledged` is what the reader has, `covered` how far the log contains
   nothing else for it.
 * Only the daemon's user can read the files: mode 0600, the folder 0700, whatever the umask. Files of earlier versions
@@ -21,7 +22,6 @@ SQLite, the folder or the lock is a `BinlogError` of `ErrorKind.STATE_STORE`.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
@@ -36,11 +37,14 @@ from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.specs import Progress
 from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.position import LogPosition, Position
-from dispatcher.state.lock import StoreLock
-from dispatcher.state.private import FILE_MODE, tighten
-from dispatcher.state.schema import upgrade
+from dispatcher.model.position import Position
+from dispatcher.state.files import beside, identity, make_private, resolved, sync_to_disk
+from dispatcher.state.lock import FileLock, StoreLock, refuse_hard_links
+from dispatcher.state.newest import OLDER, Loss, Mark, NewestPositions
+from dispatcher.state.private import FILE_MODE
+from dispatcher.state.schema import SCHEMA_VERSION, upgrade
 from dispatcher.state.space import FULL_REMEDY, what_failed
+from dispatcher.state.version_rows import load_versions, save_versions
 from dispatcher.state.xa_rows import load_xa, save_xa
 
 _SAVE = """
@@ -57,10 +61,6 @@ _SET_PAUSED = """
 INSERT INTO consumer (name, paused) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
 """
 
-_VERSION_COLUMNS = (
-    "database_name, table_name, start_file, start_offset, start_created, end_file, end_offset,"
-    " end_created, open, definition"
-)
 _Row = tuple[int, str | None, str | None, int]  # session, acknowledged, covered, file_created
 
 
@@ -71,30 +71,36 @@ class StateStore:
     open in another process.
 
     `clock`: seconds since 1970. `rewritten`: how often the file was deleted and rewritten. `exposed`: files that other
-    users can read and whose mode cannot be changed, because they belong to another user.
+    users can read and whose mode cannot be changed, because they belong to another user. `losses`: the consumers whose
+    stored position was older than the newest known one when the store was opened. `unreadable`: how many lines of the
+    file with the newest positions could not be read then.
     """
 
     installation_id: UUID
     epoch: int  # of consumers without a stored position
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path = path
-        self._log_path = path.with_name(path.name + "-wal")
+        self._path = path = resolved(path)
+        self._log_path = beside(path, "-wal")
         self._clock = clock
         self._mutex = threading.Lock()
         self.rewritten = 0
         self._files: tuple[tuple[int, int] | None, ...] | None = None
+        self._newest: NewestPositions | None = None
+        self._file_lock: FileLock | None = None
+        refuse_hard_links(path)
         self._lock = StoreLock(path)
         try:
             if self._lock.store_id and path.exists() and not path.stat().st_size:
                 what = f"the file is empty, but it contained the store {self._lock.store_id}"
                 raise self._error(what, _EMPTIED)
             with self._converted_errors():
-                self.exposed = _make_private(path)
+                self.exposed = make_private(path)
+                self._file_lock = FileLock(path)
             self.installation_id = self._connect()
             self._lock.record(str(self.installation_id))
         except BaseException:
-            self._lock.close()
+            self._release()
             raise
 
     def _connect(self) -> UUID:
@@ -106,6 +112,14 @@ class StateStore:
             self._db.close()
             raise
 
+    def _release(self) -> None:
+        """Release the locks. SQLite has closed the file."""
+        if self._newest is not None:
+            self._newest.close()
+        if self._file_lock is not None:
+            self._file_lock.close()
+        self._lock.close()
+
     def __repr__(self) -> str:
         return f"StateStore({str(self._path)!r})"
 
@@ -115,10 +129,10 @@ class StateStore:
         Raises BinlogError: STORED_POSITION if only this consumer's row is unreadable, STATE_STORE for the whole store.
         """
         row = self._row(consumer)
-        if row is None:
-            return None
-        _, acknowledged, covered, file_created = row
+        _, acknowledged, covered, file_created = row or (0, None, None, 0)
         if acknowledged is None or covered is None:
+            if (loss := self._lost_rows.get(consumer)) is not None:
+                raise self._lost_row(loss)
             return None
         try:
             positions = Position.from_json(acknowledged), Position.from_json(covered)
@@ -141,10 +155,17 @@ class StateStore:
         rows = [_row_of(*of_consumer) for of_consumer in progress]
         if not rows and prepared is None:
             return
+        marks = [(name, Mark(*acknowledged.order)) for name, acknowledged, _, _ in progress]
         with self._transaction() as db:
+            self._known.clear_before(marks)
             db.executemany(_SAVE, rows)
             if prepared is not None:
                 save_xa(db, client, prepared)
+        with self._mutex, self._converted_errors():
+            for name, _ in marks:
+                self._lost_rows.pop(name, None)
+            if self._known.record(marks):
+                self._checkpoint()
 
     def load_prepared(self, client: str) -> list[XaEntry]:
         """The prepared transactions of a client in the order of their numbers."""
@@ -154,40 +175,12 @@ class StateStore:
     def load_versions(self, client: str) -> StoredVersions | None:
         """The stored table versions of a client; None before the first `save_versions`."""
         with self._mutex, self._converted_errors():
-            row = self._db.execute(
-                "SELECT server, file, offset, created FROM stream WHERE client = ?", (client,)
-            ).fetchone()
-            if row is None:
-                return None
-            query = f"SELECT {_VERSION_COLUMNS} FROM table_version WHERE client = ? ORDER BY rowid"
-            versions = tuple(
-                ((v[0], v[1]), LogPosition(*v[2:5]), LogPosition(*v[5:8]), json.loads(v[9]), bool(v[8]))
-                for v in self._db.execute(query, (client,))
-            )  # fmt: skip
-        return StoredVersions(row[0], LogPosition(*row[1:]), versions)
+            return load_versions(self._db, client)
 
     def save_versions(self, client: str, versions: StoreVersions) -> None:
         """Store how far a client has read, and its table versions if they are given, in one transaction."""
-        mark = (versions.position.file, versions.position.offset, versions.position.created)
         with self._transaction() as db:
-            if versions.versions is None:
-                query = "UPDATE stream SET file = ?, offset = ?, created = ? WHERE client = ?"
-                db.execute(query, (*mark, client))
-                return
-            db.execute("DELETE FROM stream WHERE client = ?", (client,))
-            db.execute("DELETE FROM table_version WHERE client = ?", (client,))
-            row = (client, versions.versions.server, *mark)
-            db.execute("INSERT INTO stream VALUES (?, ?, ?, ?, ?)", row)
-            db.executemany(
-                f"INSERT INTO table_version (client, {_VERSION_COLUMNS}) VALUES ({', '.join('?' * 11)})",
-                [
-                    (
-                        client, *name, start.file, start.offset, start.created, end.file, end.offset, end.created,
-                        int(open_), json.dumps(definition),
-                    )
-                    for name, start, end, definition, open_ in versions.versions.versions
-                ],
-            )  # fmt: skip
+            save_versions(db, client, versions)
 
     def next_session(self, consumer: str) -> int:
         """Store and return a session number higher than all earlier ones.
@@ -214,21 +207,47 @@ class StateStore:
     def set_paused(self, consumer: str, paused: bool) -> None:
         with self._transaction() as db:
             db.execute(_SET_PAUSED, (consumer, int(paused)))
+        self.checkpoint()
 
     def check(self) -> None:
         """Rewrite the store's file if it was deleted. Raises BinlogError if it was replaced by another file."""
         with self._mutex, self._converted_errors():
             self._check_file()
+            self._known.renew()
+
+    def checkpoint(self) -> None:
+        """Move what was committed from the write-ahead log into the file, so that little depends on the log."""
+        with self._mutex, self._converted_errors():
+            self._check_file()
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """The caller holds `_mutex`. While another process reads the store, a part may stay in the log.
+
+        RESTART lets the next write begin the log anew. That write comes at once: until then, recovery would read the
+        frames of the old log, and frames before a damaged one are older than the file. TRUNCATE would do that too, but
+        a log that keeps its size needs no space for acknowledgements, and its sync writes no metadata of the file.
+        """
+        (wait_ms,) = self._db.execute("PRAGMA busy_timeout").fetchone()
+        self._db.execute("PRAGMA busy_timeout = 0")  # do not wait for readers
+        try:
+            busy, frames, _ = self._db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout = {wait_ms}")
+        if frames and not busy:
+            # Not an UPDATE to the same value: SQLite writes nothing for it.
+            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self._known.sync()
 
     def _check_file(self) -> None:
         """The caller holds `_mutex`. Data written to a deleted file would be lost when this process ends."""
         if self._files is None:
             return  # the store is being opened
         store, log = self._files
-        current = _identity(self._path)
+        current = identity(self._path)
         if current is not None and current != store:
             raise self._error("the file was replaced by another one while it was open", _REPLACED)
-        current_log = _identity(self._log_path)
+        current_log = identity(self._log_path)
         if current is None or (log is not None and current_log != log):
             try:
                 self._rewrite()
@@ -242,18 +261,22 @@ class StateStore:
     def _rewrite(self) -> None:
         """Copy the open store to its path. A deleted file is complete as long as it is open."""
         self._lock.renew()
-        fresh = self._path.with_name(self._path.name + ".new")
+        fresh = beside(self._path, ".new")
         fresh.unlink(missing_ok=True)
         os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
         with closing(sqlite3.connect(fresh)) as copy:
             self._db.backup(copy)
-        _sync(fresh)
+        sync_to_disk(fresh)
+        lock = FileLock(fresh)
         # Closing deletes the write-ahead log by name, so close before the new file is in place.
         self._db.close()
+        if self._file_lock is not None:
+            self._file_lock.close()
+        self._file_lock = lock
         for end in ("-wal", "-shm"):
-            self._path.with_name(self._path.name + end).unlink(missing_ok=True)
+            beside(self._path, end).unlink(missing_ok=True)
         fresh.replace(self._path)
-        _sync(self._path.parent)
+        sync_to_disk(self._path.parent)
         self._files = None
         self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         self._set_up()
@@ -262,8 +285,12 @@ class StateStore:
     def forget(self, consumer: str) -> None:
         """Delete the state of a consumer. It, and all later new consumers, begin in a new epoch."""
         with self._transaction() as db:
+            self._known.clear(consumer)
             db.execute("DELETE FROM consumer WHERE name = ?", (consumer,))
             self._begin_epoch(db)
+        with self._mutex, self._converted_errors():
+            self._lost_rows.pop(consumer, None)
+            self._checkpoint()
 
     def close(self) -> None:
         """Checkpoint the write-ahead log into the file and release the lock. May be called again."""
@@ -272,9 +299,10 @@ class StateStore:
                 return
             try:
                 with self._converted_errors():
+                    self._known.sync()
                     self._db.close()
             finally:
-                self._lock.close()
+                self._release()
 
     def _row(self, consumer: str) -> _Row | None:
         query = "SELECT session, acknowledged, covered, file_created FROM consumer WHERE name = ?"
@@ -292,7 +320,48 @@ class StateStore:
             if check != "ok":
                 raise self._error(check.splitlines()[-1], _DAMAGED)
             installation, self.epoch = db.execute("SELECT id, epoch FROM installation").fetchone()
+            self._compare(installation)
             return UUID(installation)
+
+    def _compare(self, installation: str) -> None:
+        """Compare the store with the newest positions that are known."""
+        self._newest = known = NewestPositions(beside(self._path, ".newest"), installation)
+        self.unreadable = known.unreadable
+        stored = {name: self._stored_mark(name, mark) for name, mark in known.marks.items()}
+        self.losses = known.compare(stored)
+        # A consumer that began at its `start` again would skip rows, or count from 0 in an epoch that readers know.
+        lost = (loss for loss in self.losses if loss.stored is None and not loss.new_store)
+        self._lost_rows = {loss.consumer: loss for loss in lost}
+
+    def _stored_mark(self, consumer: str, known: Mark | None) -> Mark | None:
+        """Of the row; `known` if the row is unreadable, which is another fault."""
+        query = "SELECT acknowledged FROM consumer WHERE name = ?"
+        row = self._db.execute(query, (consumer,)).fetchone()
+        if row is None or row[0] is None:
+            return None
+        try:
+            return Mark(*Position.from_json(row[0]).order)
+        except (BinlogError, ValueError, TypeError):
+            return known
+
+    def _lost_row(self, loss: Loss) -> BinlogError:
+        what = f"the state store has lost the consumer's position: {loss.newest} was acknowledged"
+        where = f"consumer {loss.consumer}, {self._path}"
+        return BinlogError(ErrorKind.STORED_POSITION, what, where=where)
+
+    def found_at_start(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What to log of `losses` and `unreadable`: event and fields."""
+        if self.unreadable:
+            file, unknown = beside(self._path, ".newest"), "lost positions may go unnoticed"
+            error = f"{self.unreadable} lines cannot be read: {unknown}"
+            yield "newest positions cannot be read", {"file": str(file), "error": error}
+        for loss in self.losses:
+            yield OLDER, {"consumer": loss.consumer, "error": str(loss)}
+
+    @property
+    def _known(self) -> NewestPositions:
+        assert self._newest is not None, "set when the store is opened"
+        return self._newest
 
     def _begin_epoch(self, db: sqlite3.Connection) -> None:
         """Set the epoch of new consumers to one that was never used: based on the time (s since 1970)."""
@@ -303,7 +372,7 @@ class StateStore:
         """Configure the connection. The journal mode cannot be changed within a transaction."""
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        self._files = _identity(self._path), None
+        self._files = identity(self._path), None
 
     @contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
@@ -357,33 +426,10 @@ def _remedy(error: sqlite3.Error | OSError) -> str | None:
     text = str(error).lower()
     if "malformed" in text or "not a database" in text or "corrupt" in text:
         return _DAMAGED
-    if "readonly" in text or "unable to open" in text:
+    if (
+        "readonly" in text
+        or "unable to open" in text
+        or isinstance(error, IsADirectoryError | PermissionError)
+    ):
         return "give the daemon's user write access to the file and its folder"
     return None
-
-
-def _make_private(path: Path) -> tuple[Path, ...]:
-    """Create the store's file if it does not exist and tighten the modes. Returns files that could not be tightened.
-
-    SQLite creates the file with the umask's mode, and gives its companion files the mode of the file.
-    """
-    if not path.exists():
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
-    return tighten(path.with_name(path.name + end) for end in ("", "-wal", "-shm", ".lock"))
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """(device, inode) of a file; None if it does not exist."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

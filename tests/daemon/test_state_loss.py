@@ -40,6 +40,22 @@ def test_a_store_that_is_deleted_under_the_daemon_is_written_anew(
     scene.deliver_one(reader)  # in the session from before
 
 
+def test_a_log_that_was_removed_after_a_kill_is_reported_and_nothing_is_lost(
+    scene: Scene, reader: Reader
+) -> None:
+    daemon = scene.daemon
+    for _ in range(3):
+        scene.deliver_one(reader)
+    newest = reader.position["seq"]
+    daemon.kill()
+    daemon.state.with_name("state.db-wal").unlink()
+    daemon.start()
+    until(lambda: "state store is older than what was acknowledged" in daemon.log, "it is logged")
+    assert f"seq {newest}, epoch {reader.position['epoch']} was acknowledged" in daemon.log
+    reader.open(reader.position)
+    scene.deliver_one(reader)
+
+
 def test_a_store_that_is_replaced_under_the_daemon_refuses_acknowledgements(
     scene: Scene, reader: Reader
 ) -> None:

@@ -10,6 +10,7 @@ from dispatcher.dispatch.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.runtime.store_thread import StoredConsumer, StoreThread
+from tests.support.fake_clients import until
 from tests.support.fake_state import FakeState
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
@@ -88,4 +89,20 @@ async def test_the_result_for_a_cancelled_call_that_runs_is_dropped(state: FakeS
         state.release()
         assert await store.next_session("b") == 1
     assert task.cancelled() and store.timings.waiting == 0
+    await store.close()
+
+
+async def test_the_store_is_checkpointed_regularly(state: FakeState) -> None:
+    store = StoreThread(state, checkpoint_every_s=0.01)
+    await until(lambda: state.checkpoints > 1, "two checkpoints")
+    assert store.faults == ()
+    await store.close()
+
+
+async def test_a_checkpoint_that_fails_is_a_fault_until_one_succeeds(state: FakeState) -> None:
+    state.full = True
+    store = StoreThread(state, checkpoint_every_s=0.01)
+    await until(lambda: store.faults, "the fault is seen")
+    state.full = False
+    await until(lambda: not store.faults, "the fault is over")
     await store.close()

@@ -29,6 +29,7 @@ class FakeState:
         self.versions: dict[str, StoredVersions] = {}
         self.paused_names: set[str] = set()
         self.full = False
+        self.checkpoints = 0
         self._go_on = threading.Event()
         self._go_on.set()
 
@@ -37,6 +38,11 @@ class FakeState:
 
     def release(self) -> None:
         self._go_on.set()
+
+    def checkpoint(self) -> None:
+        if self.full:
+            raise BinlogError(ErrorKind.STATE_STORE, "the disk is full")
+        self.checkpoints += 1
 
     def load(self, consumer: str) -> Progress | None:
         return self.rows.get(consumer)
