@@ -49,6 +49,7 @@ SESSION_FILES = tuple(
         "mirror/test_crashes",
         "mirror/test_driver_commit",
         "mirror/test_histories",
+        "mirror/test_keyless_copy",
         "mirror/test_log",
         "mirror/test_log_append",
         "mirror/test_maintenance",

@@ -4,7 +4,8 @@
 2. The copier copies the rows into _binlog/copies/<table id>; the server has executed at least S before the first row
    is read, and R when the last one is.
 3. The log is replayed on the copy from S until it has passed R: then the copy equals the server's table at that point.
-   Steps are MERGEs, because rows of before R may be in the copy already.
+   Steps are MERGEs, because rows of before R may be in the copy already. The rows of a table without a key cannot be
+   merged: they are those of one snapshot (`exact`), and changes of transactions that it shows are left out.
 4. The copy's folder takes the place of the table's folder, and the replay goes on there until the table is live.
 
 A change of the table's columns or of its name between S and R begins the copy again. The table's entries up to S, and
@@ -21,8 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position, packed_seq
+from dispatcher.model.position import Position
 from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.delta import StepSession
@@ -45,8 +45,8 @@ LOG_WAIT_S = 0.5
 class CopiedTable(Protocol):
     """What a copy returns.
 
-    `executed`: R; `signature`: the columns as JSON; `exact`: the rows are those of R itself, so what is of before R
-    must not be applied to them; `complete`: False if it was stopped before its end.
+    `executed`: R; `signature`: the columns as JSON; `exact`: the rows show exactly the transactions of R, so these must
+    not be applied to them; `complete`: False if it was stopped before its end.
     """
 
     @property
@@ -94,13 +94,6 @@ class TableCopier(Protocol):
 def copy_folder(table_id: str) -> str:
     """Returns the folder of a table's copy, below the target."""
     return f"{OWN_FOLDER}/copies/{table_id}"
-
-
-def executed_seq(executed: Position) -> int:
-    """Returns the `seq` of the last transaction of a position that was read on the server that the consumer reads."""
-    if ":" in executed.gtid:
-        return len(GtidSet.parse(executed.gtid))
-    return packed_seq(executed.file, executed.offset)
 
 
 class CopyTrack:
@@ -177,7 +170,7 @@ class CopyTrack:
             now = replace(now, state=TableState.COPYING, from_lsn=begin)
             now = replace(now, epoch=position.epoch, server=position.server)
             now = now.having(begin=position.as_dict())
-            return now.having(goal=None, executed=None, passed=None, after_seq=None)
+            return now.having(goal=None, executed=None, passed=None, exact=None, exact_from=None)
 
         with self._directory.exclusive(record.table_id):
             self._directory.change(begun, record.table_id)
@@ -218,6 +211,8 @@ class CopyTrack:
 
         def copied(now: TableRecord) -> TableRecord:
             now = replace(now, signature=result.signature)
+            if result.exact:
+                now = now.having(exact=True, exact_from=now.from_lsn)
             return now.having(executed=executed, rows=result.rows)
 
         return self._advanced(record, copied)
@@ -269,6 +264,7 @@ class CopyTrack:
                 **{MOVED_FROM: copy_folder(now.table_id)},
                 begin=None,
                 executed=None,
+                exact=None,
                 exact_from=passed,
                 copied_at=passed,
             )

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from dispatcher.model.position import Position
 from spark_sink.log_lines import log_event
 from spark_sink.mirror import schema_changes
 from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.copy.executed import Snapshot
 from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory
 from spark_sink.mirror.entries import LogEntry
@@ -190,7 +192,7 @@ class Processor:
             policy,
             self._options.invalid_dates,
             exact and rest.entries[0].lsn > record.detail["exact_from"],
-            record.detail.get("after_seq", -1),
+            _snapshot(record),
         )
         try:
             step.commit(session, self._log)
@@ -357,3 +359,10 @@ class Processor:
                     session.spark, table.path, table.app_id, entry.lsn, moved.change
                 )
         return ""
+
+
+def _snapshot(record: TableRecord) -> Snapshot | None:
+    """Returns the snapshot of a table without a key whose copy the log is replayed on."""
+    if "exact" not in record.detail:
+        return None
+    return Snapshot(*(Position.from_dict(record.detail[name]) for name in ("begin", "executed")))

@@ -37,6 +37,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror import keyed
+from spark_sink.mirror.copy.executed import Snapshot
 from spark_sink.mirror.delta import MergeForm, MirroredTable, StepSession
 from spark_sink.mirror.driver_commit import DriverTable
 from spark_sink.mirror.names import quoted
@@ -108,8 +109,8 @@ class RowLayout:
 class RowStep:
     """A step of rows.
 
-    `exact`: the table was equal to the server's before the run, so an inserted row is not in it; `after_seq`: changes
-    of transactions up to this one are in the table already, -1 for none.
+    `exact`: the table was equal to the server's before the run, so an inserted row is not in it; `snapshot`: whose
+    transactions are in the table already, None if there are none.
     """
 
     consumer: str
@@ -119,7 +120,7 @@ class RowStep:
     policy: TablePolicy
     invalid_dates: InvalidDates
     exact: bool
-    after_seq: int = -1
+    snapshot: Snapshot | None = None
 
     @property
     def appends(self) -> bool:
@@ -191,7 +192,7 @@ class RowStep:
 
     def _decoded(self, payloads: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
         for payload in payloads:
-            yield from _decode(payload, self.invalid_dates, self.after_seq)
+            yield from _decode(payload, self.invalid_dates, self.snapshot)
 
     def _local(self, session: StepSession, events: pa.Table) -> DataFrame:
         return session.spark.createDataFrame(events, spark_schema(events.schema))
@@ -203,7 +204,7 @@ class RowStep:
         schema = spark_schema(form.schema).add("lsn", LongType())
         payloads = self._payloads(session, log)
         return payloads.mapInArrow(
-            partial(_reduce, form, self.invalid_dates, self.after_seq), schema
+            partial(_reduce, form, self.invalid_dates, self.snapshot), schema
         )
 
     def _payloads(self, session: StepSession, log: BinlogLog) -> DataFrame:
@@ -247,7 +248,7 @@ class RowStep:
             tables = [keyed.row_counts_of(batch) for batch in self._decoded(held)]
             return session.spark.createDataFrame(_joined(tables), schema)
         payloads = self._payloads(session, log)
-        return payloads.mapInArrow(partial(_count, self.invalid_dates, self.after_seq), schema)
+        return payloads.mapInArrow(partial(_count, self.invalid_dates, self.snapshot), schema)
 
     def _count_lines(self, session: StepSession, sums: DataFrame) -> DataFrame:
         """Returns `row`, `removes`: for each row of fewer than before, one line that removes all equal ones and as many
@@ -298,22 +299,17 @@ def _fields(structs: pa.ChunkedArray) -> pa.Table:
 
 
 def _decode(
-    payload: bytes, invalid_dates: InvalidDates, after_seq: int
+    payload: bytes, invalid_dates: InvalidDates, snapshot: Snapshot | None
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a payload to the changes of transactions behind `after_seq`."""
-    import pyarrow.compute as pc  # noqa: PLC0415
-
+    """Decode a payload to the changes that are not in the snapshot."""
     for batch in delivered.decode_table(payload, invalid_dates=invalid_dates):
-        if after_seq < 0:
-            yield batch
-        else:
-            yield batch.filter(pc.greater(batch.column("seq"), after_seq))
+        yield batch if snapshot is None else snapshot.unseen(batch)
 
 
 def _reduce(
     form: keyed.EventForm,
     invalid_dates: InvalidDates,
-    after_seq: int,
+    snapshot: Snapshot | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Decode payloads into the last event of each key of each of them. Runs on the executors."""
@@ -321,18 +317,18 @@ def _reduce(
 
     for batch in batches:
         for lsn, payload in zip(batch.column("lsn"), batch.column("payload"), strict=True):
-            events = keyed.last_events(_decode(payload.as_py(), invalid_dates, after_seq), form)
+            events = keyed.last_events(_decode(payload.as_py(), invalid_dates, snapshot), form)
             lsns = pa.repeat(lsn, events.num_rows)
             yield from events.append_column("lsn", lsns).to_batches(max_chunksize=1 << 16)
 
 
 def _count(
-    invalid_dates: InvalidDates, after_seq: int, batches: Iterator[pa.RecordBatch]
+    invalid_dates: InvalidDates, snapshot: Snapshot | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Decode payloads into rows with counts. Runs on the executors."""
     for batch in batches:
         for payload in batch.column("payload"):
-            for changes in _decode(payload.as_py(), invalid_dates, after_seq):
+            for changes in _decode(payload.as_py(), invalid_dates, snapshot):
                 yield from keyed.row_counts_of(changes).to_batches()
 
 

@@ -26,10 +26,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def job(
-    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source, tmp_path: Path
+    request: pytest.FixtureRequest,
+    server_factory: ServerFactory,
+    make_daemon: MakeDaemon,
+    source: Source,
+    tmp_path: Path,
 ) -> Iterator[MirrorJob]:
-    """The consumers `shop` and `other`, each of the database of its name."""
-    server = server_factory("mysql97")
+    """The consumers `shop` and `other`, each of the database of its name. Its parameter: kind and options of the
+    server."""
+    server = server_factory(*getattr(request, "param", ("mysql97",)))
     server.execute("CREATE DATABASE shop", "CREATE DATABASE other")
     server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)
     consumers = {name: source(server, name, start="earliest") for name in ("shop", "other")}

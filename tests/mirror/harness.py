@@ -173,6 +173,19 @@ class MirrorJob:
             text = "\n".join([*last, *self.standing(*databases), self.log])
             raise AssertionError(f"the mirror of {databases} is not equal: {text}") from error
 
+    def until_copied(self, consumer: str, *tables: str) -> None:
+        """Wait until the tables of the consumer's database have been copied, and the job lives."""
+
+        def copied() -> bool:
+            assert self.process is not None
+            with suppress(subprocess.TimeoutExpired):  # looks at the tables once a second
+                assert self.process.wait(1) is None, self.log
+            states = table_states(self.target, consumer)
+            present = [states.get(f"{consumer}.{table}") for table in tables]
+            return all(row is not None and row["state"] == "complete" for row in present)
+
+        until(copied, "the tables are copied", timeout_s=TIMEOUT_S)
+
     def until_complete(self, *consumers: str) -> None:
         """Wait until every table is complete: a copy that equals its table is not yet known to."""
         until(lambda: not self.standing(*consumers), "all tables are complete", timeout_s=TIMEOUT_S)

@@ -161,7 +161,7 @@ def findings(
 def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
     def change(variable: str, value: str) -> str:
         # SET PERSIST exists since MySQL 8.0.
-        if facts.flavour == "mysql" and _version(facts.version) >= (8,):
+        if facts.flavour == "mysql" and version_numbers(facts.version) >= (8,):
             return f"SET PERSIST {variable} = {value}"
         return f"SET GLOBAL {variable} = {value}, and the same in the server's option file"
 
@@ -344,10 +344,10 @@ def _is_on(variables: Mapping[str, str], name: str, default: str = "OFF") -> boo
 
 def says_replica(version: str) -> bool:
     """True if the server's statements say source and replica instead of master and slave."""
-    return not is_mariadb(version) and _version(version) >= (8, 2)
+    return not is_mariadb(version) and version_numbers(version) >= (8, 2)
 
 
-def _version(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """ "8.4.3-log" -> (8, 4, 3)."""
     numbers = []
     for part in version.partition("-")[0].split("."):

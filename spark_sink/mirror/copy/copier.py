@@ -8,7 +8,8 @@
 The table is exact only when the log was replayed on the copy from S to R or beyond; until then some rows are of later
 transactions than others.
 
-A table without a key is read in one transaction whose snapshot belongs to a known position, so S and R are the same.
+A table without a key is read in one transaction. Its snapshot shows exactly the transactions of a known position R, and
+the replay from S leaves these out.
 """
 
 from __future__ import annotations

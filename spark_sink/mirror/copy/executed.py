@@ -4,13 +4,22 @@ A copy's rows may show every transaction that was committed when they were read,
 position that covers all of those. On the server that the consumer reads, that is the end of its binlog as read after
 the rows: a transaction is in the binlog before its rows can be seen. On a replica, whose binlog is another one, it is
 what the replica has received and executed, as a GTID set.
+
+The rows of a table without a key are those of one snapshot, which shows each transaction of the table or does not: then
+the log's changes of the transactions that it shows are left out (`Snapshot`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.model.position import Position, file_number
+from dispatcher.model.position import Position, file_number, packed_seq
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def is_mariadb_position(position: Position) -> bool:
@@ -39,3 +48,52 @@ def not_comparable(consumer_server: str, copied_server: str) -> BinlogError:
         " GTIDs on both their positions cannot be compared",
         remedy="copy from the server that the consumer reads, or set gtid_mode=ON on both",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Which transactions of a table the rows of its copy show. Goes to the executors.
+
+    `begin`: S, a position of the log; `executed`: what the copied server had executed when the snapshot was made, as
+    `copy.server.snapshot_position` reads it: its `seq` is the number of GTIDs, or the packed file and offset.
+    """
+
+    begin: Position
+    executed: Position
+
+    def unseen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the changes of transactions that the snapshot does not show.
+
+        A MySQL server with GTIDs tells by its executed set; another server by the place in its log, where `seq` is that
+        of the transaction's end; a replica of MariaDB by the numbers of each domain. Raises `BinlogError` if the
+        changes do not tell.
+        """
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        by_place = self.executed.seq == packed_seq(self.executed.file, self.executed.offset)
+        if by_place and self.begin.server == self.executed.server:
+            return changes.filter(pc.greater(changes.column("seq"), self.executed.seq))
+        if by_place and not is_mariadb_position(self.executed):
+            raise not_comparable(self.begin.server, self.executed.server)
+        gtids = changes.column("gtid").dictionary_encode()
+        if gtids.null_count:
+            raise BinlogError(
+                ErrorKind.SERVER_SETTING,
+                "transactions without a GTID were committed during the copy of a table without a key",
+                where=self.begin.server,
+                remedy="copy the table again when all transactions have a GTID",
+            )
+        shown = _mariadb_shown if by_place else _mysql_shown
+        unseen = [not is_shown for is_shown in shown(self.executed.gtid, gtids.dictionary)]
+        return changes.filter(pa.array(unseen, pa.bool_()).take(gtids.indices))
+
+
+def _mysql_shown(executed: str, gtids: pa.Array) -> list[bool]:
+    known = GtidSet.parse(executed)
+    return [known.contains(GtidSet.parse(gtid)) for gtid in gtids.to_pylist()]
+
+
+def _mariadb_shown(executed: str, gtids: pa.Array) -> list[bool]:
+    known = MariadbGtids.parse(executed)
+    return [known.contains(MariadbGtids.parse(gtid)) for gtid in gtids.to_pylist()]

@@ -47,8 +47,8 @@ def remaining_s(rows: int, estimated: int, rows_per_second: float) -> float | No
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """`executed`: R; `exact`: True if the rows are those of R itself, of a table without a key; `complete`: False if
-    the copy was stopped before its end."""
+    """`executed`: R; `exact`: the rows show exactly the transactions of R, of a table without a key; `complete`:
+    False if the copy was stopped before its end."""
 
     rows: int
     bytes: int

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
@@ -42,6 +42,8 @@ from dispatcher.source.mysql.server_facts import (
     read_facts,
     read_grants,
     says_replica,
+    server_version,
+    version_numbers,
 )
 from spark_sink.mirror.copy.executed import is_mariadb_position, not_comparable
 from spark_sink.mirror.copy.session import open_session
@@ -104,17 +106,33 @@ def executed_position(connection: Connection) -> Position:
     """Return a position that covers every transaction whose rows could be seen before the call. `seq` is that of the
     daemon's positions, `epoch` is 0. Raises `BinlogError`."""
     facts = read_facts(connection)
-    gtids = facts.gtid_executed
-    if facts.flavour == "mysql" and facts.gtid_mode == "ON":
-        # A replica's rows can be seen before their GTID is executed, but not before it was received.
-        executed = GtidSet.parse(gtids)
-        for received in _received_gtids(connection, facts):
-            executed = executed.union(received)
+    if not _has_gtids(facts):
+        return _executed(facts)
+    # A replica's rows can be seen before their GTID is executed, but not before it was received.
+    executed = GtidSet.parse(facts.gtid_executed)
+    for received in _received_gtids(connection, facts):
+        executed = executed.union(received)
+    return _executed(replace(facts, gtid_executed=str(executed)))
+
+
+def snapshot_position(connection: Connection) -> Position:
+    """Return what the server has executed, without what a replica has only received: while a table is locked, these
+    are exactly the transactions whose rows of the table can be seen. `seq` as above. Raises `BinlogError`."""
+    return _executed(read_facts(connection))
+
+
+def _has_gtids(facts: ServerFacts) -> bool:
+    return facts.flavour == "mysql" and facts.gtid_mode == "ON"
+
+
+def _executed(facts: ServerFacts) -> Position:
+    if _has_gtids(facts):
+        executed = GtidSet.parse(facts.gtid_executed)
         return Position(
             facts.server_uuid, str(executed), facts.file, facts.offset, len(executed), 0
         )
     packed = packed_seq(facts.file, facts.offset)
-    gtids = gtids if facts.flavour == "mariadb" else ""
+    gtids = facts.gtid_executed if facts.flavour == "mariadb" else ""
     return Position(facts.server_uuid, gtids, facts.file, facts.offset, packed, 0)
 
 
@@ -337,8 +355,8 @@ def locked_snapshot(
 ) -> Iterator[tuple[Connection, Position]]:
     """A session whose transaction shows a table exactly as of the position that is returned with it.
 
-    The table is locked for reading while the transaction begins. Raises `BinlogError`, GRANT_MISSING without LOCK
-    TABLES.
+    The table is locked while the transaction begins: no transaction that has changed it is open then, so each is in the
+    snapshot and in the position, or in neither. Raises `BinlogError`, GRANT_MISSING without LOCK TABLES.
     """
     if source.engine.upper() not in ("INNODB", "ROCKSDB", "MYROCKS", "TOKUDB"):
         raise BinlogError(
@@ -350,7 +368,7 @@ def locked_snapshot(
         with server.session() as locker:
             _lock(locker, source)
             fetch(reader, _SNAPSHOT)
-            position = executed_position(locker)
+            position = snapshot_position(locker)
             fetch(locker, "UNLOCK TABLES")
         yield reader, position
 
@@ -358,8 +376,15 @@ def locked_snapshot(
 def _lock(connection: Connection, source: SourceTable) -> None:
     fetch(connection, "SET SESSION lock_wait_timeout = 10")
     name = f"{quoted_name(source.database)}.{quoted_name(source.table)}"
+    version = server_version(connection)
+    # MySQL before 5.7.5 gives a read lock while transactions that have changed the table are open, and they may commit.
+    waits = is_mariadb(version) or version_numbers(version) >= (5, 7, 5)
+    if not waits:
+        fetch(
+            connection, "SET SESSION TRANSACTION READ WRITE"
+        )  # of this session alone, which only locks
     try:
-        fetch(connection, f"LOCK TABLES {name} READ")
+        fetch(connection, f"LOCK TABLES {name} {'READ' if waits else 'WRITE'}")
     except BinlogError as error:
         if error.kind not in (ErrorKind.ACCESS_DENIED, ErrorKind.GRANT_MISSING):
             raise

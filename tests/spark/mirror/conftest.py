@@ -33,6 +33,7 @@ class Mirror:
     target: Target
     consumer: str = "shop"
     policy: TablePolicy = field(default_factory=TablePolicy)
+    place: Callable[[], Position] | None = None  # the server's real end, which a copy needs
     fed: int = 0
     append: int = 0
     appender: LogAppender = field(init=False)
@@ -62,6 +63,8 @@ class Mirror:
 
     def _append(self, data: bytes, end: Position, *, gap: bool = False) -> None:
         """Append delivered bytes that end at a position, under the number `append`."""
+        if self.place is not None:
+            end = replace(self.place(), seq=end.seq, epoch=end.epoch)
         part = Slice(0, 0, SliceCut(end), SliceCut(end), batch_end=end, gap=gap)
         entries = raw_rows(part, self.source.daemon.preamble + data if data else b"")
         self.appender.append_entries(entries, self.consumer, self.append)

@@ -165,3 +165,22 @@ def test_what_a_statement_wrote_during_a_copy_is_not_written_over(scene: Scene) 
     after = scene.run()
     assert (after.state, after.detail) == (TableState.COMPLETE, {"exact_from": PASSED})
     assert scene.parts.replayed == []
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_replay_on_a_snapshot_leaves_out_what_the_snapshot_shows(
+    scene: Scene, exact: bool
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def replay(*_: object) -> bool:
+        seen.append(dict(scene.directory.record("t").detail))
+        return True
+
+    scene.parts.exact = exact
+    scene.parts.replay = replay  # type: ignore[method-assign]
+    after = scene.run()
+    (during,) = seen
+    assert ("exact" in during) == exact
+    assert (during["begin"], during["executed"]) == (BEGIN.as_dict(), NOW.as_dict())
+    assert "exact" not in after.detail

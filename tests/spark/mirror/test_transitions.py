@@ -13,7 +13,6 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.catch_up import after_request
 from spark_sink.mirror.control import TableRecord, TableState
-from spark_sink.mirror.copy_track import executed_seq
 from spark_sink.mirror.entries import EntryKind
 from spark_sink.mirror.faults import fault_of, in_one_line, is_conflict
 from spark_sink.mirror.maintenance import days_to_forget, needs_compaction, oldest_needed
@@ -279,9 +278,3 @@ def test_the_log_is_kept_for_tables_that_stand_and_for_its_days() -> None:
     assert days_to_forget(newest, 25, today, 7) == date(2026, 1, 3)
     assert days_to_forget(newest, 99, today, 7) == date(2026, 1, 24)
     assert days_to_forget(newest, 99, today, 30) == date(2026, 1, 1)
-
-
-def test_the_seq_of_a_position_that_a_server_told() -> None:
-    uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-    assert executed_seq(Position("s", f"{uuid}:1-5:9", "b.000002", 7, 0, 0)) == 6
-    assert executed_seq(Position("mariadb-1", "0-1-7", "b.000002", 7, 0, 0)) == 2 << 40 | 7

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from spark_sink.mirror.copy.server import (
     snapshot_at,
     wait_until_executed,
 )
+from tests.daemon.harness import until
 from tests.servers import Server
 from tests.servers.plugin import ServerFactory
 from tests.spark.mirror.copy.conftest import READER, add_reader, copy_settings
@@ -186,6 +189,38 @@ def test_a_locked_snapshot_is_of_its_position(
         locked_snapshot(copy_server(server), source),
     ):
         pass
+
+
+def test_a_locked_snapshot_waits_for_open_transactions(
+    any_server: Server, new_database: NewDatabase
+) -> None:
+    """Otherwise one of them could commit between the snapshot and the position, which would have it alone."""
+    server, database = any_server, new_database(any_server)
+    server.execute(f"CREATE TABLE {database}.t (a INT)")
+    reader = copy_server(server, "LOCK TABLES ON *.*")
+    source = reader.table(database, "t")
+    rows: list[Any] = []
+
+    def read() -> None:
+        with locked_snapshot(reader, source) as (connection, _):
+            rows.append(fetch(connection, f"SELECT * FROM {database}.t"))
+
+    locking = threading.Thread(target=read)
+    with closing(server.connect(database)) as writer, writer.cursor() as cursor:
+        writer.autocommit(False)
+        cursor.execute("INSERT INTO t VALUES (1)")
+        locking.start()
+        until(lambda: rows or waiting_locks(server, database), "the snapshot waits, or is made")
+        writer.commit()
+    locking.join()
+    assert [len(read) for read in rows] == [1]
+
+
+def waiting_locks(server: Server, database: str) -> tuple[Any, ...]:
+    return server.execute(
+        "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
+        f" AND info LIKE 'LOCK TABLES `{database}`%'"
+    )
 
 
 @pytest.mark.parametrize("address", ["db1:3306", "u:p@db1", "u@db1:3306,db2:3306"])
