@@ -33,11 +33,10 @@ from spark_sink.mirror.catalog_names import (
     schema_name,
     sql_name,
 )
-from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.control import MOVED_FROM, TableRecord, TableState
 from spark_sink.mirror.directory import LIVE
 from spark_sink.mirror.faults import fault_of, in_one_line
 from spark_sink.mirror.jvm import FileSystem
-from spark_sink.mirror.renames import MOVED_FROM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

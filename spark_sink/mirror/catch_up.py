@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError
 from spark_sink.log_lines import log_event
-from spark_sink.mirror.control import TableRecord, TableState, handled
+from spark_sink.mirror.control import MOVED_FROM, TableRecord, TableState, handled
 from spark_sink.mirror.delta import StepSession
-from spark_sink.mirror.directory import LIVE, TableDirectory, name_at
+from spark_sink.mirror.directory import LIVE, TableDirectory, name_at, to_be_replayed
 from spark_sink.mirror.faults import fault_of, in_one_line
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import RenameBarrier, RowRun, StatementItem, Work, next_work, route
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.copy_track import CopyTrack
     from spark_sink.mirror.log import BinlogLog
+    from spark_sink.mirror.renames import FolderMover
 
 log = logging.getLogger("spark_sink.mirror")
 
@@ -66,7 +67,9 @@ class TableAside(TableDirectory):
     def _mine(self) -> TableRecord:
         record = self._parent.record(self._table_id)
         goal = TableState(record.detail.get("goal", record.state))
-        return replace(record, state=goal, folder=self._folder or record.folder)
+        if not self._folder:
+            return replace(record, state=goal)
+        return replace(record, state=goal, folder=self._folder).having(**{MOVED_FROM: None})
 
     def records(self) -> list[TableRecord]:
         return [self._mine()]
@@ -78,7 +81,10 @@ class TableAside(TableDirectory):
     def save(self, *records: TableRecord) -> None:
         for record in records:
             real = self._parent.record(self._table_id)
-            kept = replace(record, folder=real.folder if self._folder else record.folder)
+            kept = record
+            if self._folder:
+                kept = replace(record, folder=real.folder)
+                kept = kept.having(**{MOVED_FROM: real.detail.get(MOVED_FROM)})
             if record.state in LIVE:
                 kept = replace(kept, state=real.state, reason=real.reason)
                 kept = kept.having(goal=str(record.state))
@@ -108,12 +114,13 @@ class CatchUps:
         directory: TableDirectory,
         binlog_log: BinlogLog,
         options: ApplyOptions,
+        mover: FolderMover,
         copies: CopyTrack | None,
     ) -> None:
         """`copies`: how tables are copied; None if this application cannot copy."""
         self._spark = spark
         self._directory, self._log, self._options = directory, binlog_log, options
-        self._copies = copies
+        self._mover, self._copies = mover, copies
         self.stopping = self.draining = False
         self._lock = threading.Lock()
         self._active: set[str] = set()
@@ -140,8 +147,10 @@ class CatchUps:
         ]
 
     def _waits(self, record: TableRecord) -> bool:
-        copied = record.state in (TableState.CREATING, TableState.COPYING)
-        return "goal" in record.detail or (copied and self._copies is not None)
+        copied = record.state is TableState.CREATING or (
+            record.state is TableState.COPYING and "begin" in record.detail
+        )
+        return self._copies is not None if copied else "goal" in record.detail
 
     def busy(self) -> bool:
         """True if a catch-up runs, or has to be started."""
@@ -173,8 +182,18 @@ class CatchUps:
         copied = record.state in (TableState.CREATING, TableState.COPYING)
         if copied and self._copies is not None:
             self._copies.run(session, table_id, self)
-        if "goal" in self._directory.record(table_id).detail:
+        if MOVED_FROM in self._directory.record(table_id).detail:
+            self._move(table_id)
+        if to_be_replayed(self._directory.record(table_id)):
             self.replay(session, table_id)
+
+    def _move(self, table_id: str) -> None:
+        """Bring the table's folder to its place. Raises `BinlogError` if that is taken."""
+        with self._directory.exclusive(table_id):
+            refused = self._mover.finish_moves(table_id)
+            if table_id in refused:
+                raise refused[table_id]
+            self._directory.doubt(self._directory.record(table_id))
 
     def _report(self, table_id: str, text: str) -> None:
         """Log a failure, and write it into the record."""
@@ -210,6 +229,8 @@ class CatchUps:
             record = self._directory.record(table_id)
             if "goal" not in record.detail:
                 return False  # a statement has settled the table
+            if to < 0 and not to_be_replayed(record):
+                return False  # a statement has renamed the table, and its place is taken
             if to >= 0 and cursor >= to:
                 return True
             if to < 0 and self._directory.go_live(table_id, cursor):
@@ -326,6 +347,9 @@ def after_request(record: TableRecord) -> TableRecord:
     if record.state is not TableState.STOPPED:
         return done
     was = TableState(record.detail.get("was", TableState.PARTIAL))
+    if "begin" in record.detail:
+        # It was stopped while the log was replayed on its copy, which goes on.
+        done, was = replace(done, state=TableState.COPYING), TableState.COMPLETE
     match record.request:
         case "applied":
             # The columns are compared with those of the next rows, and the epoch becomes theirs.

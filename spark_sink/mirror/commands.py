@@ -162,7 +162,7 @@ def _copied(spark: SparkSession, target: str, record: TableRecord) -> CopyProgre
 def _applied(spark: SparkSession, root: str, record: TableRecord) -> int:
     if not record.folder:
         return record.from_lsn
-    table = MirroredTable(record.table_id, f"{root}/{record.folder}", record.label)
+    table = MirroredTable(record.table_id, f"{root}/{record.lies_at}", record.label)
     return max(record.from_lsn, table.version(spark))
 
 

@@ -131,12 +131,13 @@ class ConsumerTables:
                 files,
                 self.directory,
                 self._log,
-                self._mover,
                 copier,
                 self.counter,
                 self._dealt_with,
             )
-        self._catch_ups = CatchUps(self._spark, self.directory, self._log, self._options, copies)
+        self._catch_ups = CatchUps(
+            self._spark, self.directory, self._log, self._options, self._mover, copies
+        )
         self._catch_ups.draining = drain
         self.read_requests()
 

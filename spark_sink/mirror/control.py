@@ -51,6 +51,12 @@ class TableState(StrEnum):
     DROPPED = "dropped"
 
 
+# Of `detail`: where the table still lies until its folder is moved to its place, `folder`; in an object store the steps
+# of the move that have ended.
+MOVED_FROM = "moved_from"
+MOVE_STEP = "move_step"
+
+
 @dataclass(frozen=True, slots=True)
 class TableRecord:
     """A table of the mirror.
@@ -81,6 +87,11 @@ class TableRecord:
     @property
     def name(self) -> TableName:
         return self.database, self.table
+
+    @property
+    def lies_at(self) -> str:
+        """The folder in which the table's rows are: not yet its own, if that is taken."""
+        return self.detail.get(MOVED_FROM) or self.folder
 
     @property
     def shown_name(self) -> TableName:

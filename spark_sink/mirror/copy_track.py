@@ -6,7 +6,8 @@
 3. The log is replayed on the copy from S until it has passed R: then the copy equals the server's table at that point.
    Steps are MERGEs, because rows of before R may be in the copy already. The rows of a table without a key cannot be
    merged: they are those of one snapshot (`exact`), and changes of transactions that it shows are left out.
-4. The copy's folder takes the place of the table's folder, and the replay goes on there until the table is live.
+4. The copy's folder takes the place of the table's folder, and the replay goes on there until the table is live. While
+   something else is in that place, the table stays COPYING.
 
 A change of the table's columns or of its name between S and R begins the copy again. The table's entries up to S, and
 later those up to R, are executed or left in the log before the copy goes on: there may be a RENAME or a DROP among
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.control import MOVED_FROM, TableRecord, TableState
 from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import TableDirectory
@@ -31,7 +32,7 @@ from spark_sink.mirror.entries import EntryKind, LogEnd, last_lsn
 from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.names import OWN_FOLDER, TableName
 from spark_sink.mirror.progress import CopyState, ProgressCounter
-from spark_sink.mirror.renames import MOVED_FROM, FolderMover, folder_of
+from spark_sink.mirror.renames import folder_of
 
 if TYPE_CHECKING:
     from spark_sink.mirror.catch_up import CatchUps
@@ -104,7 +105,6 @@ class CopyTrack:
         files: FileSystem,
         directory: TableDirectory,
         binlog_log: BinlogLog,
-        mover: FolderMover,
         copier: TableCopier,
         counter: ProgressCounter,
         dealt_with: Callable[[TableName], int],
@@ -112,7 +112,7 @@ class CopyTrack:
         """`dealt_with`: the lsn up to which all entries of a name are executed, or left in the log."""
         self._counter, self._dealt_with = counter, dealt_with
         self._files, self._directory, self._log = files, directory, binlog_log
-        self._mover, self._copier = mover, copier
+        self._copier = copier
 
     def run(self, session: StepSession, table_id: str, catch_ups: CatchUps) -> None:
         """Copy the table, or go on with its copy, up to the point at which it takes the table's place."""
@@ -131,8 +131,8 @@ class CopyTrack:
             if advanced is None:
                 return
             record = advanced
-        if "executed" not in record.detail:
-            return  # the copy has taken the table's place
+        if "begin" not in record.detail:
+            return  # what is left is to move, and to be replayed in the table's place
         passed = record.detail["passed"]
         if catch_ups.replay(session, table_id, copy_folder(table_id), passed):
             self._swap_in(record, passed)
@@ -170,6 +170,8 @@ class CopyTrack:
             now = replace(now, state=TableState.COPYING, from_lsn=begin)
             now = replace(now, epoch=position.epoch, server=position.server)
             now = now.having(begin=position.as_dict())
+            if now.lies_at == copy_folder(now.table_id):  # a copy that had no place
+                now = replace(now, folder="").having(**{MOVED_FROM: None})
             return now.having(goal=None, executed=None, passed=None, exact=None, exact_from=None)
 
         with self._directory.exclusive(record.table_id):
@@ -256,7 +258,7 @@ class CopyTrack:
         return -1
 
     def _swap_in(self, record: TableRecord, passed: int) -> None:
-        """The copy becomes the table's folder; what was there is deleted."""
+        """The copy becomes the table's folder, to which `CatchUps` then moves it; what is there will be deleted."""
 
         def in_place(now: TableRecord) -> TableRecord:
             now = replace(now, folder=folder_of(now.name), from_lsn=passed)
@@ -269,7 +271,4 @@ class CopyTrack:
                 copied_at=passed,
             )
 
-        with self._directory.exclusive(record.table_id):
-            if self._advanced(record, in_place) is not None:
-                self._mover.finish_moves()
-                self._directory.doubt(record)
+        self._advanced(record, in_place)

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState
+from spark_sink.mirror.control import MOVED_FROM, ControlTable, TableRecord, TableState
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.names import TableName
 
@@ -55,6 +55,12 @@ def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
     """Returns the record with a new name from the entry `lsn` on."""
     former = [*record.detail.get("names", ()), [lsn, *record.name]]
     return replace(record, database=name[0], table=name[1]).having(names=former)
+
+
+def to_be_replayed(record: TableRecord) -> bool:
+    """True if what was left in the log has to be applied to the table, which lies in its place then: `begin` is that of
+    a copy that has not taken the table's place."""
+    return "goal" in record.detail and not {"begin", MOVED_FROM} & record.detail.keys()
 
 
 def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
@@ -153,7 +159,7 @@ class TableDirectory:
     # -- what is applied -------------------------------------------------------------------------------------
 
     def table(self, record: TableRecord) -> MirroredTable:
-        return MirroredTable(record.table_id, self.full_path(record.folder), record.label)
+        return MirroredTable(record.table_id, self.full_path(record.lies_at), record.label)
 
     def applied(self, spark: SparkSession, record: TableRecord) -> int:
         """Returns the lsn up to which a table is applied. Its Delta table is asked once."""
@@ -189,12 +195,12 @@ class TableDirectory:
             return self._skipped.get(record.table_id, 0)
 
     def go_live(self, table_id: str, cursor: int) -> bool:
-        """Make a table live that was applied up to `cursor`. False if entries behind it were left in the log, or if a
-        statement has settled the table."""
+        """Make a table live that was applied up to `cursor`. False if entries behind it were left in the log, if the
+        table is not in its place, or if a statement has settled it."""
         with self.exclusive(table_id), self._holding(self._writing, table_id):
             with self._lock:
                 record = self._records[table_id]
-                if "goal" not in record.detail or self._skipped.get(table_id, 0) > cursor:
+                if not to_be_replayed(record) or self._skipped.get(table_id, 0) > cursor:
                     return False
                 live = replace(record, state=TableState(record.detail["goal"]), from_lsn=cursor)
                 live = live.having(goal=None, failed=None, was=None)

@@ -43,16 +43,22 @@ class RenameSteps:
         directory = self._directory
         found = {name: directory.find(name, barrier.lsn) for name in barrier.names}
         tables = {name: record for name, record in found.items() if record is not None}
-        done = [line[0] for r in directory.records() for line in r.detail.get("names", ())]
-        if barrier.lsn in done:
-            self._mover.finish_moves()
+        done = [
+            record.table_id
+            for record in directory.records()
+            if barrier.lsn in (line[0] for line in record.detail.get("names", ()))
+        ]
+        if done:
+            with directory.exclusive(*done):
+                self._mover.finish_moves(*done)
             return
         with directory.exclusive(*(record.table_id for record in tables.values())):
             # Tables that are stopped or copied may have changed until here.
             tables = {name: directory.record(r.table_id) for name, r in tables.items()}
             changed = self._changed(session, barrier, tables)
             directory.save(*changed.values())
-            self._mover.finish_moves()
+            if changed:
+                self._mover.finish_moves(*changed)
         for record in changed.values():
             log.info("%s: %s: renamed at lsn %d", directory.consumer, record.label, barrier.lsn)
 

@@ -11,6 +11,9 @@ Order of writes:
 After a crash between any two of them `finish_moves` does the rest. It knows by the property `binlog.table_id` whose
 folder lies at a path. A copy that becomes a table's folder is moved in the same way, without step 2.
 
+A folder that is not the mirror's may be in a table's place. Then this table alone stays aside and waits, as its record
+says; the others move.
+
 An object store has no folders that move at once: their files move one by one, and a crash leaves some here and some
 there. Then what lies at a path tells too little, so the records say which of the steps 2, deleting and 3 have ended
 (`move_step` of `detail`), for all tables of the statement before the next step begins.
@@ -25,19 +28,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.control import MOVE_STEP, MOVED_FROM, TableRecord, TableState
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.directory import LIVE, TableDirectory, renamed
 from spark_sink.mirror.jvm import FileSystem, forget_table
 from spark_sink.mirror.moved_files import move_files
 from spark_sink.mirror.names import OWN_FOLDER, TableName, folder_name
-from spark_sink.mirror.transitions import copied_again, in_copy
+from spark_sink.mirror.transitions import copied_again, in_copy, place_taken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-MOVED_FROM = "moved_from"
-MOVE_STEP = "move_step"  # steps that have ended, in an object store
 
 
 def folder_of(name: TableName) -> str:
@@ -98,7 +98,7 @@ def records_after(
         if old == new:
             continue
         record = renamed(existing[old], new, lsn)
-        lies_at = record.detail.get(MOVED_FROM) or record.folder
+        lies_at = record.lies_at
         if record.state is TableState.CREATING or in_copy(record, lsn):
             record = replace(copied_again(record), from_lsn=lsn)
         elif record.state in LIVE:
@@ -109,7 +109,8 @@ def records_after(
         changed.append(record)
     taken = {record.folder for record in changed if record.folder}
     dropped = (r for r in tables.values() if r.state is TableState.DROPPED)
-    return changed + [replace(r, folder="") for r in dropped if r.folder in taken]
+    lost = (r for r in dropped if r.folder in taken)
+    return changed + [replace(r, folder="").having(**{MOVED_FROM: None}) for r in lost]
 
 
 class FolderMover:
@@ -122,62 +123,78 @@ class FolderMover:
         self._target = target.rstrip("/")
         self._lock = threading.Lock()
 
-    def finish_moves(self) -> None:
-        """Move every folder to the path in its record, then write that the move is done."""
-        with self._lock:
-            moving = [r for r in self._directory.records() if MOVED_FROM in r.detail]
-            if moving:
-                self._finish(moving)
+    def finish_moves(self, *table_ids: str) -> dict[str, BinlogError]:
+        """Move the folders of these tables, for none of all, to the paths in their records, then write that the moves
+        are done. Tables that one statement renames are moved by one call.
 
-    def _finish(self, moving: Sequence[TableRecord]) -> None:
-        if self._files.moves_folders(self._target):
-            for record in moving:
-                self._aside(record)
-            for record in moving:
+        Returns why tables could not move, by id: their places are taken. Their records say where they lie.
+        """
+        with self._lock:
+            moving = [
+                record
+                for record in self._directory.records()
+                if MOVED_FROM in record.detail and (not table_ids or record.table_id in table_ids)
+            ]
+            return self._finish(moving) if moving else {}
+
+    def _finish(self, moving: Sequence[TableRecord]) -> dict[str, BinlogError]:
+        at_once = self._files.moves_folders(self._target)
+        aside = self._aside if at_once else self._gather
+        for record in moving:
+            aside(record)
+        obstacles = {record.table_id: self._obstacle(record, aside) for record in moving}
+        refused = {table_id: fault for table_id, fault in obstacles.items() if fault is not None}
+        free = [record for record in moving if record.table_id not in refused]
+        if at_once:
+            for record in free:
                 self._into_place(record)
         else:
-            self._move_by_files(moving)
+            self._arrive_by_files(free)
         for record in moving:
             for folder in (record.detail[MOVED_FROM], record.folder):
                 self._forget(folder)
-        self._directory.change(
-            lambda now: now.having(**{MOVED_FROM: None, MOVE_STEP: None}),
-            *(record.table_id for record in moving),
-        )
+
+        def ended(now: TableRecord) -> TableRecord:
+            if (fault := refused.get(now.table_id)) is not None:
+                return place_taken(now, _source_folder(now), fault)
+            return now.having(**{MOVED_FROM: None, MOVE_STEP: None})
+
+        self._directory.change(ended, *(record.table_id for record in moving))
+        return refused
 
     def _aside(self, record: TableRecord) -> None:
         old = record.detail[MOVED_FROM]
         if old.startswith(f"{OWN_FOLDER}/"):
-            return  # a copy lies aside already
+            return  # it lies aside already
         if self._owner(old) == record.table_id:
             self._files.rename(self._full(old), self._full(_aside_folder(record)))
 
     def _into_place(self, record: TableRecord) -> None:
-        source = _source_folder(record)
-        if not self._files.exists(self._full(source)):
+        source = self._full(_source_folder(record))
+        if not self._files.exists(source):
             return  # it has been moved before
-        if self._files.exists(self._full(record.folder)):
-            self._require_unused(record)
-            self._files.delete(self._full(record.folder))
-        self._files.rename(self._full(source), self._full(record.folder))
+        place, aside = self._full(record.folder), self._full(_aside_folder(record))
+        if self._files.exists(place):
+            self._files.delete(place)
+        self._files.rename(source, place)
+        if source != aside and self._files.exists(aside):
+            self._files.delete(aside)  # the table's rows of before its copy
 
-    def _move_by_files(self, moving: Sequence[TableRecord]) -> None:
-        """Move folders of an object store. Each step can be repeated until the records say that it has ended."""
-        for step, work in enumerate((self._gather, self._clear, self._arrive), 1):
+    def _arrive_by_files(self, moving: Sequence[TableRecord]) -> None:
+        """Move folders of an object store, which are gathered aside, to their places. Each step can be repeated until
+        the records say that it has ended."""
+        for step, work in enumerate((None, self._clear, self._arrive), 1):
             due = [record for record in moving if record.detail.get(MOVE_STEP, 0) < step]
-            for record in due:
-                work(record)
-            if work == self._gather:
+            if work is not None:
                 for record in due:
-                    if self._files.exists(self._full(record.folder)):
-                        self._require_unused(record)
+                    work(record)
             ended = partial(_having_ended, step)
             self._directory.change(ended, *(record.table_id for record in due))
 
     def _gather(self, record: TableRecord) -> None:
         old, aside = record.detail[MOVED_FROM], self._full(_aside_folder(record))
-        if old.startswith(f"{OWN_FOLDER}/"):
-            return  # a copy lies aside already
+        if old.startswith(f"{OWN_FOLDER}/") or record.detail.get(MOVE_STEP, 0):
+            return  # it lies aside already
         if self._files.exists(aside) or self._owner(old) == record.table_id:
             move_files(self._files, self._full(old), aside)
 
@@ -188,22 +205,38 @@ class FolderMover:
     def _arrive(self, record: TableRecord) -> None:
         move_files(self._files, self._full(_source_folder(record)), self._full(record.folder))
 
-    def _require_unused(self, record: TableRecord) -> None:
-        """Raises `BinlogError` if the folder at the record's place belongs to another table that exists."""
+    def _obstacle(
+        self, record: TableRecord, aside: Callable[[TableRecord], None]
+    ) -> BinlogError | None:
+        """Returns the fault of a table whose place has something else; None if it can move, or has moved."""
+        if record.detail.get(MOVE_STEP, 0):
+            return None  # found free before
+        records = {r.table_id: r for r in self._directory.records()}
+        for other in records.values():
+            if MOVED_FROM in other.detail and other.lies_at == record.folder:
+                aside(other)  # it has another place, and has not left this one
+        if not self._files.exists(self._full(record.folder)):
+            return None
         owner = self._owner(record.folder)
         if owner == record.table_id:
-            return  # the table's rows of before its copy
-        others = {r.table_id: r for r in self._directory.records()}
-        other = others.get(owner)
-        if other is not None and (
-            other.state is TableState.DROPPED or other.folder != record.folder
+            return None  # the table's rows of before its copy, or it has moved
+        other_table = records.get(owner)
+        if other_table is not None and (
+            other_table.state is TableState.DROPPED or other_table.folder != record.folder
         ):
-            return
-        raise BinlogError(
+            return None
+        return self._taken(record)
+
+    def _taken(self, record: TableRecord) -> BinlogError:
+        what, remedy = "something else is there", "move or delete that folder"
+        if (owner := self._directory.other_owner(record.name)) is not None:
+            what = f"it has this table from the consumer {owner.consumer}"
+            remedy = "leave the table out of one of the two consumers"
+        return BinlogError(
             ErrorKind.UNSUPPORTED_CHANGE,
-            f"table {record.label} cannot move to the folder {record.folder}: something else is there",
+            f"table {record.label} cannot move to the folder {record.folder}: {what}",
             where=self._full(record.folder),
-            remedy="move or delete that folder; the mirror then goes on",
+            remedy=f"{remedy}; the table then goes on within a minute",
         )
 
     def _owner(self, folder: str) -> str:

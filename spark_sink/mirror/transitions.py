@@ -11,7 +11,13 @@ from enum import StrEnum
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.control import TableRecord, TableState, new_table_id
+from spark_sink.mirror.control import (
+    MOVE_STEP,
+    MOVED_FROM,
+    TableRecord,
+    TableState,
+    new_table_id,
+)
 from spark_sink.mirror.directory import LIVE
 from spark_sink.mirror.entries import LogEntry
 from spark_sink.mirror.names import TableName
@@ -73,6 +79,23 @@ def after_effect(
     now: Situation,
 ) -> Transition:
     """The table `name`, whose record is `record`, after one effect of a statement that is no RENAME."""
+    moved = _after_effect(name, record, effect, entry, now)
+    after = moved.record
+    if record is None or after is None or after.state not in LIVE or MOVED_FROM not in after.detail:
+        return moved
+    # It goes on by itself when its folder is in its place.
+    reason = record.reason or f"its folder waits for its place {after.folder}"
+    held = replace(after, state=TableState.STOPPED, reason=reason)
+    return replace(moved, record=held.having(goal=str(after.state), was=str(after.state)))
+
+
+def _after_effect(
+    name: TableName,
+    record: TableRecord | None,
+    effect: TableEffect,
+    entry: LogEntry,
+    now: Situation,
+) -> Transition:
     exists = record is not None and record.state is not TableState.DROPPED
     match effect:
         case CreateTable():
@@ -135,8 +158,17 @@ def _anew(
 
 
 # Values of `detail` that survive a DROP or a CREATE of the name: what was asked and done, former names, the entry as of
-# which the table was copied last, and the name in the catalog, which changes behind the record.
-_LASTING = ("asked", "handled", "names", "copied_at", "catalog", "catalog_error")
+# which the table was copied last, the name in the catalog, which changes behind the record, and where its folder lies.
+_LASTING = (
+    "asked",
+    "handled",
+    "names",
+    "copied_at",
+    "catalog",
+    "catalog_error",
+    MOVED_FROM,
+    MOVE_STEP,
+)
 
 
 def _forgetting(record: TableRecord) -> TableRecord:
@@ -214,6 +246,16 @@ def stopped(record: TableRecord, reason: str, before: int, failed: int) -> Table
     text = reason if "python -m spark_sink" in reason else f"{reason}; then: {way}"
     halted = replace(record, state=TableState.STOPPED, reason=text, from_lsn=before)
     return halted.having(failed=failed, was=str(_was(record)))
+
+
+def place_taken(record: TableRecord, aside: str, fault: BinlogError) -> TableRecord:
+    """The record of a table whose folder stays in the folder `aside`, because its place is taken. The table goes on by
+    itself when the place is free."""
+    waits = record.having(**{MOVED_FROM: aside, MOVE_STEP: None})
+    if record.state not in LIVE:
+        return waits
+    halted = replace(waits, state=TableState.STOPPED, reason=str(fault))
+    return halted.having(goal=str(record.state), was=str(record.state))
 
 
 def _was(record: TableRecord) -> TableState:

@@ -174,7 +174,7 @@ class MirrorJob:
             raise AssertionError(f"the mirror of {databases} is not equal: {text}") from error
 
     def until_copied(self, consumer: str, *tables: str) -> None:
-        """Wait until the tables of the consumer's database have been copied, and the job lives."""
+        """Wait until the rows of the tables of the consumer's database have been read, while the job lives."""
 
         def copied() -> bool:
             assert self.process is not None
@@ -182,7 +182,7 @@ class MirrorJob:
                 assert self.process.wait(1) is None, self.log
             states = table_states(self.target, consumer)
             present = [states.get(f"{consumer}.{table}") for table in tables]
-            return all(row is not None and row["state"] == "complete" for row in present)
+            return all(row is not None and "rows" in row["detail"] for row in present)
 
         until(copied, "the tables are copied", timeout_s=TIMEOUT_S)
 

@@ -10,11 +10,17 @@ import pytest
 
 from spark_sink.mirror.catalog import CatalogEntries, RegisteredRecords, below, same_location
 from spark_sink.mirror.catalog_names import CatalogTemplate
-from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, TableState
+from spark_sink.mirror.control import (
+    MOVED_FROM,
+    ControlRows,
+    ControlTable,
+    TableRecord,
+    TableState,
+)
 from spark_sink.mirror.directory import TableDirectory
 from spark_sink.mirror.history_records import HistoryRecords
 from spark_sink.mirror.policies import ApplyOptions, TablePolicy
-from spark_sink.mirror.renames import MOVED_FROM, folder_of
+from spark_sink.mirror.renames import folder_of
 from tests.daemon.harness import until
 
 TARGET = "file:/lake"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spark_sink.mirror.catch_up import after_request
 from spark_sink.mirror.control import (
+    MOVED_FROM,
     ControlTable,
     TableRecord,
     TableState,
@@ -28,7 +29,7 @@ from spark_sink.mirror.directory import (
     without_old_names,
 )
 from spark_sink.mirror.names import TableName
-from spark_sink.mirror.renames import MOVED_FROM, Crossings, crossings, names_after, records_after
+from spark_sink.mirror.renames import Crossings, crossings, names_after, records_after
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ import pytest
 from dispatcher.model.position import Position
 from spark_sink.mirror import copy_track
 from spark_sink.mirror.catch_up import CatchUps
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState
+from spark_sink.mirror.control import MOVED_FROM, ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy_track import CopyTrack
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import TableDirectory
@@ -19,7 +19,7 @@ from spark_sink.mirror.entries import EntryKind, LogEnd, LogEntry, last_lsn
 from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.progress import ProgressCounter
-from spark_sink.mirror.renames import MOVED_FROM, FolderMover, records_after
+from spark_sink.mirror.renames import records_after
 
 BEGIN = Position("server", "", "binlog.1", 100, 1, 1)
 NOW = Position("server", "", "binlog.1", 200, 2, 1)
@@ -53,7 +53,6 @@ class Parts:
     signature: str = "columns"
 
     def delete(self, _folder: str) -> None: ...
-    def finish_moves(self) -> None: ...
 
     def end(self, _consumer: str) -> LogEnd:
         return LogEnd(2, BEGIN)
@@ -83,7 +82,6 @@ class Scene:
             cast(FileSystem, parts),
             self.directory,
             cast(BinlogLog, parts),
-            cast(FolderMover, parts),
             parts,
             ProgressCounter("shop"),
             self.dealt_with,
@@ -107,6 +105,15 @@ def test_a_copy_takes_the_place_of_its_table(scene: Scene) -> None:
     assert after.detail[MOVED_FROM] == "_binlog/copies/t"
     assert scene.parts.copied == ["shop.t"]
     assert scene.parts.replayed == [PASSED]
+
+
+def test_a_copy_that_has_no_place_yet_is_not_made_again(scene: Scene) -> None:
+    scene.run()
+    after = scene.run()
+    assert after.state is TableState.COPYING
+    assert after.detail[MOVED_FROM] == "_binlog/copies/t"
+    assert not scene.directory.go_live("t", PASSED)
+    assert scene.parts.copied == ["shop.t"]
 
 
 def test_the_copy_of_a_server_at_rest_waits_for_nothing(scene: Scene) -> None:

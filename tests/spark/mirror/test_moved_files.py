@@ -1,4 +1,4 @@
-"""Tables that move in an object store, file by file, killed at each request in turn."""
+"""Tables that move: in an object store, file by file, killed at each request in turn; and places that are taken."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from dispatcher.model.errors import BinlogError
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState
-from spark_sink.mirror.directory import TableDirectory
+from spark_sink.mirror.control import MOVE_STEP, MOVED_FROM, ControlTable, TableRecord, TableState
+from spark_sink.mirror.directory import TableDirectory, to_be_replayed
 from spark_sink.mirror.moved_files import moving_order
-from spark_sink.mirror.renames import MOVE_STEP, MOVED_FROM, FolderMover, folder_of
+from spark_sink.mirror.renames import FolderMover, folder_of
 from tests.spark.mirror.test_catalog import Control
 
 
@@ -28,6 +27,7 @@ class ObjectStore:
 
     objects: dict[str, str] = field(default_factory=dict)
     requests_left: int = 10**9
+    at_once: bool = False  # it is a file system, in which a folder moves at once
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def _request(self) -> None:
@@ -36,7 +36,7 @@ class ObjectStore:
         self.requests_left -= 1
 
     def moves_folders(self, _path: str) -> bool:
-        return False
+        return self.at_once
 
     def files_below(self, path: str) -> list[str]:
         return [key.removeprefix(f"{path}/") for key in self.objects if key.startswith(f"{path}/")]
@@ -46,6 +46,11 @@ class ObjectStore:
 
     def rename(self, old: str, new: str) -> None:
         assert new not in self.objects
+        if self.at_once:
+            assert not self.exists(new)
+            for name in self.files_below(old):
+                self.objects[f"{new}/{name}"] = self.objects.pop(f"{old}/{name}")
+            return
         with self.lock:
             self._request()
             self.objects[new] = self.objects[old]
@@ -148,12 +153,86 @@ def test_the_folder_of_a_dropped_table_is_replaced_and_that_of_another_is_not() 
     Mover(store, tables(control)).finish_moves()
     assert store.rows("shop/b") == ["rows1", "rows2"]
 
-    store.put_table("shop/c", "of a person", "precious")
-    control.write(moving("b", "c"), replace(moving("a", "c"), detail={MOVED_FROM: "shop/b"}))
-    del control.rows_["b"]
-    with pytest.raises(BinlogError, match="something else is there"):
-        Mover(store, tables(control)).finish_moves()
-    assert store.rows("shop/c") == ["precious1", "precious2"]
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["file system", "object store"])
+class TestATakenPlace:
+    """A folder that is not the mirror's lies at shop/x."""
+
+    @pytest.fixture
+    def store(self, at_once: bool) -> ObjectStore:
+        store = ObjectStore(at_once=at_once)
+        store.put_table("shop/x", "of a person", "precious")
+        return store
+
+    def test_a_copy_stays_where_it_is_and_another_table_moves(self, store: ObjectStore) -> None:
+        store.put_table("_binlog/copies/x", "x", "copied")
+        store.put_table("_binlog/copies/z", "z", "copied")
+        control = Control()
+        copy = replace(moving("x", "x", "_binlog/copies/x"), state=TableState.COPYING)
+        control.write(copy, moving("z", "z", "_binlog/copies/z"))
+        directory = tables(control)
+        refused = Mover(store, directory).finish_moves()
+        assert refused.keys() == {"x"}
+        assert "move or delete that folder" in str(refused["x"])
+        assert store.rows("shop/x") == ["precious1", "precious2"]
+        assert store.rows("shop/z") == ["copied1", "copied2"]
+        assert directory.record("x").state is TableState.COPYING
+        assert directory.record("x").lies_at == "_binlog/copies/x"
+        assert MOVED_FROM not in directory.record("z").detail
+
+    def test_a_renamed_table_is_stopped_aside_and_the_other_tables_of_the_statement_move(
+        self, store: ObjectStore
+    ) -> None:
+        store.put_table("shop/a", "a", "rows of a")
+        store.put_table("shop/b", "b", "rows of b")
+        control = Control()
+        control.write(moving("a", "x"), moving("b", "a"))
+        directory = tables(control)
+        assert Mover(store, directory).finish_moves("a", "b").keys() == {"a"}
+        halted = directory.record("a")
+        assert (halted.state, halted.detail["goal"]) == (TableState.STOPPED, "complete")
+        assert "something else is there" in halted.reason
+        assert not to_be_replayed(halted)
+        assert store.rows(halted.lies_at) == ["rows of a1", "rows of a2"]
+        assert store.rows("shop/a") == ["rows of b1", "rows of b2"]
+
+    def test_it_moves_when_the_place_is_free(self, store: ObjectStore) -> None:
+        store.put_table("shop/a", "a", "rows")
+        control = Control()
+        control.write(moving("a", "x"))
+        directory = tables(control)
+        mover = Mover(store, directory)
+        assert mover.finish_moves() and mover.finish_moves("a")
+        store.delete("t/shop/x")
+        assert mover.finish_moves("a") == {}
+        assert store.rows("shop/x") == ["rows1", "rows2"]
+        assert to_be_replayed(directory.record("a"))
+
+    def test_the_table_of_another_consumer_is_not_named_for_deletion(
+        self, store: ObjectStore
+    ) -> None:
+        control = Control()
+        theirs = TableRecord("theirs", "billing", "shop", "x", folder="shop/x")
+        control.write(moving("x", "x", "_binlog/copies/x"), theirs)
+        store.put_table("_binlog/copies/x", "x", "copied")
+        (fault,) = Mover(store, tables(control)).finish_moves().values()
+        assert "from the consumer billing" in str(fault)
+        assert "delete" not in str(fault)
+
+
+def test_a_table_that_has_not_left_a_place_is_not_deleted_there() -> None:
+    """Its move belongs to another statement, which was killed before its first step."""
+    store = ObjectStore(at_once=True)
+    store.put_table("shop/a", "a", "rows of a")
+    store.put_table("_binlog/copies/new", "new", "copied")
+    control = Control()
+    control.write(moving("a", "b"), replace(moving("new", "a", "_binlog/copies/new")))
+    directory = tables(control)
+    mover = Mover(store, directory)
+    assert mover.finish_moves("new") == {}
+    assert store.rows("shop/a") == ["copied1", "copied2"]
+    assert mover.finish_moves() == {}
+    assert store.rows("shop/b") == ["rows of a1", "rows of a2"]
 
 
 def test_the_log_of_a_table_moves_last_and_its_newest_commit_first() -> None:
