@@ -54,6 +54,7 @@ SESSION_FILES = tuple(
         "mirror/test_log_append",
         "mirror/test_maintenance",
         "mirror/test_processor",
+        "mirror/test_filters",
         "mirror/test_rename_steps",
         "mirror/test_schema_changes",
         "mirror/copy/test_copier",

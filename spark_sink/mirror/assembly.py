@@ -46,7 +46,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
         target=settings.target,
         consumers=list(settings.consumers),
         policy=policy,
-        excluded=settings.excluded(),
+        excludes=settings.excludes,
         can_copy=can_copy,
         parallel=settings.parallel_tables,
         invalid_dates=settings.invalid_dates,

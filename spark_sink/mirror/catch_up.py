@@ -32,7 +32,7 @@ from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.processor import Processor
 from spark_sink.mirror.queues import ENTRIES_MAX
 from spark_sink.mirror.statements import AlterTable, RenameTables, effects_of
-from spark_sink.mirror.transitions import copied_again, faulted, in_copy
+from spark_sink.mirror.transitions import LEFT_OUT, copied_again, faulted, in_copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -336,10 +336,12 @@ def after_request(record: TableRecord) -> TableRecord:
 
     `applied`: a person has applied the entry that could not be; `skip`: it is left out, so the table is PARTIAL;
     `partial`: an unknown table without its older rows; `retry`: the entry is tried again; `recopy`: the table is copied
-    again.
+    again. A table that the settings leave out stays as it is.
     """
     failed = record.detail.get("failed", record.from_lsn)
     done = handled(record)
+    if LEFT_OUT in record.detail:
+        return done
     if record.request in ("recopy", "copy"):
         reason = "a copy was asked for"
         copied = replace(done, state=TableState.CREATING, reason=reason, signature="")

@@ -28,6 +28,7 @@ from spark_sink.mirror.entries import append_of
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.names import TableName, own_path
 from spark_sink.mirror.renames import folder_of
+from spark_sink.mirror.transitions import LEFT_OUT
 from spark_sink.top import MirrorReadings
 
 if TYPE_CHECKING:
@@ -200,6 +201,14 @@ def request_resolution(
     """
     control = ControlTable(spark, target)
     chosen = selected(_tables_and_histories(control, patterns), patterns)
+    left_out = [record for record in chosen if LEFT_OUT in record.detail]
+    if left_out and (len(left_out) == len(chosen) or any(r.label in patterns for r in left_out)):
+        raise UserError(
+            ErrorKind.REQUEST,
+            f"the settings leave out {', '.join(record.label for record in left_out)}",
+            remedy="change include or exclude of the consumer in the mirror's settings, and start the job again",
+        )
+    chosen = [record for record in chosen if record not in left_out]
     if resolution is not Resolution.RECOPY:
         chosen = [record for record in chosen if record.state is TableState.STOPPED]
     if resolution is not Resolution.RECOPY and any(record.history for record in chosen):

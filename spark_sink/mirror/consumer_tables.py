@@ -39,6 +39,7 @@ from spark_sink.mirror.rename_steps import RenameSteps
 from spark_sink.mirror.renames import FolderMover
 from spark_sink.mirror.statements import effects_of
 from spark_sink.mirror.step_failures import StepFailures, backoff_s
+from spark_sink.mirror.transitions import LEFT_OUT, left_out, taken_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +82,8 @@ class ConsumerTables:
         self.directory = TableDirectory(consumer, control, lambda folder: f"{target}/{folder}")
         self._processor = Processor(self.directory, self._log, options)
         self._mover = FolderMover(spark, self.directory, target)
-        self._renames = RenameSteps(self.directory, self._processor, self._mover, options.excluded)
+        self._excluded = partial(options.excludes, consumer)
+        self._renames = RenameSteps(self.directory, self._processor, self._mover, self._excluded)
         self._failures = StepFailures(
             self.directory, self._processor, self._queues, self._lock, options.retry_first_s
         )
@@ -121,6 +123,7 @@ class ConsumerTables:
         except BinlogError as error:
             self.fail(error)
             return
+        self._follow_filter()
         for record in self.directory.records():
             if record.state not in (*LIVE, TableState.DROPPED):
                 self.directory.skipped(record, self._read_to)
@@ -140,6 +143,18 @@ class ConsumerTables:
         )
         self._catch_ups.draining = drain
         self.read_requests()
+
+    def _follow_filter(self) -> None:
+        """Let the records say which tables the consumer's settings leave out now, and which they do no longer."""
+        for record in self.directory.records():
+            after = record
+            if record.state is not TableState.DROPPED and self._excluded(record.name):
+                after = left_out(record, self._read_to)
+            elif LEFT_OUT in record.detail:
+                situation = self._processor.situation(record.name)
+                after = taken_in(record, self._read_to, situation)
+            if after != record:
+                self._processor.write(after, "include and exclude of the consumer")
 
     def stop(self) -> None:
         self._stopping = self._follower.stopping = True
@@ -202,7 +217,7 @@ class ConsumerTables:
             for entry in entries:
                 if entry.kind is EntryKind.END and entry.position is not None:
                     self._processor.server = entry.position.server
-                for name, item in route(entry, effects_of, self._known, self._options.excluded):
+                for name, item in route(entry, effects_of, self._known, self._excluded):
                     self._queues.add(name, item)
                 self._read_to = entry.lsn
             self.counter.read(entries)
@@ -217,7 +232,8 @@ class ConsumerTables:
             return self._queues.dealt_with(name, last_lsn(self._append_seen))
 
     def _known(self) -> list[tuple[str, str]]:
-        return [*self.directory.names(), *self._queues.names()]
+        names = [*self.directory.names(), *self._queues.names()]
+        return [name for name in names if not self._excluded(name)]
 
     def read_requests(self) -> None:
         """Begin what was asked for about tables."""

@@ -65,8 +65,8 @@ class HistoryRecords:
     def wanted(self, name: TableName) -> bool:
         """True if the settings want a history of the table. They are asked once for each name."""
         if name not in self._wanted:
-            wanted = self.options.policy(name).history and not self.options.excluded(name)
-            self._wanted[name] = wanted
+            excluded = self.options.excludes(self.directory.consumer, name)
+            self._wanted[name] = self.options.policy(name).history and not excluded
         return self._wanted[name]
 
     def any(self) -> bool:

@@ -71,7 +71,7 @@ class TablePolicy:
         return tuple(dict.fromkeys((*self.metadata, *needed)))
 
 
-def no_table(_: TableName) -> bool:
+def excludes_nothing(_consumer: str, _name: TableName) -> bool:
     return False
 
 
@@ -84,15 +84,16 @@ class ApplyOptions:
     """How the log is applied to tables.
 
     `target`: folder of the mirror; `consumers`: whose entries are applied; `policy`: of a table, by its name;
-    `excluded`: tables that are left out; `can_copy`: there is a server to copy tables from; `parallel`: tables that are
-    brought forward at a time; `step_bytes_max`: payload bytes of one step; `poll_s`: how often the log is asked for new
-    entries; `log_days`: days that the log is kept at least; `catalog`: the tables' names in a catalog of Spark's.
+    `excludes`: True if a consumer leaves out the tables of a name; `can_copy`: there is a server to copy tables from;
+    `parallel`: tables that are brought forward at a time; `step_bytes_max`: payload bytes of one step; `poll_s`: how
+    often the log is asked for new entries; `log_days`: days that the log is kept at least; `catalog`: the tables' names
+    in a catalog of Spark's.
     """
 
     target: str
     consumers: Sequence[str]
     policy: Callable[[TableName], TablePolicy] = default_policy
-    excluded: Callable[[TableName], bool] = no_table
+    excludes: Callable[[str, TableName], bool] = excludes_nothing
     can_copy: bool = False
     parallel: int = 2
     invalid_dates: InvalidDates = InvalidDates.NULL

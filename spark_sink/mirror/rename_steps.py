@@ -19,7 +19,7 @@ from spark_sink.mirror.plan import RenameBarrier
 from spark_sink.mirror.processor import Processor, TableNeedsCopyError
 from spark_sink.mirror.renames import FolderMover, crossings, records_after
 from spark_sink.mirror.statements import DropTable, RenameTables
-from spark_sink.mirror.transitions import after_effect, unknown_rows
+from spark_sink.mirror.transitions import LEFT_OUT, after_effect, unknown_rows
 
 log = logging.getLogger("spark_sink.mirror")
 
@@ -42,7 +42,11 @@ class RenameSteps:
         """Rename tables. It can be repeated after a crash at any point."""
         directory = self._directory
         found = {name: directory.find(name, barrier.lsn) for name in barrier.names}
-        tables = {name: record for name, record in found.items() if record is not None}
+        tables = {
+            name: record
+            for name, record in found.items()
+            if record is not None and LEFT_OUT not in record.detail
+        }
         done = [
             record.table_id
             for record in directory.records()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -213,10 +213,11 @@ class MirrorSettings(SettingsSection):
                 chosen = section.model_dump(exclude_none=True) | chosen
         return TableSettings(**chosen)
 
-    def excluded(self) -> Callable[[tuple[str, str]], bool]:
-        """Returns a function that tells whether no consumer mirrors a table of this name."""
-        consumers = list(self.consumers.values())
-        return lambda name: all(consumer.excludes(name) for consumer in consumers)
+    def excludes(self, consumer: str, name: tuple[str, str]) -> bool:
+        """True if the consumer does not mirror a table of this name. One that the settings do not have mirrors all that
+        it has."""
+        section = self.consumers.get(consumer)
+        return section is not None and section.excludes(name)
 
     def source_options(self, consumer: str) -> dict[str, str]:
         """Returns the options of the source "binlog" for one consumer."""

@@ -16,6 +16,7 @@ from spark_sink.mirror.control import (
     MOVED_FROM,
     TableRecord,
     TableState,
+    handled,
     new_table_id,
 )
 from spark_sink.mirror.directory import LIVE
@@ -35,6 +36,8 @@ from spark_sink.mirror.statements import (
     TableEffect,
     TruncateTable,
 )
+
+LEFT_OUT = "left_out"  # of `detail`: since which lsn the settings leave the table out
 
 
 class DeltaWork(StrEnum):
@@ -272,18 +275,46 @@ def unknown_rows(
         _anew(name, record, entry, now), from_lsn=entry.lsn - 1, reason="older than the mirror"
     )
     known = known.having(exact_from=None)
+    partly = "rows that existed before the mirror's start are missing, as the policy allows"
+    missing = "the table is older than the mirror, so its existing rows are missing"
+    return _without_rows(known, entry.lsn, now, partly, missing)
+
+
+def _without_rows(
+    known: TableRecord, lsn: int, now: Situation, partly: str, missing: str
+) -> TableRecord:
+    """The record of a table of which the log lacks rows: copied, partial (for the reason `partly`) or stopped at `lsn`
+    (for the reason `missing`), by policy."""
     policy = now.policy.unknown
     if policy is UnknownTables.PARTIAL:
-        reason = "rows that existed before the mirror's start are missing, as the policy allows"
-        return replace(known, state=TableState.PARTIAL, reason=reason)
+        return replace(known, state=TableState.PARTIAL, reason=partly)
     if policy is UnknownTables.COPY and now.can_copy:
-        return replace(known, state=TableState.CREATING, from_lsn=entry.lsn)
+        return replace(known, state=TableState.CREATING, from_lsn=lsn)
     label = known.label
     reason = (
-        "the table is older than the mirror, so its existing rows are missing; copy it: python -m spark_sink copy"
-        f" {label}; or go on without them: python -m spark_sink resolve {label} --as partial"
+        f"{missing}; copy it: python -m spark_sink copy {label}; or go on without them: python -m spark_sink resolve"
+        f" {label} --as partial"
     )
-    return stopped(known, reason, entry.lsn - 1, entry.lsn)
+    return stopped(known, reason, known.from_lsn, lsn)
+
+
+def left_out(record: TableRecord, lsn: int) -> TableRecord:
+    """The record of a table that the consumer's `include` and `exclude` leave out, from behind the entry `lsn` on: its
+    rows stay as they are."""
+    since = record.detail.get(LEFT_OUT, lsn)
+    if LEFT_OUT in record.detail and "goal" not in record.detail and not record.request:
+        return record
+    reason = f"the settings of the consumer leave this table out since lsn {since}: later changes are missing"
+    partial = replace(_forgetting(handled(record)), state=TableState.PARTIAL, reason=reason)
+    return partial.having(**{LEFT_OUT: since})
+
+
+def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
+    """The record of a table that was left out, and is not any more from behind the entry `lsn` on. Changes are missing,
+    so it is like a table that is older than the mirror."""
+    missing = f"the settings left this table out since lsn {record.detail[LEFT_OUT]}, so changes of it are missing"
+    known = replace(_forgetting(record), server=now.server, epoch=0, signature="", from_lsn=lsn)
+    return _without_rows(replace(known, reason=missing), lsn, now, missing, missing)
 
 
 def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -40,8 +40,9 @@ def run_copy(
 ) -> list[TableRecord]:
     """Ask for copies of the server's tables that fit a pattern. Returns the tables.
 
-    `consumer`: of tables that the mirror does not have yet, "" if only one consumer includes them. Raises `UserError`
-    if a pattern fits no table of the server, or the consumer is not clear.
+    `consumer`: of tables that the mirror does not have yet, "" if only one consumer includes them. Tables that their
+    consumer leaves out are not copied. Raises `UserError` if a pattern fits no other table of the server, or the
+    consumer is not clear.
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:
@@ -52,7 +53,8 @@ def run_copy(
         for record in control.records().values()
         if record.state is not TableState.DROPPED
     }
-    chosen = _fitting(names, patterns)
+    owners = {name: record.consumer for name, record in known.items()}
+    chosen = mirrored_names(settings, _fitting(names, patterns), patterns, owners, consumer)
     new = [
         TableRecord(
             new_table_id(),
@@ -85,13 +87,41 @@ def _fitting(names: Sequence[TableName], patterns: Sequence[str]) -> list[TableN
     )
 
 
+def mirrored_names(
+    settings: MirrorSettings,
+    names: Sequence[TableName],
+    patterns: Sequence[str],
+    owners: Mapping[TableName, str],
+    consumer: str,
+) -> list[TableName]:
+    """Returns the names that their consumer mirrors: the one of `owners`, else `consumer`, else any if that is "".
+
+    Raises `UserError` if a pattern is the name of a table that is left out, or if all tables are.
+    """
+
+    def is_left_out(name: TableName) -> bool:
+        owner = owners.get(name, consumer)
+        consumers = [owner] if owner else settings.consumers
+        return all(settings.excludes(key, name) for key in consumers)
+
+    left_out = [name for name in names if is_left_out(name)]
+    named = [name for name in left_out if table_label(name) in patterns]
+    if refused := named or (left_out if len(left_out) == len(names) else []):
+        raise UserError(
+            ErrorKind.REQUEST,
+            f"the settings leave out {', '.join(map(table_label, refused))}",
+            remedy="change include or exclude of the consumer in the mirror's settings, and start the job again",
+        )
+    return [name for name in names if name not in left_out]
+
+
 def _consumer_of(settings: MirrorSettings, name: TableName) -> str:
     fits = [key for key, consumer in settings.consumers.items() if not consumer.excludes(name)]
     if len(fits) == 1:
         return fits[0]
     raise UserError(
         ErrorKind.REQUEST,
-        f"table {table_label(name)} can be of {len(fits)} consumers: {', '.join(fits) or 'all leave it out'}",
+        f"table {table_label(name)} can be of {len(fits)} consumers: {', '.join(fits)}",
         remedy="name the consumer with --consumer",
     )
 
@@ -104,14 +134,15 @@ def run_verify(
     wait_s: float,
     watch: VerifyWatch,
 ) -> list[TableDifference]:
-    """Compare the mirror's tables that fit a pattern with the server, all for no pattern."""
+    """Compare the mirror's tables that fit a pattern with the server; without one all that their consumers mirror."""
     server = CopyServer.of_settings(copy_section(settings))
-    names = [
-        record.name
+    existing = [
+        record
         for record in ControlTable(spark, settings.target).records().values()
         if record.state is not TableState.DROPPED
     ]
-    chosen = _fitting(names, patterns) if patterns else sorted(names)
+    mirrored = {r.name for r in existing if not settings.excludes(r.consumer, r.name)}
+    chosen = _fitting([r.name for r in existing], patterns) if patterns else sorted(mirrored)
     return verify(
         spark,
         server,

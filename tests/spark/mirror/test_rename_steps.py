@@ -11,7 +11,7 @@ from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 
 
-def left_out(name: TableName) -> bool:
+def left_out(_consumer: str, name: TableName) -> bool:
     return name[1].startswith("_")
 
 
@@ -30,7 +30,7 @@ def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
         "INSERT INTO _away VALUES (3, 3)",
     )
     mirror.feed(appends=2)
-    assert mirror.apply(excluded=left_out) == 0
+    assert mirror.apply(excludes=left_out) == 0
     states = {r.table: (r.state, r.reason) for r in mirror.control.records().values()}
     assert states["t"] == (
         TableState.DROPPED,
@@ -45,7 +45,7 @@ def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
         "INSERT INTO u VALUES (4, 4)",
     )
     mirror.feed(appends=2)
-    assert mirror.apply(excluded=left_out) == 1
+    assert mirror.apply(excludes=left_out) == 1
     for name in ("t", "u"):
         record = mirror.record(name)
         assert record.state is TableState.STOPPED
@@ -54,7 +54,7 @@ def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
         mirror.control.request(record.table_id, "partial")
     # What is read again after a kill changes nothing.
     mirror.control.set_applied("shop", 0)
-    assert mirror.apply(excluded=left_out) == 0
+    assert mirror.apply(excludes=left_out) == 0
     assert {mirror.record(name).state for name in ("t", "u")} == {TableState.PARTIAL}
     for name in ("t", "u"):
         assert [row["id"] for row in target.rows(source, name)] == [4]
@@ -62,7 +62,7 @@ def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
     mirror.policy = TablePolicy(unknown=UnknownTables.PARTIAL)
     source.execute("RENAME TABLE u TO kept", "INSERT INTO kept VALUES (5, 5)", "TRUNCATE t")
     mirror.feed()
-    assert mirror.apply(excluded=left_out) == 0
+    assert mirror.apply(excludes=left_out) == 0
     assert sorted(row["id"] for row in target.rows(source, "kept")) == [4, 5]
     assert mirror.record("t").state is TableState.COMPLETE
     assert_equal(source, target, "t")

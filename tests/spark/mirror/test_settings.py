@@ -126,6 +126,16 @@ def test_patterns_choose_tables(
     assert consumer.excludes((database, table)) is excluded
 
 
+def test_a_consumers_patterns_decide_for_itself_only(load: Load) -> None:
+    settings = load(JOB.replace("[shop]", "{shop: {exclude: [shop.tmp_*]}, billing: }"))
+    assert settings.excludes("shop", ("shop", "tmp_x"))
+    assert not settings.excludes("billing", ("shop", "tmp_x"))
+
+
+def test_a_consumer_that_the_settings_lack_leaves_out_nothing(load: Load) -> None:
+    assert not load().excludes("former", ("shop", "orders"))
+
+
 def test_a_template_of_names_in_a_catalog_is_checked(load: Load) -> None:
     assert load(JOB + 'catalog: "{database}.{table}"\n').catalog == "{database}.{table}"
     with pytest.raises(SettingsError, match=r"mirror\.yaml.*catalog: write it like"):
