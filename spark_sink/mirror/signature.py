@@ -17,6 +17,7 @@ from dispatcher.binlog.table_map.type_text import charset_text, type_text
 from spark_sink.mirror.alterations import AlteredColumn, alter, altered_key
 from spark_sink.mirror.columns import ColumnSignature, spark_type_of
 from spark_sink.mirror.conversions import COLUMN, ConversionRules, Kept, conversion
+from spark_sink.mirror.entries import append_of
 from spark_sink.mirror.fills import Fill, FillValue, existing_value
 from spark_sink.mirror.statements import AlterTable
 
@@ -186,10 +187,21 @@ def _spark_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def kept_name(name: str, lsn: int) -> str:
+    """The name of an old column of the policy `new_column` beside the one that has its name now."""
+    return f"{name}__{lsn}"
+
+
+def is_kept_column(name: str) -> bool:
+    """True if `kept_name` can have made the name."""
+    lsn = name.rpartition("__")[2]
+    return lsn.isdecimal() and append_of(int(lsn)) > 0
+
+
 def new_columns(old: Signature, new: Signature, lsn: int) -> SchemaChange:
     """The policy `new_column`: a column whose values do not follow stays as `<name>__<lsn>`, and a new one, NULL in
     existing rows, has its name. `new`: as the TABLE_MAP of the next rows has it."""
-    sources, kept = [], {column.name: f"{column.name}__{lsn}" for column in old.columns}
+    sources, kept = [], {column.name: kept_name(column.name, lsn) for column in old.columns}
     for column in new.columns:
         before = old.find(column.name)
         if before is not None and _stored(before) == _stored(column):

@@ -5,7 +5,8 @@
 2. Of the mirror, a version of the Delta table with all of the table's changes up to R and none behind it. The log says
    which entries those are. While the table changes all the time there may be no such version; then another snapshot is
    made, until the deadline, after which the table is `moving`.
-3. Checksums of both, per bucket of keys (`row_checksums`). Of buckets that differ the rows are compared.
+3. The columns of both: names, types and order.
+4. Checksums of both, per bucket of keys (`row_checksums`). Of buckets that differ the rows are compared.
 
 A difference counts if it is found at two positions: a transaction may be visible in a snapshot for an instant before
 MySQL counts it as executed.
@@ -26,6 +27,7 @@ import pyarrow as pa
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from spark_sink.mirror.column_differences import column_differences
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.copy.server import CopyServer, snapshot_at
@@ -36,6 +38,7 @@ from spark_sink.mirror.entries import EntryKind, LogEntry, append_of, first_lsn
 from spark_sink.mirror.jvm import delta_version
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.names import quoted
+from spark_sink.mirror.plan import route
 from spark_sink.mirror.row_checksums import Buckets
 from spark_sink.mirror.row_differences import (
     BUCKETS,
@@ -44,6 +47,7 @@ from spark_sink.mirror.row_differences import (
     mirror_rows,
     server_rows,
 )
+from spark_sink.mirror.statements import effects_of
 from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
@@ -176,7 +180,7 @@ class _Verifier:
                 reason = f"the server has no such table: {error.what}"
                 return TableDifference(record.label, Verdict.NOT_COMPARED, reason=reason)
             if found.verdict is Verdict.EQUAL or (
-                before is not None and (before.keys == found.keys or time.monotonic() > deadline)
+                before is not None and (_same(before, found) or time.monotonic() > deadline)
             ):
                 return found
             before = found
@@ -259,11 +263,16 @@ class _Verifier:
         frame = reader.load(self._table(record).path)
         if "_deleted" in frame.columns and "_deleted" not in schema.fieldNames():
             frame = frame.where("NOT coalesce(`_deleted`, false)")
-        types = {field.name.lower(): field.dataType for field in frame.schema}
-        wrong = [f.name for f in schema if types.get(f.name.lower()) != f.dataType]
-        if wrong:
-            return f"column {wrong[0]!r} is missing in the mirror, or of another type"
+        if differences := column_differences(schema, frame.schema):
+            # Without a signature the columns become those of the next rows.
+            if record.signature or not frame.isEmpty():
+                return differences
+            return self._spark.createDataFrame([], schema)
         return frame.select(*(quoted(name) for name in schema.fieldNames()))
+
+
+def _same(before: TableDifference, now: TableDifference) -> bool:
+    return (before.keys, before.reason) == (now.keys, now.reason)
 
 
 class _TableEntries:
@@ -301,11 +310,17 @@ class _TableEntries:
         found = self._log.entries(self._record.consumer, self._cursor, tables=[self._record.name])
         for entry in found:
             self._cursor = entry.lsn
-            if entry.kind is EntryKind.ROWS:
+            if entry.kind is EntryKind.ROWS or self._is_statement(entry):
                 self._append.append(entry)
             elif entry.kind is EntryKind.END and entry.position is not None:
                 self._end(entry.position)
         return bool(found)
+
+    def _is_statement(self, entry: LogEntry) -> bool:
+        """True if the entry is a statement that concerns the table: it may change columns, or remove rows."""
+        name = self._record.name
+        items = route(entry, effects_of, lambda: [name], lambda _: False)
+        return entry.kind is EntryKind.STATEMENT and any(named == name for named, _ in items)
 
     def _end(self, end: Position) -> None:
         reached = not self._passed and contains_executed(end, self._position)

@@ -68,3 +68,29 @@ def test_a_log_that_has_not_reached_the_position_is_waited_for_until_the_deadlin
     found = entries_of(Log(append(1, rows=1)), first_lsn(1), 20)
     with pytest.raises(_Moving, match="has not reached"):
         found.read_to_position(time.monotonic())
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE t ADD COLUMN a INT", "TRUNCATE TABLE t"])
+def test_the_table_has_to_reach_a_statement_before_the_position(statement: str) -> None:
+    changed, end = append(2, rows=1)
+    ddl = replace(changed, kind=EntryKind.STATEMENT, database="shop", query=statement)
+    log = Log(append(1, rows=1), [ddl, end])
+    found = entries_of(log, first_lsn(1), 20)
+    found.read_to_position(time.monotonic())
+    assert found.last_before == ddl.lsn
+
+
+def test_a_statement_of_another_table_is_not_waited_for() -> None:
+    changed, end = append(2, rows=1)
+    ddl = replace(changed, kind=EntryKind.STATEMENT, database="shop", query="TRUNCATE TABLE u")
+    found = entries_of(Log(append(1, rows=1), [ddl, end]), first_lsn(1), 20)
+    found.read_to_position(time.monotonic())
+    assert found.last_before == first_lsn(1)
+
+
+def test_a_version_behind_a_statement_beyond_the_position_is_beyond() -> None:
+    changed, end = append(3, rows=1)
+    ddl = replace(changed, kind=EntryKind.STATEMENT, database="shop", query="TRUNCATE TABLE t")
+    found = entries_of(Log(append(1, rows=1), append(2, rows=1), [ddl, end]), first_lsn(1), 20)
+    found.read_to_position(time.monotonic())
+    assert found.beyond(ddl.lsn)

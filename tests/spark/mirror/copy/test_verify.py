@@ -91,6 +91,21 @@ def complete(mirror: RealMirror, table: str) -> bool:
     return record.state is TableState.COMPLETE and "goal" not in record.detail
 
 
+def test_a_table_with_a_column_that_the_server_lacks_is_different(real: RealMirror) -> None:
+    real.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    real.feed_real()
+    assert real.apply() == 0
+    (equal,) = real.verify("t")
+    assert equal.verdict is Verdict.EQUAL, str(equal)
+    path = real.target.of(real.source, "t")
+    real.spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (added INT)")
+    (found,) = real.verify("t")
+    assert (found.verdict, found.reason) == (
+        Verdict.DIFFERENT,
+        "the server has no column 'added'",
+    )
+
+
 @pytest.mark.deep
 def test_a_copy_while_the_table_changes_equals_the_server(real: RealMirror) -> None:
     source = real.source
