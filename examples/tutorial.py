@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -23,8 +24,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pymysql
-from delta.tables import DeltaTable
 from pymysql.cursors import Cursor
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_sink.jars import delta_settings
@@ -157,9 +158,12 @@ def show_orders(
 
 def has_row(spark: SparkSession, table: str, values: dict[str, object]) -> bool:
     """True if there is a Delta table that has a row with these values."""
-    if not DeltaTable.isDeltaTable(spark, table):
-        return False
-    rows = spark.read.format("delta").load(table).collect()
+    try:
+        rows = spark.read.format("delta").load(table).collect()
+    except AnalysisException as error:
+        if error.getCondition() not in {"PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND"}:
+            raise
+        return False  # the mirror has not committed it yet
     return any(values.items() <= row.asDict().items() for row in rows)
 
 
@@ -188,6 +192,8 @@ def main(account: str) -> None:
 
 
 if __name__ == "__main__":
+    # An end by `kill` leaves the blocks above as Ctrl-C does, so it ends what they have started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if len(sys.argv) > 1:
         main(sys.argv[1])
     else:

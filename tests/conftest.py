@@ -40,6 +40,7 @@ SESSION_FILES = tuple(
         "source/test_real_daemon",
         "source/test_worker_memory",
         "test_connect",
+        "test_first_commit",
         "mirror/test_apply",
         "mirror/test_catalog_tables",
         "mirror/test_change_feed",

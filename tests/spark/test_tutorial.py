@@ -16,6 +16,7 @@ import pymysql
 import pytest
 
 from tests.daemon.harness import PASSWORD
+from tests.mirror.harness import end_group
 from tests.servers import Server
 from tests.support.java import QUICK_JAVA, QUICK_SPARK
 
@@ -61,7 +62,7 @@ def account(mysql97: Server) -> Iterator[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(290)
 def test_it_prints_what_the_page_shows(mysql97: Server, account: str, tmp_path: Path) -> None:
     conf = (*QUICK_SPARK, *SMALL_TABLES, "spark.python.authenticate.socketTimeout=120s")
     options = " ".join(f"--conf {setting}" for setting in conf)
@@ -72,7 +73,7 @@ def test_it_prints_what_the_page_shows(mysql97: Server, account: str, tmp_path: 
         "TMPDIR": str(tmp_path),
     }
     with (tmp_path / "stderr").open("wb") as stderr:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, str(SCRIPT), account],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -80,12 +81,15 @@ def test_it_prints_what_the_page_shows(mysql97: Server, account: str, tmp_path: 
             text=True,
             cwd=tmp_path,
             env=os.environ | environment,
-            timeout=800,
-            check=False,
+            start_new_session=True,
         )
+    try:
+        shown, _ = process.communicate(timeout=280)
+    finally:
+        end_group(process)  # also its daemon and its mirror, if it was ended in the middle
     said = (tmp_path / "stderr").read_text(encoding="utf-8", errors="replace")
-    assert done.returncode == 0, said[-6000:]
-    tables = [table.strip("\n") for table in done.stdout.split("\n\n") if table.strip()]
+    assert process.returncode == 0, said[-6000:]
+    tables = [table.strip("\n") for table in shown.split("\n\n") if table.strip()]
     assert tables == [block.strip("\n") for block in blocks("text")], said[-6000:]
     assert mysql97.execute("SHOW DATABASES LIKE 'tutorial'") == (), "it has dropped its database"
     assert list(tmp_path.glob("tutorial-*")) == [], "it has removed its files"
