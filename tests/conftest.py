@@ -22,16 +22,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Folders whose files take longest, longest first: started last, one would run while other workers are idle.
 _SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "runtime")
-# At most two workers run Spark at a time: three JVMs on two cores keep each other from starting a Python worker within
-# the ten seconds that Spark waits for it. Tests that start jobs are one unit; those that share a session are another: a
-# session costs more to start than most of its tests.
-_JOBS = (
-    "tests/mirror/",
-    "tests/demo/test_demo.py",
-    "tests/spark/test_pipelines.py",
-    "tests/spark/test_session.py",
-    "tests/spark/test_tutorial.py",
-)
+# Tests that start jobs, in two units: a job waits for servers and JVMs most of its time, but all cores start it.
+_JOBS = {
+    "jobs": ("tests/mirror/", "tests/spark/test_session.py"),
+    "programs": (
+        "tests/demo/test_demo.py",
+        "tests/spark/test_pipelines.py",
+        "tests/spark/test_tutorial.py",
+    ),
+}
+# Tests that share a session, which costs more to start than most of its tests. Those of the mirror, of its copies and
+# of the source have one each.
 SESSION_FILES = tuple(
     f"tests/spark/{name}.py"
     for name in (
@@ -85,9 +86,17 @@ class Units(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        if file.startswith(_JOBS):
-            return "jobs"
-        return "session" if file in SESSION_FILES else file
+        for unit, files in _JOBS.items():
+            if file.startswith(files):
+                return unit
+        return _session(file) if file in SESSION_FILES else file
+
+
+def _session(file: str) -> str:
+    """Returns the name of the unit whose Spark session the tests of a file share."""
+    if not file.startswith("tests/spark/mirror/"):
+        return "source session"
+    return "copy session" if "/copy/" in file else "mirror session"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:

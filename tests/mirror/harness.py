@@ -191,7 +191,7 @@ class MirrorJob:
         until(lambda: not self.standing(*consumers), "all tables are complete", timeout_s=TIMEOUT_S)
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
+def end_group(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):  # it has ended, with all that it started
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
