@@ -185,7 +185,7 @@ def test_the_replay_on_a_snapshot_leaves_out_what_the_snapshot_shows(
         return True
 
     scene.parts.exact = exact
-    scene.parts.replay = replay  # type: ignore[method-assign]
+    scene.parts.replay = replay  # type: ignore[method-assign, assignment]
     after = scene.run()
     (during,) = seen
     assert ("exact" in during) == exact

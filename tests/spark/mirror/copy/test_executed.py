@@ -23,7 +23,10 @@ def changes(*transactions: tuple[int, str | None]) -> pa.RecordBatch:
 
 
 def unseen(snapshot: Snapshot, *transactions: tuple[int, str | None]) -> Sequence[str | None]:
-    return snapshot.unseen(changes(*transactions)).column("gtid").to_pylist()
+    gtids_left: list[str | None] = (
+        snapshot.unseen(changes(*transactions)).column("gtid").to_pylist()
+    )
+    return gtids_left
 
 
 def gtids(server: str, executed: str, count: int) -> Position:
