@@ -22,7 +22,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.binlog.stream.xa_store import XaStore
-from dispatcher.dispatch import history_check, runway, seeking, start_position, xa_retention
+from dispatcher.dispatch import (
+    history_check,
+    recovery,
+    runway,
+    seeking,
+    start_position,
+    xa_retention,
+)
 from dispatcher.dispatch.assignment import Assignment
 from dispatcher.dispatch.attachment import ServerFiles, group_ahead
 from dispatcher.dispatch.backpressure import PAUSE_MAX_S, Backpressure
@@ -202,13 +209,17 @@ class Client:
         return history_check.offsets_to_probe([*own, *self._history.offsets(number)])
 
     def files_to_poll(self) -> list[str]:
-        """Returns the files whose creation times the runway needs."""
-        return runway.files_to_poll(self.last_poll, [_file_of(c) for c in self.consumers.values()])
+        """Returns the files whose creation times the runway and `recovery` need."""
+        files = runway.files_to_poll(self.last_poll, [_file_of(c) for c in self.consumers.values()])
+        failed = recovery.offsets_to_probe(self.consumers.values())
+        return sorted({*files, *(file for file, _ in failed if file)})
 
     def offsets_to_poll(self) -> list[tuple[str, int]]:
-        """Begin a poll. Returns the files and offsets where the open dispatchers' consumers stand now."""
+        """Begin a poll. Returns the files and offsets where the open dispatchers' consumers stand now, and those that
+        failed on another server than their own."""
         self._history.take_snapshot(POLL)
-        return history_check.offsets_to_probe(self._history.offsets(POLL))
+        failed = recovery.offsets_to_probe(self.consumers.values())
+        return history_check.offsets_to_probe([*self._history.offsets(POLL), *failed])
 
     @property
     def duplicate(self) -> BinlogError | None:
@@ -219,6 +230,12 @@ class Client:
     def awaits_poll(self) -> bool:
         """True if a dispatcher holds a batch until a `ServerPolled`."""
         return any(dispatcher.gate.awaits_poll for dispatcher in self.dispatchers.values())
+
+    @property
+    def awaits_other_server(self) -> bool:
+        """True if no consumer reads, and one waits for its own server to come back: surveys have to look at every
+        host."""
+        return not self.dispatchers and recovery.is_awaited(self.consumers.values())
 
     def starts_to_search(self, number: int) -> list[Start]:
         """Returns the starts of new consumers for which the server's log must be searched."""
@@ -254,7 +271,9 @@ class Client:
             try:
                 effects += start_position.establish(consumer, view, self.new_epoch)
             except BinlogError as error:
-                effects += dispatcher.fail(consumer, error, now)
+                elsewhere = recovery.is_elsewhere(consumer, view, error)
+                effects += dispatcher.fail(consumer, recovery.explained(consumer, view, error), now)
+                consumer.failed_elsewhere = elsewhere
         if first:
             self._detach_distant(dispatcher, now)
         if dispatcher.attached:
@@ -286,6 +305,7 @@ class Client:
         effects = self._duplicates.compare(poll.view.duplicates, self.label, now)
         effects += self._history.compare(POLL, poll.view, now)
         effects += compare_with(poll.view.databases, self.consumers.values())
+        effects += recovery.recover(self.consumers.values(), poll.view, self.label)
         if poll.view.server == self.files.server:
             self._update_files(poll.view)
         return effects

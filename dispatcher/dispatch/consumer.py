@@ -27,6 +27,7 @@ class Consumer:
         # Its position is known to be of the server's history: it was read, or a login has checked it.
         self.verified = True
         self.failed: BinlogError | None = None
+        self.failed_elsewhere = False  # on another server than its own, see `recovery`
         self.error: BinlogError | None = None  # the newest fault, failed or not
         self.warnings: tuple[str, ...] = ()  # what is probably wrong with its subscription
         self.compared_with: frozenset[str] | None = (
@@ -62,8 +63,10 @@ class Consumer:
         return self.progress.covered if self.progress else None
 
     def fail(self, error: BinlogError) -> list[Effect]:
-        """Stop the consumer until a reader seeks, or until an operator corrects the cause and restarts the daemon."""
+        """Stop the consumer until it is moved, or a server has its position again (`recovery`), or an operator corrects
+        the cause and restarts the daemon."""
         self.failed = self.error = error
+        self.failed_elsewhere = False
         self.queue.rollback()
         return self.failure_effects()
 

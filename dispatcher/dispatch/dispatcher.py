@@ -218,8 +218,11 @@ class Dispatcher:
     def reconnect(
         self, error: BinlogError, now: float, after_s: float | None = None
     ) -> list[Effect]:
-        """`after_s`: None for the backoff of the retry policy."""
+        """`after_s`: None for the backoff of the retry policy. With a time of its own a server has answered, so that
+        backoff begins anew: otherwise the hosts between two answers would make each wait longer than the last."""
         self.error = error
+        if after_s is not None:
+            self._retry.connected()
         after_s = self._retry.delay_s(error, now, after_s)
         for consumer in self.attached:
             consumer.error = error

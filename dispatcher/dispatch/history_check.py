@@ -163,6 +163,19 @@ def _check_missing_file(
         )
 
 
+def is_purged_up_to(view: ServerView, server: str, executed: ExecutedPosition) -> bool:
+    """True if the server has purged the position's file, and exactly the transactions of its set.
+
+    That is so if nothing was written between the position and the purge. It is also so if the server was restored from
+    an older copy of itself, has executed the same numbers for other transactions, and has purged these: nothing that a
+    server tells distinguishes the two.
+    """
+    if not executed.file or server != view.server or view.mode is not Mode.GTID:
+        return False
+    missing = executed.file not in dict(view.files)
+    return missing and executed.gtids == GtidSet.parse(view.purged)
+
+
 def _check_file(
     view: ServerView, executed: ExecutedPosition, size: int, created: int, anchored: bool
 ) -> None:

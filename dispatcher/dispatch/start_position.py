@@ -8,10 +8,10 @@ from dispatcher.dispatch import history_check
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher
 from dispatcher.dispatch.effects import Effect, Note
-from dispatcher.dispatch.executed_position import Mode, without_file
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, without_file
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import AtGtid, OnPurged, Progress
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind, with_name
 from dispatcher.model.gtid import GtidSet
 
 
@@ -33,11 +33,13 @@ def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]
 
 def _in_history(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
     if consumer.started:
-        _check_queued(consumer, view)
-        return []
+        queue = consumer.queue
+        effects = _purged_up_to(consumer, view, queue.server, queue.queued)
+        _continue(consumer, view)
+        return effects
     if consumer.progress is not None:
-        _restore(consumer, consumer.progress, view)
-        return []
+        covered = _restore(consumer, consumer.progress, view)
+        return _purged_up_to(consumer, view, consumer.progress.covered.server, covered)
     start = consumer.spec.start
     executed = history_check.resolve_start(view, start)
     created, anchored = view.created.get(executed.file, 0), not isinstance(start, AtGtid)
@@ -45,28 +47,65 @@ def _in_history(consumer: Consumer, view: ServerView, new_epoch: Callable[[], in
     return [consumer.store_progress()]
 
 
+def _purged_up_to(
+    consumer: Consumer, view: ServerView, server: str, executed: ExecutedPosition
+) -> list[Effect]:
+    """Returns a warning if nothing can show that the server still has the log that the consumer has read."""
+    if not history_check.is_purged_up_to(view, server, executed):
+        return []
+    warning = (
+        f"the server has purged {executed.file} and exactly the transactions of the position; if it only rotated and"
+        " purged its binlogs since, nothing is lost and there is nothing to do; if it was restored from a backup since,"
+        " transactions may be missing: copy the tables afresh, then move the consumer to the copy's position:"
+        f" {with_name(SEEK, consumer.name)}"
+    )
+    fields = {"consumer": consumer.name, "warning": warning}
+    return [Note("warning", "history not verifiable, its binlogs are purged", fields)]
+
+
+def check(consumer: Consumer, view: ServerView) -> None:
+    """Raises BinlogError unless this server has the position of a consumer that has one. Changes nothing."""
+    if consumer.started:
+        _check_queued(consumer, view)
+    elif consumer.progress is not None:
+        _check_stored(consumer.progress, view)
+
+
 def _check_queued(consumer: Consumer, view: ServerView) -> None:
     queue, queued = consumer.queue, consumer.queue.queued
     created, anchored = queue.files.created_of(queued.file), queue.files.is_anchored(queued)
     history_check.check_history(view, queue.mode, queue.server, queued, created, anchored=anchored)
+
+
+def _check_stored(stored: Progress, view: ServerView) -> ExecutedPosition:
+    covered = history_check.stored_position(view.mode, stored.covered)
+    created, anchored, server = abs(stored.created), stored.created > 0, stored.covered.server
+    history_check.check_history(view, view.mode, server, covered, created, anchored=anchored)
+    return covered
+
+
+def _continue(consumer: Consumer, view: ServerView) -> None:
+    _check_queued(consumer, view)
+    queue, queued = consumer.queue, consumer.queue.queued
     if view.server == queue.server:
         queue.files.learn_created(queued.file, view.created.get(queued.file, 0))
     else:
         queue.move_to(view.server)
 
 
-def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> None:
+def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> ExecutedPosition:
+    """Returns the position as it was stored."""
     queue, server = consumer.queue, stored.covered.server
-    covered = history_check.stored_position(view.mode, stored.covered)
+    was = covered = _check_stored(stored, view)
     acknowledged = history_check.stored_position(view.mode, stored.acknowledged)
     created, anchored = abs(stored.created), stored.created > 0
-    history_check.check_history(view, view.mode, server, covered, created, anchored=anchored)
     created = created or view.created.get(covered.file, 0)
     if server != view.server:  # this server has files of its own
         covered, acknowledged, created = without_file(covered), without_file(acknowledged), 0
         anchored = False
     queue.reset(view.server, view.mode, stored.covered.epoch, covered, created, anchored=anchored)
     queue.acknowledged = acknowledged
+    return was
 
 
 def _skip_purged(

@@ -46,7 +46,7 @@ from dispatcher.runtime.table_lookup import look_up, look_up_failed
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.runtime.threads import in_thread
 from dispatcher.runtime.waiters import Waiters
-from dispatcher.source.protocols import Source, ViewRequest
+from dispatcher.source.protocols import SURVEY, Source, ViewRequest
 
 TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
@@ -300,12 +300,19 @@ class ClientRunner:
             view, expire_s = await self.ask("survey", request)
         except BinlogError as error:
             self._note("debug", "not surveyed", {"error": str(error)})
+            self._survey_next_host()
             return error
         self._update_tip(view)
         self.step(ServerPolled(view, expire_s))
+        self._survey_next_host()
         if (duplicate := self.client.duplicate) is not None:
             self.timings.faults[duplicate.kind.name] += 1
         return view
+
+    def _survey_next_host(self) -> None:
+        """Survey the next host next, while no consumer reads and one waits for its own server to come back."""
+        if self.client.awaits_other_server:
+            self.source.next_host(SURVEY)
 
     async def ask(self, task: str, request: ViewRequest) -> tuple[ServerView, int | None]:
         """Survey the source in a thread. Raises BinlogError."""

@@ -76,6 +76,8 @@ class ConsumerSessions:
     async def open_session(
         self, name: str, after: Position | None, read_only: bool
     ) -> dict[str, Any]:
+        if self.get(name).consumer.failed is not None:
+            await self.get(name).runner.survey()  # its server may have come back
         session = (
             await self._started_or_failed(name)
             if after and not read_only

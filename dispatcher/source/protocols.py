@@ -108,6 +108,9 @@ class SchemaServer(Protocol):
         """
 
 
+SURVEY = 0  # stands for the surveys where others stand for a dispatcher
+
+
 class Source(Protocol):
     """Its methods block: call them in threads. Several threads may call at a time."""
 
@@ -126,7 +129,8 @@ class Source(Protocol):
         """
 
     def next_host(self, dispatcher: int) -> None:
-        """Open another host next, if there are several, because this dispatcher cannot use the one it has."""
+        """Open another host next, if there are several, because this dispatcher cannot use the one it has. `SURVEY`:
+        because the surveys shall look at another one."""
 
     def server(self) -> SchemaServer:
         """Return the server behind the source. Raises BinlogError (METADATA_MISSING) if it is not a server."""

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.effects import Note, Store
+from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import AtGtid, Latest, OnPurged, Progress
 from dispatcher.dispatch.start_position import establish, lacking_transactions
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -106,3 +108,41 @@ def test_a_replica_does_not_lack_what_it_is_committing() -> None:
 def test_the_same_server_lacks_nothing_for_a_while() -> None:
     dispatcher = connecting(consumer_at(12))
     assert lacking_transactions(dispatcher, view(11), wait_s=5.0, now=100.0) is None
+
+
+# -- a position that the server's facts cannot show to be of its log ------------------------------------------
+
+
+def purged_up_to(last: int) -> ServerView:
+    """A server that has purged every file but the newest, and with them the transactions up to `last`."""
+    newest = ("binlog.000010", 400)
+    return view(30, purged=last, files=(newest,), file=newest[0], offset=400, created={})
+
+
+def at_12() -> Consumer:
+    return declared(progress=progress(10, 12))
+
+
+@pytest.mark.parametrize("consumer", [consumer_at(12), at_12()], ids=["queued", "stored"])
+def test_a_position_that_equals_the_purged_set_is_warned_of(consumer: Consumer) -> None:
+    """A server that was restored at 1-5 and has executed 6-12 anew shows the same."""
+    (note,) = establish(consumer, purged_up_to(12), new_epoch)
+    assert isinstance(note, Note) and note.level == "warning"
+    assert "binlog.000009" in str(note.fields["warning"])
+    assert f"consumers seek {consumer.name}" in str(note.fields["warning"])
+    assert consumer.queue.queued.seq == 12
+
+
+def test_no_warning_while_the_file_of_the_position_is_there() -> None:
+    assert establish(at_12(), view(30, purged=12), new_epoch) == []
+
+
+def test_no_warning_of_another_servers_files() -> None:
+    assert establish(at_12(), replace(purged_up_to(12), server=REPLICA), new_epoch) == []
+
+
+def test_no_warning_of_a_position_that_names_no_file() -> None:
+    stored = replace(stored_at(12), file="", offset=0)
+    assert (
+        establish(declared(progress=Progress(stored, stored, 0)), purged_up_to(12), new_epoch) == []
+    )

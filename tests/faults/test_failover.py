@@ -183,3 +183,29 @@ def test_a_replica_that_never_catches_up_is_refused(
                 copy.reader.position["gtid"]
                 == daemon.stored(copy.reader.consumer)["covered"]["gtid"]
             )
+
+
+def test_consumers_go_on_by_themselves_when_their_primary_is_back(
+    server_factory: ServerFactory, make_daemon: MakeDaemon
+) -> None:
+    """They failed, because the replica lacks what they have read. Nothing is copied and nothing is restarted."""
+    with new_pair(server_factory) as pair:
+        daemon, copies = new_daemon(make_daemon, pair, failover_wait_seconds=1)
+        pair.replica.execute("STOP REPLICA")
+        with churn(pair.primary, DATABASES) as writing, reading(copies):
+            writing.until_written(50)
+        check_all(pair.primary, copies)
+        pair.proxy.refuse()
+        pair.proxy.cut()
+        for copy in copies:
+            row = daemon.api.until_state(copy.reader.consumer, "failed")
+            assert "server history differs" in row["last_error"]
+            assert "goes on by itself" in row["last_error_remedy"]
+        pair.proxy.accept()
+        for copy in copies:
+            copy.reopen()  # the daemon surveys its hosts, as it does every 30 seconds
+            daemon.api.until_state(copy.reader.consumer, "streaming")
+        with churn(pair.primary, DATABASES, seed=2) as writing, reading(copies):
+            writing.until_written(50)
+        check_all(pair.primary, copies)
+        until(lambda: len(dumps(pair.primary)) == 1, "one connection serves all")

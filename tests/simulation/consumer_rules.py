@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.executed_position import ExecutedPosition, make_executed, parse_gtids
+from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import (
     AtFile,
     AtGtid,
@@ -46,6 +47,27 @@ class ConsumerRules:
         if error is None or error is seen.failed:
             return
         assert self._may_fail(consumer, seen, error), f"{consumer.name} fails: {error}"
+        view = self._observed.view
+        seen.elsewhere = view is not None and seen.server not in ("", view.server)
+
+    def recovery(self, consumer: Consumer, seen: Observed) -> None:
+        """A consumer that failed on another server than its own goes on iff a survey finds its position."""
+        view = self._observed.polled
+        if view is None or seen.failed is None:
+            return
+        history = self._world.readers[consumer.name].history
+        place = self._place_of(consumer, seen)
+        same = history in (None, self._world.history)
+        has_position = same and place is not None and _has(view, place)
+        if consumer.failed is not None:
+            assert not (seen.elsewhere and has_position), (
+                f"{consumer.name} stays failed, though {view.server} has its position"
+            )
+            return
+        assert seen.elsewhere, f"{consumer.name} goes on, though its own server has another log"
+        assert has_position, f"{consumer.name} goes on, though {view.server} lacks its position"
+        seen.unproven = True
+        seen.elsewhere = False
 
     def _may_fail(self, consumer: Consumer, seen: Observed, error: BinlogError) -> bool:
         world = self._world
@@ -198,6 +220,14 @@ class ConsumerRules:
         )
         most = spec.wait_max_s + REFILL * (now - seen.since) + 0.2 + LATE_S * consumer.detaches
         assert seen.held_up_s <= most, f"{spec.name} held others up for {seen.held_up_s} s"
+
+
+def _has(view: ServerView, place: ExecutedPosition) -> bool:
+    """True if a server can go on from a position by its GTIDs."""
+    if not isinstance(place.gtids, GtidSet):
+        return False
+    written, purged = view.written, GtidSet.parse(view.purged)
+    return written.contains(place.gtids) and place.gtids.contains(purged)
 
 
 def _lacks(executed: str, place: ExecutedPosition) -> bool:

@@ -229,7 +229,7 @@ def _stands(world: PlayedWorld) -> list[Stand] | None:
         consumer = world.client.consumers.get(name)
         if consumer is None:
             continue
-        if consumer.failed or not consumer.started:
+        if not consumer.started:
             if not stored and reader.history is not None:
                 return None
             continue

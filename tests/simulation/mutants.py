@@ -501,6 +501,13 @@ MUTANTS: tuple[Mutant, ...] = (
         Return("GtidSet.parse(self.executed)"),
     ),
     Mutant(
+        "does not warn of a position that cannot be checked",
+        "6: a warning if the purged set equals the position",
+        "dispatch.history_check.is_purged_up_to",
+        Return("False"),
+        tests="tests/dispatch/test_start_position.py",
+    ),
+    Mutant(
         "takes a dump to skip nothing that the server is committing",
         "6: all transactions of an anchored position lie before it",
         "dispatch.continuity.Continuity.begin",
@@ -552,9 +559,35 @@ MUTANTS: tuple[Mutant, ...] = (
         If("wait_s", "False"),
     ),
     Mutant(
+        "stays failed though its own server is back",
+        "6: a consumer that failed on another server goes on when a server has its position",
+        "dispatch.client.Client._server_polled",
+        Replace("recovery.recover(self.consumers.values(), poll.view, self.label)", "[]"),
+    ),
+    Mutant(
+        "goes on at a server that lacks its position",
+        "6: a consumer that failed on another server goes on when a server has its position",
+        "dispatch.recovery.recover",
+        Drop("start_position.check(consumer, view)"),
+    ),
+    Mutant(
+        "waits for its own server after that has contradicted it",
+        "6: a consumer that its own server contradicts stays failed",
+        "dispatch.recovery.is_elsewhere",
+        Replace("position is None or position.server == view.server", "position is None"),
+        tests="tests/dispatch/test_recovery.py",
+    ),
+    Mutant(
+        "goes on after a survey without a login",
+        "6: a consumer that failed on another server goes on behind a login",
+        "dispatch.recovery.recover",
+        Drop("consumer.verified = False"),
+        tests="tests/dispatch/test_recovery.py",
+    ),
+    Mutant(
         "keeps the other server's files",
         "6: a file belongs to one server",
-        "dispatch.start_position._check_queued",
+        "dispatch.start_position._continue",
         Replace("queue.move_to(view.server)", "setattr(queue, 'server', view.server)"),
     ),
     Mutant(
@@ -568,7 +601,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "7: an error fails only the consumer that it concerns",
         "dispatch.client.Client._logged_in",
         Replace(
-            "dispatcher.fail(consumer, error, now)",
+            "dispatcher.fail(consumer, recovery.explained(consumer, view, error), now)",
             "[x for each in [*dispatcher.attached] for x in dispatcher.fail(each, error, now)]",
         ),
     ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.effects import Close, Effect, Note
-from dispatcher.dispatch.events import Input, LoggedIn
+from dispatcher.dispatch.events import Input, LoggedIn, ServerPolled
 from dispatcher.dispatch.executed_position import ExecutedPosition
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError
@@ -27,7 +27,9 @@ class Observed:
     since: float
     place: ExecutedPosition | None = None
     started: bool = False
+    server: str = ""  # whose log it has read
     failed: BinlogError | None = None
+    elsewhere: bool = False  # True if it failed on another server than that
     error: BinlogError | None = None
     dispatcher: int | None = None
     attached: int = 0
@@ -54,7 +56,8 @@ class Observations:
     """`jumped`: consumers that skipped a purge gap; the rest is forgotten whenever the daemon starts.
 
     `begun`: when each dispatcher's dump began; `executed`: the executed set that each server named last. Of the present
-    step: `closed` dispatchers, the fields of `merged` notes, the `view` of a login and the dispatcher that `asked`.
+    step: `closed` dispatchers, the fields of `merged` notes, the `view` of a login and the dispatcher that `asked`, the
+    view that was `polled`.
     """
 
     def __init__(self, world: PlayedWorld) -> None:
@@ -74,6 +77,7 @@ class Observations:
             e.fields for e in effects if isinstance(e, Note) and e.event == "merged"
         ]
         self.view: ServerView | None = event.view if isinstance(event, LoggedIn) else None
+        self.polled: ServerView | None = event.view if isinstance(event, ServerPolled) else None
         self.asked = event.dispatcher if isinstance(event, LoggedIn) else 0
         self.begun[self.asked] = self.world.now
 

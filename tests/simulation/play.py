@@ -214,6 +214,7 @@ def fault(world: ReadWorld, choice: float) -> None:
         (6, on_link(world.silence)),
         (6, on_link(world.garble)),
         (6, world.fail_over),
+        (10, world.fail_over_too_early),
         (6, world.restart_server),
         (8, world.purge),
         (6, lambda: lives.reset(world)),
@@ -291,7 +292,10 @@ def arrived(world: ReadWorld) -> bool:
     done = True
     for name, consumer in list(world.client.consumers.items()):
         if consumer.failed:
-            if not world.returns(name):
+            # A survey comes before anyone acts, and may find that its server is back.
+            world.survey()
+            world.tell_survey()
+            if consumer.failed and not world.returns(name):
                 world.revive(name)
             done = False
         elif not at_the_end(world, name):

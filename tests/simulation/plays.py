@@ -17,6 +17,7 @@ The moves, where DB:N stands for N transactions of database DB, with one row eac
     reset DB:N ...                  RESET BINARY LOGS AND GTIDS, then the transactions; open connections go on
     failover N                      the address leads to a replica that has executed the first N transactions
     catch up                        that replica executes the rest
+    failback                        the address leads to the first server again
     consumer NAME DB ...            declare a consumer. Options: start=earliest|latest, queue=BYTES, wait=SECONDS,
                                     on_queue_full=wait, on_purged=latest, after=N (stored: N transactions)
     start                           the daemon starts; `restart`: it is killed, and starts from what it has stored
@@ -322,6 +323,9 @@ class Stage:
         ]
         self.world.server = self._replica = Server(self.server.log, self.mode, REPLICA_NAME, stops)
         self._replica.at = len(stops) - 1
+
+    def _failback(self) -> None:
+        self.world.server = self.server
 
     def _catch(self, up: str) -> None:
         assert up == "up"

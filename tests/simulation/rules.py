@@ -83,6 +83,7 @@ class Rules:
             )  # first: a consumer that skips a gap goes on in the new log
             self.connections.has_what_was_read(consumer, seen)
             self.consumers.failure(consumer, seen)
+            self.consumers.recovery(consumer, seen)
             self.connections.is_of_one_history(consumer)
             self.consumers.detached(consumer, seen, now)
             self.consumers.attached(consumer, seen, now)
@@ -139,6 +140,8 @@ class Rules:
                 seen.attached_at = self._world.now
             seen.place = queue.queued if consumer.started else None
             seen.started = consumer.started
+            at = consumer.position
+            seen.server = at.server if at is not None else ""
             seen.failed, seen.error = consumer.failed, consumer.error
             seen.dispatcher, seen.attached, seen.full = (
                 consumer.dispatcher,

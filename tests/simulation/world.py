@@ -31,6 +31,7 @@ LABEL = "user@host:3306"
 SIZES = ((BUFFER,), (400, 1200, 3000), (60, 700, 3000, BUFFER, BUFFER))
 SILENCE_MAX_S = 30.0
 SURVEY_EVERY_S = 30.0
+FAILOVER_WAITED_MAX_S = 10.0
 GARBLES_MAX = (
     2  # damaged events of a play: with one more the daemon takes the log itself to be damaged
 )
@@ -345,6 +346,33 @@ class PlayedWorld(World):
             for link in list(self.links.values()):
                 if link.server is not None:
                     self.cut(link)
+
+    def fail_over_too_early(self) -> None:
+        """Fail over to a replica that lags for longer than the daemon waits. Then the primary comes back, or the
+        replica catches up, or neither."""
+        before, wait_s = self.server, self.limits.failover_wait_s
+        if len(self.servers) < 2 or wait_s > FAILOVER_WAITED_MAX_S:
+            return
+        before.grow(2)
+        for link in [*self.links.values()] * 6:
+            if self.links.get(link.number) is link:
+                self.advance(link)
+        self.fail_over()
+        until = self.now + 2 * wait_s
+        while self.now < until:
+            for link in list(self.links.values()):
+                self.advance(link)
+            self.pass_time(self.rng.choice((0.3, 1.0)))
+        choice = self.rng.random()
+        if choice < 0.5:
+            self.server = before
+            for link in list(self.links.values()):
+                if link.server is not None:
+                    self.cut(link)
+        elif choice < 0.8:
+            self.server.grow(len(self.history.transactions))
+        if self.rng.random() < 0.7:
+            self.survey_or_tell()
 
     def survey_or_tell(self) -> None:
         """Poll the server, or step the answer to an earlier poll."""

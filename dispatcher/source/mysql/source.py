@@ -27,7 +27,7 @@ from dispatcher.source.mysql.server_facts import (
     visible_databases,
 )
 from dispatcher.source.mysql.table_schema import definitions, table_columns
-from dispatcher.source.protocols import Definition, SchemaAt, TableName, ViewRequest
+from dispatcher.source.protocols import SURVEY, Definition, SchemaAt, TableName, ViewRequest
 from dispatcher.source.start_search import find_starts
 
 SURVEY_TIMEOUT_S = 5
@@ -60,7 +60,7 @@ class ServerSource:
         self._identity_locks = IdentityLocks(installation, name)
         self._lock = threading.Lock()
         self._current = 0
-        self._opened: dict[int, Endpoint] = {}  # by dispatcher
+        self._opened: dict[int, Endpoint] = {}  # by dispatcher, and of the last survey
         # Creation times by file name, with the server and the size of the file when it was asked.
         self._created: dict[str, tuple[str, int, int]] = {}
 
@@ -88,7 +88,7 @@ class ServerSource:
         return opened
 
     def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
-        endpoint = self.endpoint
+        endpoint = self._opened[SURVEY] = self.endpoint
         with _connection(endpoint, SURVEY_TIMEOUT_S) as connection:
             server = read_facts(connection)
             databases = visible_databases(connection)
