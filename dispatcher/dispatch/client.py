@@ -211,14 +211,14 @@ class Client:
     def files_to_poll(self) -> list[str]:
         """Returns the files whose creation times the runway and `recovery` need."""
         files = runway.files_to_poll(self.last_poll, [_file_of(c) for c in self.consumers.values()])
-        failed = recovery.offsets_to_probe(self.consumers.values())
+        failed = recovery.places_to_survey(self.consumers.values())
         return sorted({*files, *(file for file, _ in failed if file)})
 
     def offsets_to_poll(self) -> list[tuple[str, int]]:
         """Begin a poll. Returns the files and offsets where the open dispatchers' consumers stand now, and those that
         failed on another server than their own."""
         self._history.take_snapshot(POLL)
-        failed = recovery.offsets_to_probe(self.consumers.values())
+        failed = recovery.places_to_survey(self.consumers.values())
         return history_check.offsets_to_probe([*self._history.offsets(POLL), *failed])
 
     @property

@@ -39,7 +39,7 @@ def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> Binlo
     return BinlogError(error.kind, f"{error.what} (server {view.server})", remedy=remedy)
 
 
-def offsets_to_probe(consumers: Iterable[Consumer]) -> list[tuple[str, int]]:
+def places_to_survey(consumers: Iterable[Consumer]) -> list[tuple[str, int]]:
     """Returns the files and offsets that a survey has to ask for, so that it can check as a login does."""
     positions = [consumer.position for consumer in _failed_elsewhere(consumers)]
     return [(position.file, position.offset) for position in positions if position is not None]

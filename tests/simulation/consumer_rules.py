@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.executed_position import ExecutedPosition, make_executed, parse_gtids
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed, parse_gtids
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import (
     AtFile,
@@ -87,9 +87,8 @@ class ConsumerRules:
             fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is ErrorKind.HISTORY_DIFFERS and place is not None:
-            earlier = (
-                [str(self._observed.view.written)] if self._observed.view else []
-            )  # the answer may be a while old
+            view = self._observed.view  # the answer may be a while old
+            earlier = [str(view.written)] if view and world.scenario.mode is Mode.GTID else []
             executed = [server.stop.executed for server in world.servers] + earlier
             return any(_lacks(each, place) for each in executed) and self._waited_for_replica(
                 consumer, seen

@@ -295,7 +295,7 @@ def arrived(world: ReadWorld) -> bool:
             # A survey comes before anyone acts, and may find that its server is back.
             world.survey()
             world.tell_survey()
-            if consumer.failed and not world.returns(name):
+            if world.client.consumers[name].failed and not world.returns(name):
                 world.revive(name)
             done = False
         elif not at_the_end(world, name):
