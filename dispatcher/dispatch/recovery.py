@@ -1,11 +1,12 @@
-"""Consumers that failed on another server than their own: they go on when a server has their position again.
+"""Consumers that failed on another server than their own: they go on when their own server is back.
 
-After a failover, the new server may lack transactions that a consumer has read, or have purged some that it needs. That
-says nothing against the log that the consumer has read. So every survey checks the consumer's position again: its own
-server may be back, or the other one may have caught up.
+After a failover, the new server may lack what a consumer has read, or have purged some that it needs. That says nothing
+against the log that the consumer has read. So every survey checks whether the consumer's own server has that log: the
+file of its position, created when the consumer has read it.
 
-A consumer that its own server contradicts (RESET, restore) stays failed, also if that server has executed the numbers
-of its set again later: they name other transactions.
+GTIDs alone do not suffice, neither those of its own server nor those of another one that has executed them at last: a
+server that lost transactions and was made a primary again gives their numbers to others. For the same reason a consumer
+that its own server contradicts (RESET, restore) stays failed, whatever that server executes later.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> Binlo
     if position is None or not is_elsewhere(consumer, view, error):
         return error
     remedy = (
-        f"if server {position.server} comes back with its binlogs, or {view.server} catches up, the consumer goes on by"
-        f" itself; otherwise: {error.remedy}"
+        f"if server {position.server} comes back with its binlogs, the consumer goes on by itself; otherwise:"
+        f" {error.remedy}"
     )
     return BinlogError(error.kind, f"{error.what} (server {view.server})", remedy=remedy)
 
@@ -46,20 +47,23 @@ def places_to_survey(consumers: Iterable[Consumer]) -> list[tuple[str, int]]:
 
 
 def recover(consumers: Iterable[Consumer], view: ServerView, label: str) -> list[Effect]:
-    """Let each consumer go on that failed elsewhere, and whose position this server has. A login checks it again."""
+    """Let each consumer go on that failed elsewhere, and whose log is this server's. A login checks it again."""
     effects: list[Effect] = []
     for consumer in _failed_elsewhere(consumers):
+        position = consumer.position
+        if position is None or position.server != view.server:
+            continue
         try:
             start_position.check(consumer, view)
         except BinlogError as error:
-            if not is_elsewhere(consumer, view, error):
-                consumer.failed_elsewhere = False
-                effects += consumer.fail(error.at(f"consumer {consumer.name}, {label}"))
+            effects += consumer.fail(error.at(f"consumer {consumer.name}, {label}"))
             continue
+        if not start_position.created_of(consumer) or position.file not in view.created:
+            continue  # nothing shows that it is the same log
         consumer.failed = consumer.error = None
         consumer.failed_elsewhere = False
         consumer.verified = False
-        fields = {"consumer": consumer.name, "reason": f"server {view.server} has its position"}
+        fields = {"consumer": consumer.name, "reason": f"its server {view.server} is back"}
         effects += [Note("info", "consumer goes on", fields), Wake(consumer.name)]
     return effects
 

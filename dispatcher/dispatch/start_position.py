@@ -71,6 +71,13 @@ def check(consumer: Consumer, view: ServerView) -> None:
         _check_stored(consumer.progress, view)
 
 
+def created_of(consumer: Consumer) -> int:
+    """Returns when the file of a consumer's position was created, s since 1970; 0 = unknown."""
+    if consumer.started:
+        return consumer.queue.files.created_of(consumer.queue.queued.file)
+    return abs(consumer.progress.created) if consumer.progress is not None else 0
+
+
 def _check_queued(consumer: Consumer, view: ServerView) -> None:
     queue, queued = consumer.queue, consumer.queue.queued
     created, anchored = queue.files.created_of(queued.file), queue.files.is_anchored(queued)

@@ -1,4 +1,4 @@
-"""A consumer that failed on another server than its own goes on when a server has its position again."""
+"""A consumer that failed on another server than its own goes on when its own server is back."""
 
 from __future__ import annotations
 
@@ -36,12 +36,20 @@ def test_one_that_has_not_read_since_the_start_goes_on_too() -> None:
     assert consumer.failed is None
 
 
-def test_it_goes_on_at_a_replica_that_has_caught_up() -> None:
+def test_it_does_not_go_on_at_a_replica_that_executes_its_numbers_later() -> None:
+    """They may be those of a primary that has lost the transactions which the consumer has read."""
     consumer = failed(consumer_at(12))
-    assert recovery.recover([consumer], view(11, server=REPLICA), LABEL) == []
+    assert recovery.recover([consumer], view(30, server=REPLICA), LABEL) == []
     assert consumer.failed is not None
-    assert recovery.recover([consumer], view(12, server=REPLICA), LABEL)
-    assert consumer.failed is None
+
+
+def test_it_does_not_go_on_where_its_set_is_all_that_can_be_compared() -> None:
+    """The creation time of its file is not known, or its own server has purged the file."""
+    unknown = declared(progress=Progress(stored_at(10), stored_at(12), 0))
+    newest = {"files": (("binlog.000010", 400),), "file": "binlog.000010", "created": {}}
+    for consumer, server in ((unknown, view(30)), (consumer_at(12), view(30, **newest))):
+        assert recovery.recover([failed(consumer)], server, LABEL) == []
+        assert consumer.failed is not None
 
 
 def test_its_own_server_with_another_log_fails_it_for_good() -> None:

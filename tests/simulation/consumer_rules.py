@@ -51,14 +51,25 @@ class ConsumerRules:
         seen.elsewhere = view is not None and seen.server not in ("", view.server)
 
     def recovery(self, consumer: Consumer, seen: Observed) -> None:
-        """A consumer that failed on another server than its own goes on iff a survey finds its position."""
+        """A consumer that failed on another server than its own goes on iff a survey finds its own server with the
+        file of its position."""
         view = self._observed.polled
         if view is None or seen.failed is None:
             return
-        history = self._world.readers[consumer.name].history
+        history, queue = self._world.readers[consumer.name].history, consumer.queue
         place = self._place_of(consumer, seen)
         same = history in (None, self._world.history)
-        has_position = same and place is not None and _has(view, place)
+        created = queue.files.created_of(queue.queued.file) if consumer.started else 0
+        if not consumer.started and consumer.progress is not None:
+            created = abs(consumer.progress.created)
+        has_position = (
+            same
+            and place is not None
+            and view.server == seen.server
+            and created != 0
+            and place.file in dict(view.files)
+            and _has(view, place)
+        )
         if consumer.failed is not None:
             assert not (seen.elsewhere and has_position), (
                 f"{consumer.name} stays failed, though {view.server} has its position"

@@ -560,21 +560,36 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "stays failed though its own server is back",
-        "6: a consumer that failed on another server goes on when a server has its position",
+        "6: a consumer that failed on another server goes on when its own server has its file",
         "dispatch.client.Client._server_polled",
         Replace("recovery.recover(self.consumers.values(), poll.view, self.label)", "[]"),
     ),
     Mutant(
         "goes on at a server that lacks its position",
-        "6: a consumer that failed on another server goes on when a server has its position",
+        "6: a consumer that failed on another server goes on when its own server has its file",
         "dispatch.recovery.recover",
         Drop("start_position.check(consumer, view)"),
+        tests="tests/dispatch/test_recovery.py",
     ),
     Mutant(
         "waits for its own server after that has contradicted it",
         "6: a consumer that its own server contradicts stays failed",
         "dispatch.recovery.is_elsewhere",
         Replace("position is None or position.server == view.server", "position is None"),
+        tests="tests/dispatch/test_recovery.py",
+    ),
+    Mutant(
+        "goes on by its set alone",
+        "6: a consumer that failed on another server goes on when its own server has its file",
+        "dispatch.recovery.recover",
+        If("start_position.created_of(consumer)", "False"),
+        tests="tests/dispatch/test_recovery.py",
+    ),
+    Mutant(
+        "goes on at another server",
+        "6: a consumer that failed on another server goes on when its own server has its file",
+        "dispatch.recovery.recover",
+        If("position.server != view.server", "position is None"),
         tests="tests/dispatch/test_recovery.py",
     ),
     Mutant(

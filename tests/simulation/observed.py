@@ -29,7 +29,7 @@ class Observed:
     started: bool = False
     server: str = ""  # whose log it has read
     failed: BinlogError | None = None
-    elsewhere: bool = False  # True if it failed on another server than that
+    elsewhere: bool = False  # True if it has failed on another server than that
     error: BinlogError | None = None
     dispatcher: int | None = None
     attached: int = 0

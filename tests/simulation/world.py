@@ -364,12 +364,12 @@ class PlayedWorld(World):
                 self.advance(link)
             self.pass_time(self.rng.choice((0.3, 1.0)))
         choice = self.rng.random()
-        if choice < 0.5:
+        if choice < 0.7:
             self.server = before
             for link in list(self.links.values()):
                 if link.server is not None:
                     self.cut(link)
-        elif choice < 0.8:
+        elif choice < 0.85:
             self.server.grow(len(self.history.transactions))
         if self.rng.random() < 0.7:
             self.survey_or_tell()
