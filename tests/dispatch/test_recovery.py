@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dispatcher.dispatch import recovery
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
@@ -46,8 +48,9 @@ def test_it_does_not_go_on_at_a_replica_that_executes_its_numbers_later() -> Non
 def test_it_does_not_go_on_where_its_set_is_all_that_can_be_compared() -> None:
     """The creation time of its file is not known, or its own server has purged the file."""
     unknown = declared(progress=Progress(stored_at(10), stored_at(12), 0))
-    newest = {"files": (("binlog.000010", 400),), "file": "binlog.000010", "created": {}}
-    for consumer, server in ((unknown, view(30)), (consumer_at(12), view(30, **newest))):
+    files = (("binlog.000010", 400),)
+    purged = replace(view(30), files=files, file="binlog.000010", offset=400, created={})
+    for consumer, server in ((unknown, view(30)), (consumer_at(12), purged)):
         assert recovery.recover([failed(consumer)], server, LABEL) == []
         assert consumer.failed is not None
 
