@@ -41,6 +41,7 @@ from dispatcher.runtime.threads import in_thread
 from dispatcher.runtime.time_slices import in_slices
 from dispatcher.runtime.timeline import Timeline
 from dispatcher.settings.model import Settings
+from dispatcher.state.newest import log_losses
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
@@ -182,8 +183,7 @@ class Daemon:
         await self._announcements.apply(self._settings, self._clients.sessions, self._secrets)
         self._announcements.log.daemon("started", version=version("binlog-dispatcher"))
         self._clients.start()
-        for event, fields in self._state.found_at_start():
-            self._timeline.log(logging.ERROR, event, **fields)
+        log_losses(self._state.losses, self._state.unreadable, self._timeline.log)
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
         self._tasks.start("history", self._live.sample_regularly())
@@ -203,14 +203,15 @@ class Daemon:
     async def _check_store(self) -> None:
         """Log soon, not only at the next acknowledgement, that the store's file was deleted or replaced."""
         logged, rewritten = ("", ""), 0
-        events = "state store was replaced", "state store cannot be checkpointed"
         while True:
             await asyncio.sleep(STORE_CHECK_EVERY_S)
             await self._store.check()
             errors = str(self._store.misplaced or ""), str(self._store.not_checkpointed or "")
-            for event, error, before in zip(events, errors, logged, strict=True):
-                if error and error != before:
-                    self._timeline.log(logging.ERROR, event, error=error)
+            replaced, stuck = errors
+            if replaced and replaced != logged[0]:
+                self._timeline.log(logging.ERROR, "state store was replaced", error=replaced)
+            if stuck and stuck != logged[1]:
+                self._timeline.log(logging.ERROR, "state store cannot be checkpointed", error=stuck)
             logged = errors
             if self._state.rewritten != rewritten:
                 rewritten = self._state.rewritten

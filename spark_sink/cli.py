@@ -5,7 +5,6 @@ Exit codes: 0 success, 2 invalid input or settings, 1 any other error. Each comm
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import typer
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink.log_lines import formatter
+from spark_sink.output import say, say_error, say_json, say_json_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def faults_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except BinlogError as error:
-        typer.echo(str(error), err=True)
+        say_error(error)
         wrong_input = isinstance(error, UserError) or error.kind is ErrorKind.SETTINGS
         raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
 
@@ -233,16 +233,16 @@ def tables(
         lines = table_lines(spark, settings.target, tables or [])
     if as_json:
         for line in lines:
-            typer.echo(json.dumps(line.as_dict()))
+            say_json(line.as_dict())
         return
     for line in lines:
         lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
         reason = f": {line.reason}" if line.reason else ""
-        typer.echo(f"{line.consumer}  {line.table}  {line.state}{lag}{reason}")
+        say(f"{line.consumer}  {line.table}  {line.state}{lag}{reason}")
         if line.catalog_error:
-            typer.echo(f"    {line.catalog_error}")
+            say(f"    {line.catalog_error}")
         if line.copied is not None:
-            typer.echo(f"    {line.copied}")
+            say(f"    {line.copied}")
 
 
 @app.command()
@@ -309,7 +309,7 @@ def resolve(
 
         chosen = commands.request_resolution(spark, settings.target, tables, Resolution(how))
     for record in chosen:
-        typer.echo(f"{record.label}: {how}")
+        say(f"{record.label}: {how}")
 
 
 @app.command()
@@ -329,7 +329,7 @@ def adopt(
         with long_work("adopt", unit="tables") as count:
             adopted = commands.adopt_tables(spark, settings.target, consumer, tables, count)
     for record in adopted:
-        typer.echo(f"{record.label}: of {consumer}")
+        say(f"{record.label}: of {consumer}")
 
 
 @app.command()
@@ -349,7 +349,7 @@ def copy(
 
         asked = run_copy(spark, settings, tables, consumer)
     for record in asked:
-        typer.echo(f"{record.label}: copy")
+        say(f"{record.label}: copy")
 
 
 @app.command()
@@ -384,7 +384,7 @@ def changelog(  # noqa: PLR0913 - each option is one choice
             spark, settings.target, table, consumer=consumer, within=within, invalid_dates=dates
         )
         for line in json_lines(frame, limit):
-            typer.echo(line)
+            say_json_text(line)
 
 
 @app.command("verify")
@@ -412,7 +412,8 @@ def verify_mirror(
             tables or [],
             wait_s=wait_seconds,
             watch=VerifyWatch(
-                typer.echo, lambda label, rows: long_work(f"verify {label}", rows, "rows")
+                lambda difference: say(str(difference)),
+                lambda label, rows: long_work(f"verify {label}", rows, "rows"),
             ),
         )
     if any(difference.verdict != "equal" for difference in found):

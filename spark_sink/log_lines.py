@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any
+
+from dispatcher.model.printable import indented, json_escaped, printable
 
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -26,7 +29,25 @@ def log_event(
 
 def formatter(form: str) -> logging.Formatter:
     """Returns the formatter of the setting `log_format`: `console` or `json`."""
-    return JsonLines() if form == "json" else logging.Formatter(_TEXT)
+    return JsonLines() if form == "json" else TextLines(_TEXT)
+
+
+class TextLines(logging.Formatter):
+    """One line of text for each event. Tables, servers and Spark choose parts of it, so that it is made printable."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record = copy(record)
+        record.exc_text = None  # another formatter's text of the exception
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        return indented(super().formatStack(stack_info))
 
 
 class JsonLines(logging.Formatter):
@@ -42,7 +63,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json_escaped(json.dumps(line, ensure_ascii=False, default=str))
 
 
 def _value(value: Any) -> str:

@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from dispatcher.model.printable import printable
+from spark_sink.output import say_progress
+
 LINE_EVERY_S = 10.0
 
 
@@ -30,14 +33,14 @@ def long_work(
         return
     done, said_at = 0, clock()
     if announced:
-        print(f"{what} ...", file=sys.stderr, flush=True)
+        say_progress(f"{what} ...")
 
     def advance_in_pipe(count: int) -> None:
         nonlocal done, said_at
         done += count
         if clock() - said_at >= LINE_EVERY_S:
             said_at = clock()
-            print(f"{what}: {done}{_of(total)} {unit}".rstrip(), file=sys.stderr, flush=True)
+            say_progress(f"{what}: {done}{_of(total)} {unit}".rstrip())
 
     yield advance_in_pipe
 
@@ -59,5 +62,5 @@ def _on_terminal(what: str, total: int | None, unit: str) -> Iterator[Callable[[
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(printable(what), total=total)
         yield lambda count: progress.advance(task, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.printable import printable
 from dispatcher.model.sizes import duration_text, size_text
 from spark_sink.job_numbers import MIRROR, ConsumerLine, JobNumbers, consumer_lines
+from spark_sink.output import say_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -98,16 +99,16 @@ class MirrorReadings:
         states: dict[str, int] = {}
         for line in self.lines:
             states[line.state] = states.get(line.state, 0) + 1
-        heading = Text(f"{self.title}  {len(self.lines)} tables", style="bold")
+        heading = _text(f"{self.title}  {len(self.lines)} tables", style="bold")
         for state, count in sorted(states.items()):
-            heading.append(f"  {count} {state}", style=_STYLES.get(state, "cyan"))
+            heading.append(printable(f"  {count} {state}"), style=_STYLES.get(state, "cyan"))
         yield heading
         if hint:
-            yield Text(hint, style="dim")
+            yield _text(hint, style="dim")
         if self.error:
-            yield Text(self.error, style="red")
+            yield _text(self.error, style="red")
         if self.job_error:
-            yield Text(self.job_error, style="yellow")
+            yield _text(self.job_error, style="yellow")
         if self._read:
             yield Text()
             yield _consumers(self._read)
@@ -123,9 +124,9 @@ class MirrorReadings:
         for line in self.lines:
             job = self._of_job(line)
             table.add_row(
-                Text(line.consumer),
-                Text(line.table),
-                Text(line.state, style=_STYLES.get(line.state, "cyan")),
+                _text(line.consumer),
+                _text(line.table),
+                _text(line.state, style=_STYLES.get(line.state, "cyan")),
                 f"{line.waiting_rows} rows" if line.waiting_rows else "-",
                 duration_text(line.lag_s),
                 _number(job["rows_per_s"]),
@@ -134,7 +135,7 @@ class MirrorReadings:
             )
             if line.reason:
                 notes.append(
-                    Text(f"{line.table}: {line.reason}", style=_STYLES.get(line.state, ""))
+                    _text(f"{line.table}: {line.reason}", style=_STYLES.get(line.state, ""))
                 )
         return Group(table, *(Padding(note, (0, 0, 0, 2)) for note in notes))
 
@@ -148,7 +149,7 @@ def _consumers(lines: Sequence[ConsumerLine]) -> RenderableType:
     for line in lines:
         phases = [f"{name} {share:.0%}" for name, share in line.step_s.items() if share >= 0.005]
         table.add_row(
-            Text(line.consumer),
+            _text(line.consumer),
             _up(line.log_up),
             _up(line.apply_up),
             _number(line.lag_transactions, " tx"),
@@ -158,7 +159,7 @@ def _consumers(lines: Sequence[ConsumerLine]) -> RenderableType:
             _number(line.applied_rows_per_s),
             duration_text(line.apply_lag_s),
             _number(line.waiting_entries),
-            Text(", ".join(phases) or "-"),
+            _text(", ".join(phases) or "-"),
         )
     return table
 
@@ -174,10 +175,15 @@ def _grid(left: Sequence[str], right: Sequence[str], last: Sequence[str]) -> Tab
     return table
 
 
+def _text(text: str, style: str = "") -> Text:
+    """Tables, servers and Spark choose parts of the texts."""
+    return Text(printable(text), style=style)
+
+
 def _up(works: bool | None) -> Text:
     if works is None:
-        return Text("-")
-    return Text("up", style="green") if works else Text("down", style="red")
+        return _text("-")
+    return _text("up", style="green") if works else _text("down", style="red")
 
 
 def _number(value: float | None, unit: str = "") -> str:
@@ -186,11 +192,11 @@ def _number(value: float | None, unit: str = "") -> str:
 
 def _copied(line: TableLine) -> Text:
     if line.copied is None:
-        return Text("")
+        return _text("")
     done, estimated = line.copied.rows, line.copied.rows_estimated
     share = min(1.0, done / estimated) if estimated else 0.0
     full = round(share * _BAR_WIDTH)
-    bar = Text("█" * full, style="cyan")
+    bar = _text("█" * full, style="cyan")
     bar.append("░" * (_BAR_WIDTH - full), style="dim")
     rest = "" if line.copied.rest_s is None else f", {duration_text(line.copied.rest_s)} left"
     return bar.append(f" {share:.0%} of about {estimated} rows{rest}", style="default")
@@ -234,7 +240,7 @@ def _readings(readings: MirrorReadings, every_s: float) -> Iterator[None]:
 def _print(readings: MirrorReadings, *, as_json: bool) -> None:
     console = Console()
     if as_json:
-        sys.stdout.write(json.dumps(readings.as_dict(), ensure_ascii=False) + "\n")
+        say_json(readings.as_dict())
     elif console.is_terminal:
         console.print(readings.view())
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from dispatcher.cli.calls import (
     rows_of,
     unexpected,
 )
+from dispatcher.cli.output import say, say_json
 from dispatcher.cli.status_text import Row, print_binlogs
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
@@ -73,7 +73,7 @@ def _print(
     rows: list[Row], address: DaemonAddress, *, as_json: bool, wide: bool, indent: int | None = 2
 ) -> None:
     if as_json:
-        typer.echo(json.dumps(rows, indent=indent, ensure_ascii=False))
+        say_json(rows, indent=indent)
         return
     try:
         print_binlogs(rows, wide=wide)
@@ -87,7 +87,7 @@ def _begin_reading() -> None:
         from rich.console import Console  # noqa: PLC0415
 
         Console().clear()
-    typer.echo(_now())
+    say(_now())
 
 
 def _next_reading(address: DaemonAddress, every_s: float, *, as_json: bool) -> list[Row]:
@@ -98,7 +98,7 @@ def _next_reading(address: DaemonAddress, every_s: float, *, as_json: bool) -> l
             return rows_of(address)
         except BinlogError as error:
             # A reader of JSON gets readings only.
-            typer.echo(f"{_now()} {error}", err=as_json)
+            say(f"{_now()} {error}", err=as_json)
             sys.stdout.flush()
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dispatcher.cli.output import say_error
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def errors_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except BinlogError as error:
-        typer.echo(str(error), err=True)
+        say_error(error)
         input_kinds = (ErrorKind.SETTINGS, ErrorKind.UNAUTHORIZED)
         wrong_input = isinstance(error, UserError) or error.kind in input_kinds
         raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None

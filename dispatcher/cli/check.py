@@ -9,6 +9,7 @@ from uuid import UUID
 import typer
 
 from dispatcher.cli.calls import EXIT_INPUT, Config, errors_as_exit_codes, read_settings
+from dispatcher.cli.output import say
 from dispatcher.model.errors import BinlogError
 
 if TYPE_CHECKING:
@@ -30,19 +31,20 @@ def check_command(config: Config) -> None:
         errors, of_servers = examine_servers(settings)
         warnings += of_servers
         for line in (*(f"warning: {text}" for text in warnings), *errors):
-            typer.echo(line, err=True)
+            say(line, err=True)
         if errors:
             raise typer.Exit(EXIT_INPUT)
         noted = f", {_count(len(warnings), 'warning')}" if warnings else ""
         consumers = _count(len(settings.consumers), "consumer")
-        typer.echo(f"OK: {consumers} checked, no errors{noted}")
+        say(f"OK: {consumers} checked, no errors{noted}")
 
 
 def exit_on_errors(settings: Settings) -> None:
     """Print the errors of the servers. Raises typer.Exit if there are any."""
     errors, _ = examine_servers(settings)
     if errors:
-        typer.echo("\n".join(errors), err=True)
+        for line in errors:
+            say(line, err=True)
         raise typer.Exit(EXIT_INPUT)
 
 

@@ -12,6 +12,7 @@ import typer
 
 from dispatcher.cli import binlogs, check, consumers, settings, state
 from dispatcher.cli.calls import Config, errors_as_exit_codes, read_settings
+from dispatcher.cli.output import say
 
 if TYPE_CHECKING:
     from dispatcher.settings.model import Settings
@@ -36,7 +37,7 @@ def _print_version(requested: bool) -> None:
     if requested:
         from importlib.metadata import version  # noqa: PLC0415
 
-        typer.echo(f"binlog-dispatcher {version('binlog-dispatcher')}")
+        say(f"binlog-dispatcher {version('binlog-dispatcher')}")
         raise typer.Exit
 
 

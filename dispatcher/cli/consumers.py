@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import sys
 from typing import Annotated, Any
@@ -22,6 +21,7 @@ from dispatcher.cli.calls import (
     rows_of,
     unexpected,
 )
+from dispatcher.cli.output import say, say_json
 from dispatcher.cli.status_text import Row, print_consumer
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
@@ -80,7 +80,7 @@ def show_consumer(
     with errors_as_exit_codes():
         row = _row_of(address, name)
         if as_json:
-            typer.echo(json.dumps(row, indent=2, ensure_ascii=False))
+            say_json(row)
             return
         try:
             print_consumer(row)
@@ -164,7 +164,7 @@ def _set_paused(address: DaemonAddress, name: str, operation: str) -> None:
             message = f"{name}: delivery is {'paused' if answer['paused'] else 'on'}"
         except (KeyError, TypeError):
             raise unexpected(address.url) from None
-        typer.echo(message)
+        say(message)
 
 
 def _path(name: str, operation: str) -> str:
@@ -209,4 +209,4 @@ def _move(address: DaemonAddress, name: str, operation: str, body: dict[str, Any
         message = f"{name}: continues at {place}, epoch {position['epoch']}"
     except (KeyError, TypeError):
         raise unexpected(address.url) from None
-    typer.echo(message)
+    say(message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher.cli.calls import Config, errors_as_exit_codes
+from dispatcher.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from dispatcher.settings.reference import SettingReference
@@ -41,14 +41,14 @@ def reference_command(
 
     rows = [row for row in daemon_settings() if not words or any(w in row.path for w in words)]
     if as_json:
-        typer.echo(json.dumps([row._asdict() for row in rows], indent=2, ensure_ascii=False))
+        say_json([row._asdict() for row in rows])
         return
     for row in rows:
-        typer.echo(f"{row.path}  ({_summary(row)})")
+        say(f"{row.path}  ({_summary(row)})")
         # The meanings are written for docs/settings.md.
         meaning = _LINK.sub(r"docs/\2", row.meaning).replace("`", "")
         for line in textwrap.wrap(meaning, _WIDTH):
-            typer.echo(f"    {line}")
+            say(f"    {line}")
 
 
 def _summary(row: SettingReference) -> str:
@@ -73,7 +73,7 @@ def show_settings(config: Config, as_json: _Json = False) -> None:
         shown = list(effective_settings(tree))
         if as_json:
             values = [setting._asdict() for setting in shown]
-            typer.echo(json.dumps(values, indent=2, ensure_ascii=False))
+            say_json(values)
             return
         for setting in shown:
-            typer.echo(f"{setting.path}: {setting.value}  ({setting.origin})")
+            say(f"{setting.path}: {setting.value}  ({setting.origin})")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dispatcher.cli.calls import errors_as_exit_codes, read_settings
+from dispatcher.cli.output import say, say_json
 from dispatcher.cli.status_text import position_text
 from dispatcher.model.sizes import size_text
 
@@ -50,10 +50,10 @@ def dump_command(
 
         state = dump_state(_store(config, path))
         if as_json:
-            typer.echo(json.dumps(state, indent=2, ensure_ascii=False))
+            say_json(state)
         else:
             for line in _lines(state):
-                typer.echo(line)
+                say(line)
 
 
 @app.command("backup")
@@ -67,7 +67,7 @@ def backup_command(
         from dispatcher.state.copies import back_up  # noqa: PLC0415
 
         size = back_up(_store(config, path), target)
-        typer.echo(f"{target}: {size_text(size)}")
+        say(f"{target}: {size_text(size)}")
 
 
 def _store(config: list[Path] | None, path: Path | None) -> Path:

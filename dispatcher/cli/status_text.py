@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from dispatcher.cli.output import say, shown
 from dispatcher.model.sizes import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -95,10 +94,10 @@ def print_binlogs(rows: Sequence[Row], *, wide: bool) -> None:
     """Raises KeyError, TypeError or ValueError if the rows are not the daemon's."""
     from rich.console import Console  # noqa: PLC0415
 
-    console = Console()
+    console, rows = Console(), shown(rows)
     columns = WIDE if wide else NARROW
     if not rows:
-        typer.echo("no consumers that this token may see", err=True)
+        say("no consumers that this token may see", err=True)
     elif not console.is_terminal:
         faults: Column = (
             "faults",
@@ -165,7 +164,7 @@ def print_consumer(row: Row) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    grid = Table.grid(padding=(0, 2))
+    grid, row = Table.grid(padding=(0, 2)), shown(row)
     for key, value in _consumer_lines(row):
         style = state_style(row) if key == "state" else ""
         grid.add_row(Text(key, style="bold"), Text(value, style=style, overflow="fold"))

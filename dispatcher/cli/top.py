@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.cli.calls import DaemonAddress, rows_of, unexpected
+from dispatcher.cli.output import shown
 from dispatcher.cli.status_text import (
     READER_STYLES,
     STATE_STYLES,
@@ -34,6 +35,7 @@ from dispatcher.cli.status_text import (
     state_style,
 )
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.printable import printable
 from dispatcher.model.sizes import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class Readings:
 
     def read(self) -> None:
         """Ask the daemon. Raises BinlogError."""
-        self.rows, self.error = rows_of(self._address), ""
+        self.rows, self.error = shown(rows_of(self._address)), ""
 
     def view(self, *, hint: bool = True) -> RenderableType:
         """Raises BinlogError if the rows are not the daemon's."""
@@ -65,7 +67,7 @@ class Readings:
         states: dict[str, int] = {}
         for row in self.rows:
             states[row["state"]] = states.get(row["state"], 0) + 1
-        heading = Text(f"{self._address.url}  {len(self.rows)} consumers", style="bold")
+        heading = Text(f"{printable(self._address.url)}  {len(self.rows)} consumers", style="bold")
         for state, count in sorted(states.items()):
             heading.append(f"  {count} {state}", style=STATE_STYLES.get(state, "default"))
         yield heading

@@ -6,6 +6,7 @@ the cache is bounded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -32,6 +33,7 @@ from dispatcher.binlog.sql.statement import QueryKind, classify
 from dispatcher.inspect.entry import ROWS, Fields, error_text, seconds_text, time_text
 from dispatcher.inspect.tables import DUMMY_ID, Tables, rows_table_id, table_fields
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.printable import printable
 
 K = EventType
 # Plain integers: to look up a member of the enumeration takes as long as the rest of the work on most events.
@@ -41,6 +43,8 @@ _CACHED_BYTES_MAX = 512
 _CACHED_TYPES = frozenset((K.QUERY, K.MARIADB_BINLOG_CHECKPOINT))
 _PRE_GA = (K.PRE_GA_WRITE_ROWS, K.PRE_GA_UPDATE_ROWS, K.PRE_GA_DELETE_ROWS)
 _EMPTY = frozenset((K.STOP, K.SLAVE))
+# A line of a statement that looks like a line of the output. A space before it does not change the comment.
+_COMMENT_LINE = re.compile(r"^#", re.MULTILINE)
 _DUMMY = Fields(note="no rows: it ends a statement")
 _NO_TABLE = Fields(
     error="no TABLE_MAP_EVENT for this table stands before it in what is read; start at its transaction's beginning"
@@ -181,7 +185,7 @@ def _statement(query: Query, extra: dict[str, Any]) -> Fields:
         query_kind=kind,
         sql_mode=status.sql_mode,
         note=note,
-        lines=f"{text};\n",
+        lines=f"{_COMMENT_LINE.sub(' #', text)};\n",
     )
 
 
@@ -222,7 +226,7 @@ def _user_var(body: bytes) -> Fields:
         sql = "NULL" if value is None else str(value)
     name = variable.name.replace("`", "``")
     data = {"user_var": {"name": variable.name, "value": shown}}
-    return Fields(data, lines=f"SET @`{name}`={sql};\n")
+    return Fields(data, lines=printable(f"SET @`{name}`={sql};") + "\n")
 
 
 def _load_block(kind: int, _raw: bytes, body: bytes) -> Fields:
@@ -354,7 +358,7 @@ def _rotate(body: bytes) -> Fields:
 
 def _incident(body: bytes) -> Fields:
     incident = control.parse_incident(body)
-    lines = f"# THE SERVER'S LOG IS INCOMPLETE: {incident.message}\n"
+    lines = printable(f"# THE SERVER'S LOG IS INCOMPLETE: {incident.message}") + "\n"
     return Fields({"incident": asdict(incident)}, note=f"{incident.number}", lines=lines)
 
 

@@ -24,6 +24,7 @@ from dispatcher.inspect.bounds import Bound, parse_bound
 from dispatcher.inspect.inspector import Inspection, InspectOptions, Write
 from dispatcher.inspect.sources import STDIN, FileArguments, InspectSource
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.printable import printable
 
 _SCHEME = "mysql://"
 _ADDRESS_REMEDY = "write it like mysql://user@host:3306 or mysql://user@host:3306/binlog.000003"
@@ -94,9 +95,8 @@ def run_inspection(
         return 0
     if inspection.unread:
         events = "1 event" if inspection.unread == 1 else f"{inspection.unread} events"
-        print(
-            f"not shown: the content of {events}; first: {inspection.first_unread}", file=sys.stderr
-        )
+        first = printable(inspection.first_unread)
+        print(f"not shown: the content of {events}; first: {first}", file=sys.stderr)
         return 2
     return 0
 

@@ -13,6 +13,7 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.statement import QueryKind
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.printable import json_escaped
 
 K = EventType
 
@@ -73,7 +74,7 @@ class Fields:
         """Returns `data` as the rest of a JSON object, such as `,"gtid":"..."`; "" if `data` is empty."""
         if self._json is None:
             text = json.dumps(self.data, ensure_ascii=False, separators=(",", ":"), default=str)
-            self._json = "," + text[1:-1] if self.data else ""
+            self._json = "," + json_escaped(text)[1:-1] if self.data else ""
         return self._json
 
 

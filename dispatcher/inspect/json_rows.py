@@ -16,6 +16,7 @@ from dispatcher.inspect.entry import Table
 from dispatcher.inspect.row_text import RowsEvents
 from dispatcher.inspect.values import decoded, with_texts
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.printable import json_escaped
 
 
 def json_rows(events: RowsEvents, invalid_dates: InvalidDates) -> list[tuple[int, bytes]]:
@@ -35,8 +36,15 @@ def json_rows(events: RowsEvents, invalid_dates: InvalidDates) -> list[tuple[int
         ends, view = offsets[bounds].tolist(), data.data
         for i, line in enumerate(lines[starts].tolist()):
             counts[line] += bounds[i + 1] - bounds[i]
-            texts[line] += bytes(view[ends[i] : ends[i + 1]])
+            texts[line] += _escaped(bytes(view[ends[i] : ends[i + 1]]))
     return list(zip(counts, texts, strict=True))
+
+
+def _escaped(data: bytes) -> bytes:
+    """JSON that a terminal finds nothing to act on in; the C0 characters are escaped already."""
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return json_escaped(data.decode()).encode()
 
 
 def _objects(batch: DecodedRows, table_map: TableMap, table: Table) -> pa.StringArray:

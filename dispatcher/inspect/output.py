@@ -8,7 +8,6 @@ event and line; `docs/inspect.md` lists the fields.
 from __future__ import annotations
 
 import json
-import re
 from functools import lru_cache
 from typing import Protocol
 
@@ -16,8 +15,8 @@ from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.entry import ROWS, Fields, InspectEntry, seconds_text
 from dispatcher.inspect.row_text import RowsEvents, RowTexts
+from dispatcher.model.printable import json_escaped, printable, printable_lines
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _HEXDUMP_BYTES = 16
 _SHOWN_MAX = 4096
 _TABLE_MAP = int(EventType.TABLE_MAP)
@@ -42,7 +41,7 @@ class TextOutput:
         self._shown: dict[tuple[str, str], Fields] = {}
 
     def head(self, file: str) -> str:
-        return f"# {file}\n"
+        return f"# {printable(file)}\n"
 
     def render(self, entry: InspectEntry) -> list[bytes]:
         fields = entry.fields
@@ -55,19 +54,19 @@ class TextOutput:
         if self._hexdump and entry.raw is not None:
             text += hexdump(entry.raw, entry.offset if entry.inside < 0 else 0)
         if entry.error:
-            text += _safe(f"### not shown: {entry.error}") + "\n"
+            text += f"### not shown: {printable(entry.error)}\n"
         if fields.lines and (entry.kind != _TABLE_MAP or self._changed(fields)):
-            text += _safe(fields.lines)
-        return [text.encode("utf-8", "backslashreplace"), *entry.rows]
+            text += printable_lines(fields.lines)
+        return [text.encode(), *entry.rows]
 
     def tail(self, kind: int, fields: Fields) -> bytes:
         """Returns the text of an event from the name of its type on, without the columns of a table."""
-        lines = "" if kind == _TABLE_MAP else _safe(fields.lines)
-        return (_title(kind, fields.note) + lines).encode("utf-8", "backslashreplace")
+        lines = "" if kind == _TABLE_MAP else printable_lines(fields.lines)
+        return (_title(kind, fields.note) + lines).encode()
 
     def rows_name(self, database: str, table: str) -> bytes:
         """Returns how the name of a table stands in the first line of its rows events."""
-        return _safe(f"{_name(database, table)}  ").encode("utf-8", "backslashreplace")
+        return printable(f"{_name(database, table)}  ").encode()
 
     def _changed(self, table_map: Fields) -> bool:
         """True if the table's columns were not shown yet, or have changed since."""
@@ -144,18 +143,9 @@ def _name(database: str, table: str) -> str:
 
 def _title(kind: int, note: str) -> str:
     """The end of an event's second line: its type and the note."""
-    return f"{type_name(kind)}{'  ' if note else ''}{_safe(note)}\n"
-
-
-def _safe(text: str) -> str:
-    """Escapes the control characters that a terminal would act on."""
-    if text.removesuffix(
-        "\n"
-    ).isprintable():  # newlines within a text are not, but most texts have none
-        return text
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return f"{type_name(kind)}{'  ' if note else ''}{printable(note)}\n"
 
 
 @lru_cache(64)
 def _json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json_escaped(json.dumps(text, ensure_ascii=False))

@@ -22,6 +22,7 @@ from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
 from dispatcher.binlog.kernel.intrinsics import load64
 from dispatcher.binlog.kernel.jit import njit, part
 from dispatcher.binlog.kernel.short_copy import copy_short, padded
+from dispatcher.model.printable import UNSAFE
 
 # Forms of columns, and what A, B and C are.
 SIGNED = 0  # bytes
@@ -69,7 +70,7 @@ _PLAIN[EXTRA] = EXTRA
 _SPAN = 1 << 31
 _HEX: U8 = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _UPPER: U8 = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
-_HIGH, _ESCAPED = 1, 2
+_HIGH, _ESCAPED, _LEADING = 1, 2, 4
 
 
 _INSERT = padded(b"### INSERT INTO ")
@@ -93,6 +94,11 @@ def _escape_letters() -> U8:
 ESCAPES = _escape_letters()
 _CLASSES: U8 = np.where(ESCAPES > 0, _ESCAPED, 0).astype(np.uint8)
 _CLASSES[0x80:] = _HIGH
+# The characters of several bytes that are shown in escapes: first and last code point of each range.
+_HIDDEN: I64 = np.array([(max(a, 0x80), b) for a, b in UNSAFE if b >= 0x80], np.int64)
+for _first, _last in _HIDDEN.tolist():
+    for _lead in (chr(_first), chr(_last)):
+        _CLASSES[_lead.encode("utf-8", "surrogatepass")[0]] = _HIGH | _LEADING
 
 
 class RowTables(NamedTuple):
@@ -142,7 +148,8 @@ def _number(buf: U8, p: Int, width: Int, signed: bool) -> Int:
 
 @part
 def _classes(data: U8, p: Int, size: Int) -> Int:
-    """_HIGH if one of the bytes is not ASCII, _ESCAPED if one needs an escape, both or 0."""
+    """_HIGH if one of the bytes is not ASCII, _ESCAPED if one needs an escape, _LEADING if one may begin a character
+    that needs escapes; 0 if none of them does."""
     seen = np.uint8(0)
     for k in range(np.uint64(p), np.uint64(p + size)):
         seen |= _CLASSES[data[k]]
@@ -150,14 +157,34 @@ def _classes(data: U8, p: Int, size: Int) -> Int:
 
 
 @part
+def _hidden_bytes(data: U8, p: Int, end: Int) -> Int:
+    """How many bytes the character at `p` has, if a terminal acts on it or does not show it; else 0. The text is valid
+    UTF-8."""
+    first = np.int64(data[p])
+    size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    if p + size > end:
+        return np.int64(0)
+    code = first & (0x1F if size == 2 else 0x0F if size == 3 else 0x07)
+    for k in range(p + 1, p + size):
+        code = code << 6 | np.int64(data[k]) & 0x3F
+    for line in range(len(_HIDDEN)):
+        if _HIDDEN[line, 0] <= code <= _HIDDEN[line, 1]:
+            return np.int64(size)
+    return np.int64(0)
+
+
+@part
 def _put_text(data: U8, p: Int, size: Int, classes: Int, out: U8, o: Int) -> Int:
     """Write UTF-8 in quotes. Needs room for four times its bytes, and two."""
     out[o] = 39
     o += 1
-    if classes & _ESCAPED:
+    if classes & (_ESCAPED | _LEADING):
+        hidden = np.int64(p)  # the end of the last character that is not shown as it is
         for k in range(p, p + size):
             byte = data[k]
-            letter = ESCAPES[byte]
+            if _CLASSES[byte] & _LEADING:
+                hidden = max(hidden, k + _hidden_bytes(data, k, p + size))
+            letter = np.uint8(120) if k < hidden else ESCAPES[byte]
             if letter == 0:
                 out[o] = byte
                 o += 1

@@ -27,6 +27,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.inspect import row_kernels as kernels
 from dispatcher.inspect.entry import Table
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.printable import printable
 
 if TYPE_CHECKING:
     from dispatcher.binlog.decode.table_decoder import TableDecoder
@@ -125,12 +126,12 @@ class RowTexts:
         extra = [i for i, form in enumerate(forms) if form[0] >= kernels.EXTRA]
         decoder = self._decoder(table, table_map, extra, forms) if extra else None
         lines = []
-        room = kernels.HEAD_ROOM + len(table.label.encode())
+        label = printable(table.label).encode()
+        room = kernels.HEAD_ROOM + len(label)
         for column, form in zip(table_map.columns, forms, strict=True):
-            name = f"###   `{column.name.replace('`', '``')}`=".encode()
+            name = printable(f"###   `{column.name.replace('`', '``')}`=").encode()
             lines.append((*form, self._texts.append_bytes(name), len(name)))
             room += 2 * (len(name) + _room(column) + 1)
-        label = table.label.encode()
         first = self._columns.append(np.array(lines, np.int64).reshape(-1, kernels.COLUMN_FIELDS))
         self._widths.append(row_walk.cell_widths(table_map.columns))
         line = (first, len(lines), len(extra), self._texts.append_bytes(label), len(label), room)
@@ -244,12 +245,14 @@ class RowTexts:
 def escaped(text: str) -> bytes:
     """A text as it stands in a literal, without its quotes."""
     out = bytearray()
-    for byte in text.encode():
-        letter = int(kernels.ESCAPES[byte])
-        if letter == ord("x"):
-            out += b"\\x%02x" % byte
-        else:
-            out += bytes((ord("\\"), letter) if letter else (byte,))
+    for character in text:
+        hidden = character > "\x7f" and printable(character) != character
+        for byte in character.encode("utf-8", "surrogatepass"):
+            letter = ord("x") if hidden else int(kernels.ESCAPES[byte])
+            if letter == ord("x"):
+                out += b"\\x%02x" % byte
+            else:
+                out += bytes((ord("\\"), letter) if letter else (byte,))
     return bytes(out)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dispatcher.binlog.event.types import type_name
 from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, InspectEntry, seconds_text
+from dispatcher.model.printable import json_escaped, printable
 
 LARGEST = 10
 _COUNTS = ("transactions", "inserts", "updates", "deletes", "bytes", "unread_events")
@@ -132,7 +133,7 @@ class Summary:
         }  # fmt: skip
 
     def json(self) -> str:
-        return json.dumps(self.data(), ensure_ascii=False) + "\n"
+        return json_escaped(json.dumps(self.data(), ensure_ascii=False)) + "\n"
 
     def text(self) -> str:
         data = self.data()
@@ -169,4 +170,4 @@ def _table(title: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else str(value)
+    return "-" if value is None or value == "" else printable(str(value))

@@ -33,6 +33,7 @@ from dispatcher.binlog.table_map.wire import (
 )
 from dispatcher.inspect.entry import Fields, Table, error_text
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.printable import printable
 
 DUMMY_ID = 0xFFFFFF  # the table id of a rows event without rows, which only ends a statement
 _CACHED_MAX = 4096
@@ -151,10 +152,10 @@ def table_fields(table: Table) -> Fields:
             described["visible"] = False
             line += " invisible"
         columns.append(described)
-        lines.append(line)
+        lines.append(printable(line))
     data["columns"] = columns
     data["key"] = [columns[i]["name"] for i in table.map.key]
     if data["key"]:
-        lines.append(f"#   primary key ({', '.join(data['key'])})")
+        lines.append(printable(f"#   primary key ({', '.join(data['key'])})"))
     fields.lines = "\n".join(lines) + "\n"
     return fields

@@ -28,6 +28,7 @@ from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt
 from dispatcher.library.warm import load_decoder
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
+from dispatcher.model.printable import printable
 from dispatcher.runtime.client_service import ClientService, ConsumerDecl
 from dispatcher.runtime.consumer_session import ConsumerSession
 from dispatcher.runtime.from_settings import client_decl, consumer_spec
@@ -42,6 +43,7 @@ from dispatcher.settings.model import (
     StateSettings,
     SubscriptionSettings,
 )
+from dispatcher.state.newest import log_losses
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 
@@ -182,8 +184,7 @@ class BinlogClient:
     def _open_store(self) -> _Store:
         if self._state is not None:
             store = StateStore(self._state.path)
-            for event, fields in store.found_at_start():
-                self.log(logging.ERROR, event, **fields)
+            log_losses(store.losses, store.unreadable, self.log)
             return store
         # To a server, two clients of one installation are one replica, so each gets an id of its own. Positions in
         # files without GTIDs hold the id of the installation, and the next run must accept them.
@@ -345,5 +346,5 @@ class _Log:
     def log(self, level: int, event: str, **fields: Any) -> None:
         if self._logger.isEnabledFor(level):
             error = fields.pop("exc_info", None)
-            text = " ".join(f"{key}={value}" for key, value in fields.items())
+            text = printable(" ".join(f"{key}={value}" for key, value in fields.items()))
             self._logger.log(level, "%s %s", event, text, exc_info=error)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dispatcher.model.printable import printable
+
 
 class Action(StrEnum):
     """The reaction to a fault."""
@@ -217,7 +219,8 @@ class BinlogError(Exception):
     """A fault: what happened, where, and the remedy.
 
     `what`: the details; `where`: consumer, server, file and offset; `remedy`: replaces that of `POLICY` if a better one
-    is known. `str()` is the line that a person reads.
+    is known. `str()` is the line that a person reads. Servers, files and tables may have chosen parts of the texts, so
+    control characters are escaped here (`dispatcher.model.printable`).
     """
 
     def __init__(
@@ -225,9 +228,13 @@ class BinlogError(Exception):
     ) -> None:
         super().__init__(kind, what, where, remedy)
         self.kind = kind
-        self.what = what
-        self.where = where
-        self.remedy = POLICY[kind].remedy if remedy is None else remedy
+        self.what = self._shown(what)
+        self.where = printable(where)
+        self.remedy = POLICY[kind].remedy if remedy is None else printable(remedy)
+
+    @staticmethod
+    def _shown(what: str) -> str:
+        return printable(what)
 
     @property
     def action(self) -> Action:

@@ -60,7 +60,11 @@ S = TypeVar("S", bound=SettingsSection)
 
 
 class SettingsError(UserError):
-    """Invalid settings. `str()` has one line per error, in the order of the files."""
+    """Invalid settings. `str()` has one line per error, in the order of the files. Each line is printable already."""
+
+    @staticmethod
+    def _shown(what: str) -> str:
+        return what
 
     def __str__(self) -> str:
         return self.what

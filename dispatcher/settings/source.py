@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dispatcher.model.printable import printable
 from dispatcher.settings.yaml_nodes import (
     InvalidYaml,
     Items,
@@ -63,7 +64,8 @@ class Finding:
 
     def __str__(self) -> str:
         key = ".".join(map(str, self.path))
-        return f"{self.origin}: {key}: {self.message}" if key else f"{self.origin}: {self.message}"
+        line = f"{self.origin}: {key}: {self.message}" if key else f"{self.origin}: {self.message}"
+        return printable(line)  # keys, values and the names of files may be of any text
 
 
 @dataclass(slots=True)

@@ -20,17 +20,15 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dispatcher.state.private import FILE_MODE
-
-OLDER = "state store is older than what was acknowledged"
-"""The event of a `Loss` in the log."""
 
 _HEADER = b"installation "
 _UNKNOWN = "-"
@@ -38,7 +36,7 @@ _WIDTH = 20  # of the largest 64-bit number
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Mark:
+class EpochSeq:
     """Of a position: what orders it."""
 
     epoch: int
@@ -54,8 +52,8 @@ class Loss:
     store is another one than the one that had the position."""
 
     consumer: str
-    newest: Mark
-    stored: Mark | None
+    newest: EpochSeq
+    stored: EpochSeq | None
     new_store: bool
 
     def __str__(self) -> str:
@@ -76,6 +74,20 @@ class Loss:
         )
 
 
+def log_losses(losses: Iterable[Loss], unreadable: int, log: Callable[..., object]) -> None:
+    """Log what an open store has found. `log`: takes a level, an event and fields."""
+    if unreadable:
+        error = f"{unreadable} lines of the file cannot be read, so lost positions may go unnoticed"
+        log(logging.ERROR, "newest positions cannot be read", error=error)
+    for loss in losses:
+        log(
+            logging.ERROR,
+            "state store is older than what was acknowledged",
+            consumer=loss.consumer,
+            error=str(loss),
+        )
+
+
 class NewestPositions:
     """The open file. Every method may raise OSError."""
 
@@ -92,7 +104,7 @@ class NewestPositions:
         if usable:
             self._open()
 
-    def compare(self, stored: Mapping[str, Mark | None]) -> tuple[Loss, ...]:
+    def compare(self, stored: Mapping[str, EpochSeq | None]) -> tuple[Loss, ...]:
         """Return the consumers of the file whose stored position is older or missing, in the order of their names."""
         return tuple(
             Loss(name, newest, stored.get(name), self._of_other_store)
@@ -100,7 +112,7 @@ class NewestPositions:
             if newest is not None and ((mark := stored.get(name)) is None or mark < newest)
         )
 
-    def clear_before(self, marks: Iterable[tuple[str, Mark]]) -> None:
+    def clear_before(self, marks: Iterable[tuple[str, EpochSeq]]) -> None:
         """Called before the transaction that stores these positions: clear the record of each that goes back."""
         for name, mark in marks:
             known = self.marks.get(name)
@@ -113,7 +125,7 @@ class NewestPositions:
             self._write(name, None)
             self.sync()
 
-    def record(self, marks: Iterable[tuple[str, Mark]]) -> bool:
+    def record(self, marks: Iterable[tuple[str, EpochSeq]]) -> bool:
         """Called after the transaction. Returns True if a consumer had no record before."""
         added = False
         for name, mark in marks:
@@ -137,7 +149,7 @@ class NewestPositions:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
-    def _write(self, name: str, mark: Mark | None) -> None:
+    def _write(self, name: str, mark: EpochSeq | None) -> None:
         if self._fd < 0:  # there was no file, or one that cannot be continued
             if self._of_other_store:
                 self.marks, self._of_other_store = {}, False
@@ -178,20 +190,20 @@ class NewestPositions:
             offset += len(_line(prefix, None))
 
 
-def _line(prefix: bytes, mark: Mark | None) -> bytes:
+def _line(prefix: bytes, mark: EpochSeq | None) -> bytes:
     epoch, seq = (_UNKNOWN, _UNKNOWN) if mark is None else (str(mark.epoch), str(mark.seq))
     body = b"%s %s %s" % (prefix, epoch.rjust(_WIDTH).encode(), seq.rjust(_WIDTH).encode())
     return b"%s %08x\n" % (body, zlib.crc32(body))
 
 
-def _read(path: Path) -> tuple[bytes, dict[str, Mark | None], int]:
+def _read(path: Path) -> tuple[bytes, dict[str, EpochSeq | None], int]:
     """The first line, the records in the order of the file, and how many lines are unreadable."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
         return b"", {}, 0
     header = lines[0] if lines else b""
-    marks: dict[str, Mark | None] = {}
+    marks: dict[str, EpochSeq | None] = {}
     for line in lines[1:]:
         with suppress(ValueError):  # counted below
             name, mark = _parse(line)
@@ -200,7 +212,7 @@ def _read(path: Path) -> tuple[bytes, dict[str, Mark | None], int]:
     return header, marks, unreadable
 
 
-def _parse(line: bytes) -> tuple[str, Mark | None]:
+def _parse(line: bytes) -> tuple[str, EpochSeq | None]:
     """Raises ValueError."""
     body, _, checksum = line.rpartition(b" ")
     if not line.endswith(b"\n") or int(checksum, 16) != zlib.crc32(body):
@@ -209,7 +221,7 @@ def _parse(line: bytes) -> tuple[str, Mark | None]:
     name = json.loads(body[: -2 * _WIDTH - 2])
     if numbers == [_UNKNOWN.encode()] * 2:
         return name, None
-    return name, Mark(*map(int, numbers))
+    return name, EpochSeq(*map(int, numbers))
 
 
 def _is_open_file(fd: int, path: Path) -> bool:

@@ -29,7 +29,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
@@ -40,7 +39,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.state.files import beside, identity, make_private, resolved, sync_to_disk
 from dispatcher.state.lock import FileLock, StoreLock, refuse_hard_links
-from dispatcher.state.newest import OLDER, Loss, Mark, NewestPositions
+from dispatcher.state.newest import EpochSeq, Loss, NewestPositions
 from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import SCHEMA_VERSION, upgrade
 from dispatcher.state.space import FULL_REMEDY, what_failed
@@ -155,7 +154,7 @@ class StateStore:
         rows = [_row_of(*of_consumer) for of_consumer in progress]
         if not rows and prepared is None:
             return
-        marks = [(name, Mark(*acknowledged.order)) for name, acknowledged, _, _ in progress]
+        marks = [(name, EpochSeq(*acknowledged.order)) for name, acknowledged, _, _ in progress]
         with self._transaction() as db:
             self._known.clear_before(marks)
             db.executemany(_SAVE, rows)
@@ -327,20 +326,20 @@ class StateStore:
         """Compare the store with the newest positions that are known."""
         self._newest = known = NewestPositions(beside(self._path, ".newest"), installation)
         self.unreadable = known.unreadable
-        stored = {name: self._stored_mark(name, mark) for name, mark in known.marks.items()}
+        stored = {name: self._stored_order(name, mark) for name, mark in known.marks.items()}
         self.losses = known.compare(stored)
         # A consumer that began at its `start` again would skip rows, or count from 0 in an epoch that readers know.
         lost = (loss for loss in self.losses if loss.stored is None and not loss.new_store)
         self._lost_rows = {loss.consumer: loss for loss in lost}
 
-    def _stored_mark(self, consumer: str, known: Mark | None) -> Mark | None:
+    def _stored_order(self, consumer: str, known: EpochSeq | None) -> EpochSeq | None:
         """Of the row; `known` if the row is unreadable, which is another fault."""
         query = "SELECT acknowledged FROM consumer WHERE name = ?"
         row = self._db.execute(query, (consumer,)).fetchone()
         if row is None or row[0] is None:
             return None
         try:
-            return Mark(*Position.from_json(row[0]).order)
+            return EpochSeq(*Position.from_json(row[0]).order)
         except (BinlogError, ValueError, TypeError):
             return known
 
@@ -348,15 +347,6 @@ class StateStore:
         what = f"the state store has lost the consumer's position: {loss.newest} was acknowledged"
         where = f"consumer {loss.consumer}, {self._path}"
         return BinlogError(ErrorKind.STORED_POSITION, what, where=where)
-
-    def found_at_start(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What to log of `losses` and `unreadable`: event and fields."""
-        if self.unreadable:
-            file, unknown = beside(self._path, ".newest"), "lost positions may go unnoticed"
-            error = f"{self.unreadable} lines cannot be read: {unknown}"
-            yield "newest positions cannot be read", {"file": str(file), "error": error}
-        for loss in self.losses:
-            yield OLDER, {"consumer": loss.consumer, "error": str(loss)}
 
     @property
     def _known(self) -> NewestPositions:

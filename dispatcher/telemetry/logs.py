@@ -7,6 +7,7 @@ characters is redacted only as a complete value, because it can be part of any w
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Callable, Collection, MutableMapping
@@ -14,10 +15,12 @@ from typing import Any, TextIO
 
 import structlog
 
+from dispatcher.model.printable import indented, json_escaped, printable_values
 from dispatcher.telemetry.repeats import Repeats
 
 REDACTED = "[secret]"
 _PART_LENGTH_MIN = 5
+_TRACEBACKS = ("exception", "stack")  # texts of several lines
 _FIRST_KEYS = ("timestamp", "level", "event", "client", "consumer")
 # All keys of all lines. docs/operating.md has the same table.
 KEYS = {
@@ -90,7 +93,7 @@ def configure(
         structlog.processors.format_exc_info,
         _order,
         redact(secrets),
-        _renderer(style, out),
+        *_renderers(style, out),
     ]
     threshold = logging.getLevelNamesMapping()[level.upper()]
     counted = repeats if threshold > logging.DEBUG else None
@@ -150,9 +153,22 @@ def _order(_logger: Any, _method: str, event: _Event) -> _Event:
     return {**first, **{key: value for key, value in event.items() if key not in first}}
 
 
-def _renderer(style: str, out: TextIO) -> _Processor:
+def _renderers(style: str, out: TextIO) -> list[_Processor]:
+    """Servers and libraries choose parts of the values: JSON escapes what a terminal acts on, text shows it escaped."""
     if style == "json":
-        return structlog.processors.JSONRenderer(ensure_ascii=False)
-    return structlog.dev.ConsoleRenderer(
+        return [structlog.processors.JSONRenderer(serializer=_json)]
+    renderer = structlog.dev.ConsoleRenderer(
         colors=out.isatty(), sort_keys=False, exception_formatter=structlog.dev.plain_traceback
     )
+    return [_printable, renderer]
+
+
+def _json(event: _Event, **how: Any) -> str:
+    return json_escaped(json.dumps(event, ensure_ascii=False, **how))
+
+
+def _printable(_logger: Any, _method: str, event: _Event) -> _Event:
+    return {
+        key: indented(value) if key in _TRACEBACKS else printable_values(value)
+        for key, value in event.items()
+    }

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, MutableMapping
 
 import structlog
 
+from dispatcher.model.printable import printable
+
 STATUS_EVERY_S = 5.0
 _NAMED_MAX = 5  # failed consumers that the status names
 
@@ -36,7 +38,8 @@ class ServiceManager:
         self._reported = False
 
     def status(self, text: str) -> None:
-        """Show a line of text in `systemctl status`."""
+        """Show a line of text in `systemctl status`. A second line would be a message of its own."""
+        text = printable(text)
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text}")

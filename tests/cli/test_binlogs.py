@@ -22,6 +22,7 @@ import pytest
 
 from tests.cli.program import DEADLINE_S, ROW, answering, call, command, environment, free_port
 from tests.servers.server import Server
+from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
 FAILED = ROW | {
     "name": "billing",
@@ -313,3 +314,45 @@ def test_errors_of_binlogs(tmp_path: Path) -> None:
     assert no_url.returncode == 2 and "not a URL" in no_url.stderr
     no_file = call("binlogs", "--url", "http://x", "--token-file", tmp_path / "none")
     assert no_file.returncode == 2 and "none" in no_file.stderr
+
+
+_HOSTILE_ROW = ROW | {
+    "name": HOSTILE,
+    "state": HOSTILE,
+    "reader": HOSTILE,
+    "binlog_client_name": HOSTILE,
+    "last_error": HOSTILE,
+    "state_store_error": HOSTILE,
+    "warnings": [HOSTILE],
+}
+_SHOWING = pytest.mark.parametrize(
+    "arguments",
+    [("binlogs",), ("binlogs", "--wide"), ("top", "--once", "--every", "0.2"),
+     ("consumers", "show", HOSTILE)],
+)  # fmt: skip
+
+
+@_SHOWING
+def test_what_a_daemon_answers_is_shown_in_escapes(arguments: tuple[str, ...]) -> None:
+    with answering(200, json.dumps([_HOSTILE_ROW]).encode()) as url:
+        done = call(*arguments, "--url", url)
+    assert done.returncode == 0 and acts(done.stdout) == []
+    assert SHOWN in done.stdout
+    assert not any(line.lstrip().startswith("2026-01-01") for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("arguments", [("binlogs",), ("consumers", "show", HOSTILE)])
+def test_json_of_hostile_text_is_exact(arguments: tuple[str, ...]) -> None:
+    with answering(200, json.dumps([_HOSTILE_ROW]).encode()) as url:
+        done = call(*arguments, "--json", "--url", url)
+    row = json.loads(done.stdout)
+    assert (row[0] if isinstance(row, list) else row)["last_error"] == HOSTILE
+    assert acts(done.stdout) == []
+
+
+def test_a_problem_document_is_shown_in_escapes() -> None:
+    problem = {"detail": HOSTILE, "hint": HOSTILE, "kind": "UNKNOWN_CONSUMER"}
+    with answering(404, json.dumps(problem).encode()) as url:
+        done = call("binlogs", "--url", url)
+    (line,) = done.stderr.splitlines()
+    assert SHOWN in line and acts(line) == []

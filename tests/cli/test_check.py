@@ -16,6 +16,8 @@ from dispatcher.state.store import StateStore
 from tests.cli.program import PASSWORD, call, consumer, write
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance, Server
+from tests.support.hostile_server import Answers, HostileServer
+from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
 NewDatabase = Callable[[Server], str]
 
@@ -166,3 +168,27 @@ def test_clocks_that_are_apart(server: Instance, monkeypatch: pytest.MonkeyPatch
     report = report_of(endpoint, [], (), several=False)
     (apart,) = [f.error.what for f in report.findings if "clock" in f.error.what]
     assert apart == "the server's clock is 90 s behind this machine's"
+
+
+def test_what_a_server_says_before_the_login_is_shown_in_escapes(tmp_path: Path) -> None:
+    with HostileServer(Answers(refusal=(1130, HOSTILE))) as lying:
+        done = call("check", "--config", write(tmp_path, ("shop", consumer(lying.port, "cli"))))
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and SHOWN in line and acts(line) == []
+
+
+@pytest.mark.parametrize("name", ["binlog_format", "version"])
+def test_a_servers_variables_are_shown_in_escapes(tmp_path: Path, name: str) -> None:
+    with HostileServer(Answers(variables={name: HOSTILE})) as lying:
+        done = call("check", "--config", write(tmp_path, ("shop", consumer(lying.port, "cli"))))
+    assert acts(done.stderr + done.stdout) == []
+    assert not any(line.startswith("2026-01-01") for line in done.stderr.splitlines())
+    assert r"a\x1b[31mb" in done.stderr.lower()
+
+
+def test_settings_are_shown_in_escapes(tmp_path: Path) -> None:
+    file = tmp_path / "dispatcher.yaml"
+    file.write_text('consumers: {shop: {mysql: "a\\x1b[31m\\u202e\\nforged", "k\\x1b\\n": 1}}\n')
+    done = call("check", "--config", file)
+    assert done.returncode == 2 and acts(done.stderr) == []
+    assert all(str(file) in line for line in done.stderr.splitlines())

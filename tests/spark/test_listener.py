@@ -16,6 +16,7 @@ from spark_sink.listener import STREAM_PREFIX, BinlogListener, StreamCollector
 from spark_sink.log_lines import JsonLines, formatter, log_event
 from spark_sink.metrics_server import serve_metrics
 from spark_sink.source.stream_progress import batch_reports, latest_offset
+from tests.support.hostile_text import HOSTILE, SHOWN, acts
 from tests.support.stream_reports import (
     STREAM_END,
     STREAM_LAG,
@@ -150,6 +151,30 @@ def test_a_batch_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     told = latest_offset(STREAM_END, "shop", (0, 0), STREAM_LAG)
     query_reported(listener, progress_report(4, latestOffset=told))
     assert caplog.records[-1].levelno == logging.DEBUG  # it holds nothing
+
+
+def test_a_line_of_text_shows_foreign_text_in_escapes(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("spark_sink.lines")
+    caplog.set_level(logging.INFO, logger.name)
+    log_event(logger, "step", {"table": HOSTILE})
+    logger.info("%s: plain", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logger.exception("defect")
+    lines = [formatter("console").format(record) for record in caplog.records]
+    assert [len(acts(line)) for line in lines] == [0, 0, 0]
+    assert [len(line.splitlines()) for line in lines[:2]] == [1, 1] and SHOWN in lines[1]
+    assert all(line.startswith("  ") for line in lines[2].splitlines()[1:])
+
+
+def test_a_line_of_json_holds_foreign_text_exactly(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("spark_sink.lines")
+    caplog.set_level(logging.INFO, logger.name)
+    log_event(logger, "step", {"table": HOSTILE})
+    (record,) = caplog.records
+    line = formatter("json").format(record)
+    assert json.loads(line)["table"] == HOSTILE and acts(line) == []
 
 
 def test_lines_are_text_or_json(caplog: pytest.LogCaptureFixture) -> None:

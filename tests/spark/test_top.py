@@ -25,6 +25,7 @@ from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.metrics import MirrorCollector
 from spark_sink.mirror.progress import ConsumerProgress, TableSteps
 from spark_sink.mirror.step_clock import StepPhase
+from tests.support.hostile_text import HOSTILE, SHOWN, acts
 from tests.support.stream_reports import progress_report, query_reported
 
 SINCE = datetime(2026, 11, 22, tzinfo=UTC)
@@ -189,3 +190,28 @@ def test_long_work_on_a_terminal_leaves_nothing_behind(monkeypatch: pytest.Monke
     text = terminal.getvalue()
     assert "verify shop.t" in text and "25 of about 50 rows" in text
     assert text.endswith("\x1b[2K")  # the line is erased
+
+
+_HOSTILE_LINE = TableLine(HOSTILE, HOSTILE, "stopped", 9, 5, 90.0, SINCE, HOSTILE, COPYING)
+
+
+def test_names_and_reasons_of_tables_are_shown_in_escapes() -> None:
+    made = top.MirrorReadings(HOSTILE, lambda: [_HOSTILE_LINE], None)
+    made.read()
+    made.error = HOSTILE
+    text = shown(made, width=2000)
+    assert acts(text) == [] and text.count(SHOWN) == 6
+    assert not any(line.lstrip().startswith("2026-01-01") for line in text.splitlines())
+
+
+def test_json_of_hostile_names_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    made = top.MirrorReadings(HOSTILE, lambda: [_HOSTILE_LINE], None)
+    top.print_once(made, 0, as_json=True)
+    out = capsys.readouterr().out
+    assert json.loads(out)["tables"][0]["reason"] == HOSTILE and acts(out) == []
+
+
+def test_long_work_shows_a_hostile_name_in_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    with long_work(HOSTILE, announced=True):
+        pass
+    assert capsys.readouterr().err == f"{SHOWN} ...\n"

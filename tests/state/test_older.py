@@ -15,7 +15,7 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from dispatcher.state.newest import Loss, Mark
+from dispatcher.state.newest import EpochSeq, Loss
 from dispatcher.state.store import StateStore
 
 _KILLED = """
@@ -81,7 +81,7 @@ def test_a_damaged_log_is_reported_with_both_positions(
     killed(path, "for seq in range(1, 99): save(seq, 'shop')")
     damage(path)
     with closing(StateStore(path)) as store:
-        assert store.losses == (Loss("shop", Mark(1, 98), Mark(1, 1), new_store=False),)
+        assert store.losses == (Loss("shop", EpochSeq(1, 98), EpochSeq(1, 1), new_store=False),)
 
 
 @DAMAGES
@@ -99,7 +99,7 @@ def test_only_what_was_stored_after_a_checkpoint_depends_on_the_log(path: Path) 
     killed(path, "save(1, 'shop'); save(2, 'shop'); store.checkpoint(); save(3, 'shop')")
     cut(path)
     with closing(StateStore(path)) as store:
-        assert store.losses == (Loss("shop", Mark(1, 3), Mark(1, 2), new_store=False),)
+        assert store.losses == (Loss("shop", EpochSeq(1, 3), EpochSeq(1, 2), new_store=False),)
 
 
 def test_an_intact_log_after_a_kill_is_no_loss(path: Path) -> None:
@@ -155,8 +155,8 @@ def restored(path: Path) -> StateStore:
 
 def test_a_restored_backup_is_reported(restored: StateStore) -> None:
     assert restored.losses == (
-        Loss("billing", Mark(1, 9), None, new_store=False),
-        Loss("shop", Mark(1, 9), Mark(1, 1), new_store=False),
+        Loss("billing", EpochSeq(1, 9), None, new_store=False),
+        Loss("shop", EpochSeq(1, 9), EpochSeq(1, 1), new_store=False),
     )
     restored.close()
 
@@ -186,7 +186,7 @@ def test_a_new_store_in_the_place_of_another_is_reported(path: Path) -> None:
         store.save([("shop", position(9), position(9), 0)])
     path.unlink()
     with closing(StateStore(path)) as store:
-        assert store.losses == (Loss("shop", Mark(1, 9), None, new_store=True),)
+        assert store.losses == (Loss("shop", EpochSeq(1, 9), None, new_store=True),)
         assert store.load("shop") is None  # begins at its `start`, in an epoch of its own
         store.save([("billing", position(1), position(1), 0)])
     with closing(StateStore(path)) as store:

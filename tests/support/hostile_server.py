@@ -129,7 +129,8 @@ def sensible_log() -> LogWriter:
 class Answers:
     """The answers of a server. `statements`: by the beginning of the statement, checked first; `dump`: to a dump;
     `plugin`: of the greeting; `switch`: an authentication method to switch to, with its data; `full_authentication`:
-    True if caching_sha2_password answers as without a cached password."""
+    True if caching_sha2_password answers as without a cached password; `refusal`: an error in the greeting's place, as
+    of a blocked host."""
 
     variables: Mapping[str, Value] = field(default_factory=dict)
     statements: Mapping[str, Answer] = field(default_factory=dict)
@@ -138,6 +139,7 @@ class Answers:
     switch: tuple[bytes, bytes] | None = None
     full_authentication: bool = False
     after_login: Callable[[Session], None] | None = None
+    refusal: tuple[int, str] | None = None
     log: LogWriter = field(default_factory=sensible_log)
 
     def all_variables(self) -> dict[str, Value]:
@@ -290,6 +292,10 @@ class HostileServer:
 
     def _log_in(self, session: Session) -> Answers:
         answers = self.answers
+        if answers.refusal is not None:
+            number, text = answers.refusal  # before the capabilities are known: no SQLSTATE
+            session.packet(b"\xff" + number.to_bytes(2, "little") + text.encode())
+            raise EOFError
         session.packet(self._greeting(answers.plugin))
         reply = session.read()
         if self._tls is not None and int.from_bytes(reply[:4], "little") & _CLIENT_SSL:

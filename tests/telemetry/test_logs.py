@@ -16,6 +16,7 @@ import pytest
 import structlog
 
 from dispatcher.telemetry import logs
+from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
 SECRET = "sehr-geheim"
 
@@ -207,3 +208,40 @@ def test_each_warning_and_error_is_documented() -> None:
 
 
 OTHERS_CAN_READ = "other users can read the state, and its file belongs to another user"
+
+
+def _log_hostile() -> None:
+    log = structlog.get_logger("dispatcher")
+    log.warning("not connected", error=HOSTILE, consumers=[HOSTILE])
+    logging.getLogger("library").warning("%s", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        log.exception("defect")
+
+
+def test_a_console_line_shows_foreign_text_in_escapes(configured: Configured) -> None:
+    out = configured(style="console")
+    _log_hostile()
+    text = out.getvalue()
+    assert acts(text) == []
+    assert SHOWN in text  # the event of the library
+    assert text.count(SHOWN.replace("\\", 2 * "\\")) == 2  # values, which structlog quotes
+    forged = [line for line in text.split("\n") if line.startswith("2026-01-01")]
+    assert forged == []
+
+
+def test_a_traceback_is_indented_so_that_it_forges_no_line(configured: Configured) -> None:
+    out = configured(style="console")
+    _log_hostile()
+    lines_of_log = [line for line in out.getvalue().splitlines() if not line.startswith("  ")]
+    assert len(lines_of_log) == 3
+
+
+def test_a_json_line_holds_foreign_text_exactly(configured: Configured) -> None:
+    out = configured()
+    _log_hostile()
+    first, library, defect = lines(out)
+    assert first["error"] == library["event"] == HOSTILE and first["consumers"] == [HOSTILE]
+    assert HOSTILE in defect["exception"]
+    assert acts(out.getvalue()) == []

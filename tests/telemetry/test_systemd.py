@@ -14,6 +14,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from dispatcher.telemetry.systemd import ServiceManager, states_in_words
+from tests.support.hostile_text import HOSTILE, SHOWN
 
 
 class Receiver:
@@ -125,3 +126,10 @@ def test_states_in_words() -> None:
     assert states_in_words(states) == "4 consumers: 2 streaming, 2 failed (b, d)"
     many = [(str(n), "failed") for n in range(7)]
     assert states_in_words(many) == "7 consumers: 7 failed (0, 1, 2, 3, 4, …)"
+
+
+def test_a_status_is_one_line_whatever_its_text(receiver: tuple[str, Receiver]) -> None:
+    """A second line would be another message, such as READY=1."""
+    address, manager = receiver
+    ServiceManager({"NOTIFY_SOCKET": address}).status(f"{HOSTILE}\nREADY=1")
+    assert manager.next() == rf"STATUS={SHOWN}\nREADY=1"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from dispatcher.model.printable import json_escaped
 from dispatcher.telemetry.lifecycle import LifecycleEvent
 from dispatcher.telemetry.logs import redact
 
@@ -112,7 +113,8 @@ class Bodies:
 
     def _json(self, value: dict[str, Any]) -> bytes:
         body = {**value, "daemon": self._daemon}
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        return json_escaped(text).encode()
 
 
 def utc(seconds: float) -> str:

@@ -1,0 +1,81 @@
+"""Foreign text as a person may see it: on a terminal, in a line of a log, in an error.
+
+Servers, tables, files and other programs choose the text of names and messages. A terminal acts on some characters of
+such text, and a log ends a line at some. These functions write them as escapes, \\x1b, \\u202e or \\n:
+
+* control characters: C0, DEL and C1, which begin escape sequences or end a line;
+* line and paragraph separators, and halves of surrogate pairs, which no output can encode;
+* format characters (Unicode's category Cf), which change the order of what is shown, or are not seen at all. The two
+  joiners, U+200C and U+200D, are part of words and stay.
+
+Text enters through `BinlogError` (`dispatcher.model.errors`), and leaves through `dispatcher.cli.output`,
+`dispatcher.telemetry.logs`, `dispatcher.telemetry.systemd`, `dispatcher.inspect` and `spark_sink.output`; each of them
+calls a function of this module.
+
+JSON is exact: `json_escaped` writes the same characters as JSON's own escapes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# First and last code point of each range.
+UNSAFE = (
+    (0x00, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x600, 0x605), (0x61C, 0x61C), (0x6DD, 0x6DD), (0x70F, 0x70F),
+    (0x890, 0x891), (0x8E2, 0x8E2), (0x180E, 0x180E), (0x200B, 0x200B), (0x200E, 0x200F), (0x2028, 0x202E),
+    (0x2060, 0x206F), (0xD800, 0xDFFF), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0x110BD, 0x110BD), (0x110CD, 0x110CD),
+    (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0001, 0xE0001), (0xE0020, 0xE007F),
+)  # fmt: skip
+_CLASS = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in UNSAFE)
+_ANY = re.compile(f"[{_CLASS}]")
+# Lines stay lines, and tabs stay: of texts that have several lines by themselves, such as statements.
+_BUT_LINES = re.compile(rf"(?![\n\t])[{_CLASS}]")
+_LETTERS = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def printable(text: str) -> str:
+    """The text in one line."""
+    # Much faster than the expression, and true of nearly all texts.
+    return text if text.isprintable() else _ANY.sub(_escape, text)
+
+
+def printable_lines(text: str) -> str:
+    """The text with its own line feeds and tabs."""
+    return text if text.isprintable() else _BUT_LINES.sub(_escape, text)
+
+
+def indented(text: str) -> str:
+    """A text of several lines below a line of a log: none of them can be taken for a line of the log."""
+    return "\n".join(f"  {printable_lines(line)}" for line in text.split("\n"))
+
+
+def printable_values(value: Any) -> Any:
+    """A value as JSON has it, with all of its texts in one line each, at any depth."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable_values(key): printable_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable_values(item) for item in value]
+    return value
+
+
+def json_escaped(json_text: str) -> str:
+    """JSON of the same value, in which a terminal finds nothing to act on. The line feeds between values stay."""
+    return json_text if json_text.isprintable() else _BUT_LINES.sub(_json_escape, json_text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    if letter := _LETTERS.get(character):
+        return letter
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
