@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from spark_sink.cli import main
+from dispatcher.model.extras import needs_extra
+
+with needs_extra("spark", "python -m spark_sink"):
+    from spark_sink.cli import main
 
 if __name__ == "__main__":
     main()

@@ -4,6 +4,9 @@ Expected errors are printed to stderr in one line each, without a traceback. Eac
 runs, so that `--help` does not load the database driver, the web server or the terminal's library.
 """
 
-from dispatcher.cli.commands import app, main
+from dispatcher.model.extras import needs_extra
+
+with needs_extra("daemon", "the program binlog-dispatcher"):
+    from dispatcher.cli.commands import app, main
 
 __all__ = ["app", "main"]

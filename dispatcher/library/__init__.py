@@ -6,10 +6,13 @@ same `runtime.client_service.ClientService`. So docs/sharing.md holds for binlog
 `client` is the entry point, `binlogs` holds what a program iterates, `transactions` what the iteration returns.
 """
 
-from dispatcher.library.binlogs import Binlog
-from dispatcher.library.client import BinlogClient
-from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt, StateOptions
-from dispatcher.library.transactions import Change, Transaction
+from dispatcher.model.extras import needs_extra
+
+with needs_extra("daemon", "dispatcher.library"):
+    from dispatcher.library.binlogs import Binlog
+    from dispatcher.library.client import BinlogClient
+    from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt, StateOptions
+    from dispatcher.library.transactions import Change, Transaction
 
 __all__ = [
     "Binlog",

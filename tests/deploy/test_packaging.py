@@ -30,6 +30,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def base(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and its base dependencies, without an extra."""
+    folder = tmp_path_factory.mktemp("base") / "venv"
+    link(environment(folder, wheel_of(built)), BASE)
+    return folder
+
+
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the environment, away from the source tree."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -60,6 +68,7 @@ def test_the_archives_hold_what_they_must(built: Path) -> None:
         "spark_sink",
         "pyspark_binlog_dispatcher.py",
     }
+    assert {"dispatcher/py.typed", "spark_sink/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -110,6 +119,25 @@ def test_the_daemon_of_the_wheel_runs(built: Path, tmp_path: Path) -> None:
     finally:
         daemon.terminate()
         assert daemon.wait(20) == 0, log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (("python", "-c", "from dispatcher import BinlogClient"), "daemon"),
+        (("python", "-c", "import dispatcher.library"), "daemon"),
+        (("binlog-dispatcher", "--version"), "daemon"),
+        (("python", "-m", "dispatcher", "--version"), "daemon"),
+        (("python", "-m", "spark_sink", "--help"), "spark"),
+    ],
+)
+def test_without_an_extra_the_error_names_it(
+    base: Path, command: tuple[str, ...], extra: str
+) -> None:
+    answer = run(base, *command)
+    last = answer.stderr.splitlines()[-1]
+    assert answer.returncode == 1 and last.startswith("ModuleNotFoundError: ")
+    assert last.endswith(f", which is not installed: pip install 'binlog-dispatcher[{extra}]'")
 
 
 @pytest.mark.deep
