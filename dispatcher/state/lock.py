@@ -112,8 +112,10 @@ def refuse_hard_links(path: Path) -> None:
         what = f"the file has {names} names (hard links), and its -wal lies beside one of them"
         file, copy = shlex.quote(str(path)), shlex.quote(f"{path}.copy")
         remedy = (
-            "stop the daemon that uses the file by another name, then give the name beside the -wal a file of its own:"
-            f" cp -p {file} {copy} && mv {copy} {file}"
+            f"stop the daemon, then give this name a file of its own: cp -p {file} {copy} && mv {copy} {file}"
+            if _lock_path(path).exists()
+            # No daemon has used this name, so the -wal lies beside another one.
+            else f"set state.path to the name that the daemon has used, and remove this one: rm {file}"
         )
         raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)
 

@@ -61,12 +61,13 @@ def test_a_hard_link_to_an_open_store_is_refused(path: Path, other: Path) -> Non
     assert "2 names (hard links)" in refusal(other).what
 
 
+@pytest.mark.parametrize("named", ["the name in use", "another name"])
 def test_a_store_with_a_second_name_is_refused_until_the_remedy_is_done(
-    path: Path, store: StateStore, other: Path
+    path: Path, store: StateStore, other: Path, named: str
 ) -> None:
     store.close()
     other.hardlink_to(path)
-    remedy = refusal(path).remedy
+    remedy = refusal(path if named == "the name in use" else other).remedy
     assert remedy is not None
     _, _, command = remedy.partition(": ")
     assert os.system(command) == 0
