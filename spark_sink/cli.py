@@ -16,7 +16,7 @@ import typer
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink.log_lines import formatter
-from spark_sink.output import say, say_error, say_json, say_json_text
+from spark_sink.output import say, say_error, say_json, say_json_text, say_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -412,7 +412,7 @@ def verify_mirror(
             tables or [],
             wait_s=wait_seconds,
             watch=VerifyWatch(
-                lambda difference: say(str(difference)),
+                lambda difference: say_lines(str(difference)),
                 lambda label, rows: long_work(f"verify {label}", rows, "rows"),
             ),
         )

@@ -19,10 +19,15 @@ def say(line: str, *, err: bool = False) -> None:
     typer.echo(printable(line), err=err)
 
 
+def say_lines(text: str, *, err: bool = False) -> None:
+    """Print a text that has lines by itself; its parts are printable already."""
+    for line in text.split("\n"):
+        say(line, err=err)
+
+
 def say_error(error: Exception) -> None:
     """Print an error; the one of settings has several lines."""
-    for line in str(error).split("\n"):
-        say(line, err=True)
+    say_lines(str(error), err=True)
 
 
 def say_json(value: Any) -> None:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from dispatcher.model.printable import printable
 from spark_sink.mirror.column_differences import column_differences
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy.executed import contains_executed
@@ -87,7 +88,8 @@ class TableDifference:
             text += f", at {self.position.file}:{self.position.offset}"
         if self.reason:
             text += f"; {self.reason}"
-        return "\n".join([text, *(f"    {key}: {what}" for key, what in self.keys)])
+        lines = [text, *(f"    {key}: {what}" for key, what in self.keys)]
+        return "\n".join(map(printable, lines))  # each of them is one line
 
 
 def uncounted(_label: str, _rows: int) -> AbstractContextManager[Callable[[int], None]]:

@@ -10,6 +10,7 @@ import pytest
 from dispatcher.telemetry.lifecycle import AnnouncingLog, LifecycleEvent
 from dispatcher.telemetry.mqtt.messages import STATUS_KEYS, Bodies, Topics
 from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
+from tests.support.hostile_text import HOSTILE, acts
 
 EVENT, STATUS, COMMIT = MessageKind.EVENT, MessageKind.STATUS, MessageKind.COMMIT
 
@@ -100,6 +101,12 @@ def test_a_body_has_no_secret_and_says_which_daemon_made_it() -> None:
     }
     assert bodies.is_own(body) and not Bodies("id-2", ()).is_own(body)
     assert not bodies.is_own(b"online") and not bodies.is_own(b"[1]")
+
+
+def test_a_body_holds_foreign_text_exactly_and_as_escapes_of_json() -> None:
+    row = dict.fromkeys(STATUS_KEYS.values()) | {"last_error": HOSTILE}
+    body = Bodies("id-1", ()).status(row)
+    assert json.loads(body)["last_error"] == HOSTILE and acts(body.decode()) == []
 
 
 def test_a_status_tells_the_faults_of_consumer_and_store_without_secrets() -> None:

@@ -13,8 +13,9 @@ from dispatcher.model.position import Position
 from spark_sink.mirror.control import TableRecord
 from spark_sink.mirror.entries import EntryKind, LogEntry, append_of, first_lsn
 from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.verify import _Moving, _TableEntries
+from spark_sink.mirror.verify import TableDifference, Verdict, _Moving, _TableEntries
 from tests.spark.mirror.test_history_following import entry
+from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
 RECORD = TableRecord("m", "shop", "shop", "t")
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -94,3 +95,12 @@ def test_a_version_behind_a_statement_beyond_the_position_is_beyond() -> None:
     found = entries_of(Log(append(1, rows=1), append(2, rows=1), [ddl, end]), first_lsn(1), 20)
     found.read_to_position(time.monotonic())
     assert found.beyond(ddl.lsn)
+
+
+def test_a_difference_has_one_line_and_one_for_each_key_whatever_their_texts() -> None:
+    found = TableDifference(
+        HOSTILE, Verdict.DIFFERENT, keys=((HOSTILE, "missing"), ("2", HOSTILE)), reason=HOSTILE
+    )
+    first, *keys = str(found).splitlines()
+    assert first.count(SHOWN) == 2 and acts(str(found)) == []
+    assert keys == [f"    {SHOWN}: missing", f"    2: {SHOWN}"]
