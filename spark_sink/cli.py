@@ -348,8 +348,8 @@ def copy(
         from spark_sink.mirror.copy.requests import run_copy  # noqa: PLC0415
 
         asked = run_copy(spark, settings, tables, consumer)
-    for record in asked:
-        say(f"{record.label}: copy")
+    for name in asked:
+        say(f"{'.'.join(name)}: copy")
 
 
 @app.command()

@@ -335,13 +335,16 @@ def after_request(record: TableRecord) -> TableRecord:
     """Returns what a request makes of a record.
 
     `applied`: a person has applied the entry that could not be; `skip`: it is left out, so the table is PARTIAL;
-    `partial`: an unknown table without its older rows; `retry`: the entry is tried again; `recopy`: the table is copied
-    again. A table that the settings leave out stays as it is.
+    `partial`: an unknown table without its older rows; `retry`: the entry is tried again; `copy`: the table is copied,
+    unless it is being copied; `recopy`: its copy begins, also again. A table that the settings leave out stays as it is.
     """
     failed = record.detail.get("failed", record.from_lsn)
     done = handled(record)
     if LEFT_OUT in record.detail:
         return done
+    copied_now = record.state in (TableState.CREATING, TableState.COPYING)
+    if record.request == "copy" and copied_now:
+        return done  # the copy is being made
     if record.request in ("recopy", "copy"):
         reason = "a copy was asked for"
         copied = replace(done, state=TableState.CREATING, reason=reason, signature="")

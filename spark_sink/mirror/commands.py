@@ -20,7 +20,13 @@ from dispatcher.model.errors import ErrorKind, UserError
 from spark_sink.job_numbers import read_numbers
 from spark_sink.mirror import jvm
 from spark_sink.mirror.catalog import REFUSED, REGISTERED
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState, new_table_id
+from spark_sink.mirror.control import (
+    ControlRows,
+    ControlTable,
+    TableRecord,
+    TableState,
+    new_table_id,
+)
 from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
 from spark_sink.mirror.copy.staging import StagingTable
 from spark_sink.mirror.delta import TABLE_ID_PROPERTY, MirroredTable
@@ -98,7 +104,8 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
     """Returns how far the tables of a target and their histories are. Raises `UserError` for a pattern that fits no
     table."""
     known = ControlTable(spark, target).rows()
-    records = selected([*known.records.values(), *known.histories.values()], patterns)
+    tables = [*known.records.values(), *known.histories.values(), *_asked_for(known)]
+    records = selected(tables, patterns)
     root = target.rstrip("/")
     applied = {record.table_id: _applied(spark, root, record) for record in records}
     waiting = _waiting(spark, target, records, applied)
@@ -123,6 +130,22 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
             )
         )
     return lines
+
+
+def _asked_for(known: ControlRows) -> list[TableRecord]:
+    """The tables without a record whose copy is asked for, as the job will make them."""
+    reason = "a copy was asked for; the job makes it when it runs"
+    live = {
+        (record.consumer, record.name)
+        for record in known.records.values()
+        if record.state is not TableState.DROPPED
+    }
+    return [
+        TableRecord(
+            f"asked/{consumer}/{name}", consumer, *name, state=TableState.CREATING, reason=reason
+        )
+        for consumer, name in known.named.keys() - live
+    ]
 
 
 def mirror_readings(

@@ -118,6 +118,7 @@ class ConsumerTables:
             return
         if end is not None and end.position is not None:
             self._processor.server = end.position.server
+        self.directory.settle_doubled()
         try:
             self._mover.finish_moves()
         except BinlogError as error:

@@ -5,8 +5,10 @@ four kinds:
 
 * `table`: the state of a table. Only the application that applies the consumer writes them.
 * `history`: the same of the history of a table.
-* `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. A request
-  stands until a `table` row names its id in `handled`.
+* `request`: what a person asks for (`python -m spark_sink resolve`, `copy`), from any process. One about a table id
+  stands until the table's row names its id in `handled`. A copy is asked for by consumer and name, because only the
+  application that applies the consumer makes records: the newest request of a name stands until a `table` row names its
+  id in `answered`.
 * `consumer`: everything of the consumer up to `from_lsn` is applied, or stands in the row of a table. `request` is the
   id of the run that applies the consumer; an older run that reads another id ends.
 
@@ -130,6 +132,8 @@ class ControlRows:
     runs: dict[str, str]
     serial: int
     histories: dict[str, TableRecord] = field(default_factory=dict)
+    named: dict[tuple[str, TableName], str] = field(default_factory=dict)
+    """Copies that are asked for: ids of requests by consumer and name."""
 
     def of_consumer(self, consumer: str) -> dict[TableName, TableRecord]:
         """Returns the consumer's tables by name: one that is not dropped, else the one that was dropped last."""
@@ -150,6 +154,7 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
     histories: dict[str, TableRecord] = {}
     requests: dict[str, Row] = {}
     consumers: dict[str, Row] = {}
+    named: dict[tuple[str, TableName], str] = {}
     serial = 0
     for row in sorted(rows, key=lambda row: (row["serial"], row["at"])):
         serial = max(serial, row["serial"])
@@ -158,8 +163,11 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
                 records[row["table_id"]] = _record(row)
             case "history":
                 histories[row["table_id"]] = replace(_record(row), history=True)
-            case "request":
+            case "request" if row["table_id"]:
                 requests[row["table_id"]] = row
+            case "request":
+                of_name = row["consumer"], (row["database"], row["table"])
+                named[of_name] = json.loads(row["detail"])["id"]
             case "consumer":
                 consumers[row["consumer"]] = row
     for table_id, row in requests.items():
@@ -168,12 +176,16 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
         asked = json.loads(row["detail"] or "{}")
         if record is not None and record.detail.get("handled") != asked["id"]:
             known[table_id] = replace(record, request=row["request"]).having(asked=asked)
+    answered = {
+        i for record in records.values() for i in record.detail.get("answered", {}).values()
+    }
     return ControlRows(
         records,
         {consumer: row["from_lsn"] for consumer, row in consumers.items()},
         {consumer: row["request"] for consumer, row in consumers.items()},
         serial,
         histories,
+        {of_name: asked for of_name, asked in named.items() if asked not in answered},
     )
 
 
@@ -198,11 +210,20 @@ def _record(row: Row) -> TableRecord:
 
 
 def handled(record: TableRecord) -> TableRecord:
-    """Returns the record without its request, whose id is in `handled` from now on."""
+    """Returns the record without its request, whose id is in `handled` from now on, or in `answered` if it was about a
+    name."""
     asked = record.detail.get("asked")
     if asked is None:
         return record
-    return replace(record, request="").having(asked=None, handled=asked["id"])
+    done = replace(record, request="").having(asked=None)
+    if "name" in asked:
+        return answering(done, asked["name"], asked["id"])
+    return done.having(handled=asked["id"])
+
+
+def answering(record: TableRecord, label: str, request_id: str) -> TableRecord:
+    """Returns the record, which answers the request for a copy of the table of this name."""
+    return record.having(answered={**record.detail.get("answered", {}), label: request_id})
 
 
 def superseded(rows: Iterable[Row]) -> set[int]:
@@ -276,6 +297,19 @@ class ControlTable:
         self._commits.add(
             [_row("request", table_id=table_id, request=request, detail=json.dumps(asked))]
         )
+
+    def request_copies(self, tables: Iterable[tuple[str, TableName]]) -> None:
+        """Ask for copies of tables, by consumer and name, in one commit."""
+        rows = []
+        for consumer, (database, table) in tables:
+            asked = json.dumps({"id": uuid.uuid4().hex})
+            names = {"consumer": consumer, "database": database, "table": table}
+            rows.append(_row("request", **names, request="copy", detail=asked))
+        self._commits.add(rows)
+
+    def named_requests(self, consumer: str) -> dict[TableName, str]:
+        """Returns the ids of the requests for copies that stand, by name."""
+        return {name: asked for (of, name), asked in self.rows().named.items() if of == consumer}
 
     def set_applied(self, consumer: str, lsn: int) -> None:
         """Record that everything of the consumer up to `lsn` is applied, or stands in the record of a table."""

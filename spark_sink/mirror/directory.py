@@ -4,25 +4,38 @@ After a crash entries are read again from the consumer's last watermark. Meanwhi
 another one may have its name. So a table is found by the name that it had at an entry's lsn: a record keeps its former
 names (`names` of `detail`: [[until lsn, database, table], ...]) until the watermark is behind them.
 
+A name has one record that is not dropped. Several threads make records, each for a name that it found without one, so
+`save` refuses a second one.
+
 Thread-safe. The control table is written before the memory changes. One thread at a time writes a table's record, so
 that both have the same newest one.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark_sink.mirror.control import MOVED_FROM, ControlTable, TableRecord, TableState
+from spark_sink.mirror.control import (
+    MOVED_FROM,
+    ControlTable,
+    TableRecord,
+    TableState,
+    answering,
+    new_table_id,
+)
 from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.names import TableName
+from spark_sink.mirror.names import TableName, table_label
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+log = logging.getLogger("spark_sink.mirror")
 
 # States in which a table's rows are applied as they come.
 LIVE = (TableState.COMPLETE, TableState.PARTIAL)
@@ -69,6 +82,30 @@ def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
     return record.having(names=names or None)
 
 
+class NameTakenError(Exception):
+    """Another record has got the name meanwhile, so that one counts: look again."""
+
+
+def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
+    """Returns the records of names that have several which are not dropped, as older versions made them: all but the
+    best are dropped. Their rows are not touched."""
+    best: dict[TableName, TableRecord] = {}
+    others = []
+
+    def precedence(record: TableRecord) -> tuple[bool, bool, int]:
+        return record.state in LIVE, record.lies_at == record.folder != "", -record.serial
+
+    for record in sorted(records, key=precedence, reverse=True):
+        if record.state is TableState.DROPPED:
+            continue
+        if best.setdefault(record.name, record) is not record:
+            others.append(record)
+    reason = "another record of this table exists"
+    return [
+        replace(r, state=TableState.DROPPED, folder="", reason=reason, detail={}) for r in others
+    ]
+
+
 class TableDirectory:
     """Of one consumer. `full_path`: the path of a record's folder; `changes`: how often records were written."""
 
@@ -83,6 +120,7 @@ class TableDirectory:
         self._lock = threading.RLock()
         self._writing: dict[str, threading.RLock] = {}
         self._records: dict[str, TableRecord] = {}
+        self._naming: dict[TableName, str] = {}  # names that are about to get a record
         self._versions: dict[str, int] = {}
         self._skipped: dict[str, int] = {}
         self._checked: dict[str, set[str]] = {}
@@ -110,7 +148,33 @@ class TableDirectory:
                 self._records[table_id] = own
                 if request != known[0] or own is record:
                     asked.append(own)
-            return asked
+        return asked + self._read_named()
+
+    def _read_named(self) -> list[TableRecord]:
+        """Take the requests for copies of names. Returns the tables whose request is new; one without a record gets
+        it."""
+        asked, new = [], []
+        for name, request_id in self._control.named_requests(self.consumer).items():
+            label = table_label(name)
+            with self._lock:
+                own = max(
+                    (record for record in self._records.values() if record.name == name),
+                    key=lambda record: (record.state is not TableState.DROPPED, record.serial),
+                    default=None,
+                )
+                if own is not None:
+                    request = {"id": request_id, "name": label}
+                    if own.detail.get("asked") != request:
+                        asked.append(own)
+                    self._records[own.table_id] = replace(own, request="copy").having(asked=request)
+                    continue
+            made = TableRecord(new_table_id(), self.consumer, *name, state=TableState.CREATING)
+            new.append(answering(replace(made, reason="a copy was asked for"), label, request_id))
+        try:
+            self.save(*new)
+        except NameTakenError:
+            return asked  # the record that another thread is writing is found by the next call
+        return asked + new
 
     def records(self) -> list[TableRecord]:
         with self._lock:
@@ -138,7 +202,8 @@ class TableDirectory:
 
     def save(self, *records: TableRecord) -> None:
         """Write records, in one commit."""
-        with self._holding(self._writing, *(record.table_id for record in records)):
+        ids = [record.table_id for record in records]
+        with self._holding(self._writing, *ids), self._taking_names(records):
             self._control.write(*records)
             written = self._control.records()
             with self._lock:
@@ -147,6 +212,36 @@ class TableDirectory:
                     self._records[record.table_id] = replace(record, serial=now.serial, at=now.at)
                     self._checked.pop(record.table_id, None)
                 self.changes += 1
+
+    @contextmanager
+    def _taking_names(self, records: Sequence[TableRecord]) -> Iterator[None]:
+        """Raises `NameTakenError` if another record has the name of one of these, or is about to get it."""
+        ids = {record.table_id for record in records}
+        names = {r.name: r.table_id for r in records if r.state is not TableState.DROPPED}
+        with self._lock:
+            for record in self._records.values():
+                live = record.state is not TableState.DROPPED and record.table_id not in ids
+                if live and record.name in names:
+                    raise NameTakenError(f"{record.label} has a record already")
+            for name, table_id in names.items():
+                if self._naming.get(name, table_id) != table_id:
+                    raise NameTakenError(f"{table_label(name)} is about to get a record")
+            added = [name for name in names if name not in self._naming]
+            self._naming |= names
+        try:
+            yield
+        finally:
+            with self._lock:
+                for name in added:
+                    del self._naming[name]
+
+    def settle_doubled(self) -> None:
+        """Drop the records of names that have several."""
+        if superfluous := doubled(self.records()):
+            log.warning("%s: dropped records: %s", self.consumer, [r.label for r in superfluous])
+            with self._lock:
+                self._records |= {record.table_id: record for record in superfluous}
+            self.save(*superfluous)
 
     def change(self, of: Callable[[TableRecord], TableRecord], *table_ids: str) -> None:
         """Write what `of` makes of the newest records of these tables, in one commit; of those that it changes."""

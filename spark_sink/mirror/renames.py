@@ -89,7 +89,9 @@ def records_after(
     """Returns the records that change. `tables`: by name, before the statement, dropped ones included.
 
     A table whose rows are being copied begins its copy again, because they are read by name: some may be of the table
-    that has the name now. A dropped table whose name another one gets loses its folder.
+    that has the name now. A dropped table whose name another one gets loses its folder. A table that the mirror has
+    under a name that another one gets, and that the statement does not rename, does not exist on the server: it is
+    dropped, such as one whose copy was asked for by a name that came later.
     """
     existing = {n: r for n, r in tables.items() if r.state is not TableState.DROPPED}
     after = names_after(existing, pairs)
@@ -107,6 +109,10 @@ def records_after(
             record = record.having(**{MOVED_FROM: lies_at})
             record = replace(record, folder=folder_of(new))
         changed.append(record)
+    got = {record.name for record in changed}
+    for name in got & {old for old, new in after.items() if old == new}:
+        gone = replace(existing[name], state=TableState.DROPPED, folder="", signature="")
+        changed.append(replace(gone, reason="another table has got its name", from_lsn=lsn))
     taken = {record.folder for record in changed if record.folder}
     dropped = (r for r in tables.values() if r.state is TableState.DROPPED)
     lost = (r for r in dropped if r.folder in taken)

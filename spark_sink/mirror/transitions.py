@@ -165,6 +165,7 @@ def _anew(
 _LASTING = (
     "asked",
     "handled",
+    "answered",
     "names",
     "copied_at",
     "catalog",

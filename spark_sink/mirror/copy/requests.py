@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.source.mysql.answers import ask, text_value
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState, new_table_id
+from spark_sink.mirror.control import ControlTable, TableState
 from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.names import TableName, table_label
 from spark_sink.mirror.settings import CopySettings, MirrorSettings
@@ -37,40 +37,28 @@ def copy_section(settings: MirrorSettings) -> CopySettings:
 
 def run_copy(
     spark: SparkSession, settings: MirrorSettings, patterns: Sequence[str], consumer: str = ""
-) -> list[TableRecord]:
-    """Ask for copies of the server's tables that fit a pattern. Returns the tables.
+) -> list[TableName]:
+    """Ask for copies of the server's tables that fit a pattern. Returns their names.
 
-    `consumer`: of tables that the mirror does not have yet, "" if only one consumer includes them. Tables that their
-    consumer leaves out are not copied. Raises `UserError` if a pattern fits no other table of the server, or the
-    consumer is not clear.
+    The job that applies the tables' consumer makes the copies, at once or when it runs. Only the job makes records: it
+    may be making one of the same name now. `consumer`: of tables that the mirror does not have yet, "" if only one
+    consumer includes them. Tables that their consumer leaves out are not copied. Raises `UserError` if a pattern fits
+    no other table of the server, or the consumer is not clear.
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:
         names = ask(connection, _TABLES, lambda row: (text_value(row[0]), text_value(row[1])))
     control = ControlTable(spark, settings.target)
-    known = {
-        record.name: record
+    owners = {
+        record.name: record.consumer
         for record in control.records().values()
         if record.state is not TableState.DROPPED
     }
-    owners = {name: record.consumer for name, record in known.items()}
     chosen = mirrored_names(settings, _fitting(names, patterns), patterns, owners, consumer)
-    new = [
-        TableRecord(
-            new_table_id(),
-            consumer or _consumer_of(settings, name),
-            *name,
-            state=TableState.CREATING,
-            reason="a copy was asked for",
-        )
-        for name in chosen
-        if name not in known
-    ]
-    control.write(*new)
-    again = [known[name] for name in chosen if name in known]
-    for record in again:
-        control.request(record.table_id, "recopy")
-    return sorted([*again, *new], key=lambda record: record.name)
+    control.request_copies(
+        [(owners.get(name) or consumer or _consumer_of(settings, name), name) for name in chosen]
+    )
+    return chosen
 
 
 def _fitting(names: Sequence[TableName], patterns: Sequence[str]) -> list[TableName]:

@@ -19,6 +19,7 @@ from spark_sink.mirror.control import (
 )
 from spark_sink.mirror.directory import TableDirectory
 from spark_sink.mirror.history_records import HistoryRecords
+from spark_sink.mirror.names import TableName
 from spark_sink.mirror.policies import ApplyOptions, TablePolicy
 from spark_sink.mirror.renames import folder_of
 from tests.daemon.harness import until
@@ -38,6 +39,9 @@ class Control:
     def rows(self) -> ControlRows:
         histories = {i: record for i, record in self.rows_.items() if record.history}
         return ControlRows(self.records(), {}, {}, 0, histories)
+
+    def named_requests(self, _consumer: str) -> dict[TableName, str]:
+        return {}
 
     def write(self, *records: TableRecord) -> None:
         self.rows_ |= {record.table_id: record for record in records}
@@ -98,9 +102,16 @@ class Registered:
         self.directory.save(record.having(**more))
         return self.directory.record(name)
 
-    def rename(self, table_id: str, name: str) -> None:
-        record = self.directory.record(table_id)
-        self.directory.save(replace(record, table=name, folder=folder_of(("shop", name))))
+    def rename(self, *moves: tuple[str, str]) -> None:
+        """Give tables their names, as one statement does: (id, name)."""
+        self.directory.save(
+            *(
+                replace(
+                    self.directory.record(table_id), table=name, folder=folder_of(("shop", name))
+                )
+                for table_id, name in moves
+            )
+        )
 
     def bring(self) -> None:
         self.entries.bring(self.registered)
@@ -140,7 +151,7 @@ def test_tables_are_registered_when_they_can_be_read(tables: Registered) -> None
 def test_a_rename_moves_an_entry_when_the_folder_has_moved(tables: Registered) -> None:
     tables.table("a")
     tables.bring()
-    tables.rename("a", "b")
+    tables.rename(("a", "b"))
     tables.directory.change(lambda r: r.having(**{MOVED_FROM: "shop/a"}), "a")
     tables.bring()
     assert set(tables.catalog.entries) == {"shop.a"}
@@ -154,8 +165,7 @@ def test_a_swap_changes_nothing_in_the_catalog(tables: Registered) -> None:
     tables.table("b")
     tables.bring()
     before = len(tables.catalog.calls)
-    tables.rename("a", "b")
-    tables.rename("b", "a")
+    tables.rename(("a", "b"), ("b", "a"))
     tables.bring()
     assert tables.catalog.calls[before:] == []
     assert tables.names() == {"shop.b": "a", "shop.a": "b"}
@@ -165,8 +175,8 @@ def test_a_chain_of_renames_keeps_what_is_still_needed(tables: Registered) -> No
     for name in ("a", "b"):
         tables.table(name)
     tables.bring()
-    tables.rename("b", "c")
-    tables.rename("a", "b")
+    tables.rename(("b", "c"))
+    tables.rename(("a", "b"))
     tables.bring()
     assert set(tables.catalog.entries) == {"shop.b", "shop.c"}
     assert tables.names() == {"shop.b": "a", "shop.c": "b"}

@@ -236,6 +236,9 @@ class SlowControl:
     def records(self) -> dict[str, TableRecord]:
         return dict(self.newest)
 
+    def named_requests(self, _consumer: str) -> dict[TableName, str]:
+        return {}
+
     def write(self, *records: TableRecord) -> None:
         self.serial += 1
         self.newest |= {r.table_id: replace(r, serial=self.serial) for r in records}

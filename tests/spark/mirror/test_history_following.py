@@ -19,6 +19,7 @@ from spark_sink.mirror.directory import TableDirectory
 from spark_sink.mirror.entries import EntryKind, LogEntry, first_lsn
 from spark_sink.mirror.histories import Histories
 from spark_sink.mirror.history_records import NEWEST, HistoryRecords
+from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import RowRun
 from spark_sink.mirror.policies import ApplyOptions, TablePolicy
 from spark_sink.mirror.row_versions import row_versions
@@ -149,6 +150,9 @@ class Control:
 
     def rows(self) -> ControlRows:
         return ControlRows(dict(self.tables), {}, {}, 0, dict(self.histories))
+
+    def named_requests(self, _consumer: str) -> dict[TableName, str]:
+        return {}
 
     def write(self, *records: TableRecord) -> None:
         for record in records:
