@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
@@ -35,6 +35,7 @@ from spark_sink.mirror.control import ControlTable
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.maintenance import Maintenance
 from spark_sink.mirror.policies import ApplyOptions
+from spark_sink.mirror.pools import Pools
 from spark_sink.mirror.progress import ConsumerProgress
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from spark_sink.mirror.copy_track import TableCopier
 
 log = logging.getLogger("spark_sink.mirror")
-
-CATCH_UPS = 2  # tables that are copied or replayed at a time
 
 
 class Applier:
@@ -57,7 +56,7 @@ class Applier:
         self._spark = spark
         self._options = options
         self._control = ControlTable(spark, options.target)
-        self._wake = threading.Condition()
+        self._wake = threading.Event()
         self._sessions: SimpleQueue[StepSession] = SimpleQueue()
         for _ in range(options.parallel):
             self._sessions.put(StepSession(spark))
@@ -75,19 +74,14 @@ class Applier:
         Returns the exit code: 1 if a consumer failed or, with `drain`, a table is stopped, failing or not in the
         catalog.
         """
-        steps = ThreadPoolExecutor(self._options.parallel, thread_name_prefix="apply")
-        aside = ThreadPoolExecutor(CATCH_UPS + 1, thread_name_prefix="catch-up")
-        histories = ThreadPoolExecutor(1, thread_name_prefix="history")
+        pools = Pools(self._options.parallel)
         try:
-            self._start(steps, aside, drain)
-            self._loop(stop, drain, aside, histories)
+            self._start(pools, drain)
+            self._loop(stop, drain, pools)
         finally:
-            with self._wake:
-                self._wake.notify_all()
             for tables in self._consumers:
                 tables.stop()
-            for pool in (aside, steps, histories):
-                pool.shutdown(wait=True, cancel_futures=True)
+            pools.close()
             if self._catalog is not None:
                 self._catalog.close()
             for tables in self._consumers:
@@ -98,8 +92,7 @@ class Applier:
 
     def wake(self) -> None:
         """The log may have new entries: look now."""
-        with self._wake:
-            self._wake.notify_all()
+        self._wake.set()
 
     def progress(self) -> list[ConsumerProgress]:
         """Returns how far each consumer is applied."""
@@ -107,24 +100,23 @@ class Applier:
 
     # -- the loop --------------------------------------------------------------------------------------------
 
-    def _start(self, steps: Executor, aside: Executor, drain: bool) -> None:
+    def _start(self, pools: Pools, drain: bool) -> None:
         for consumer in self._options.consumers:
             self._control.claim(consumer, self._run_id)
             tables = ConsumerTables(self._spark, consumer, self._control, self._options, self)
             self._consumers.append(tables)
-            tables.start(steps, aside, self._copier, drain=drain)
+            tables.start(pools, self._copier, drain=drain)
 
-    def _loop(
-        self, stop: threading.Event, drain: bool, aside: Executor, histories: Executor
-    ) -> None:
+    def _loop(self, stop: threading.Event, drain: bool, pools: Pools) -> None:
         maintenance: Future[None] | None = None
         goals = {tables.consumer: tables.log_end() for tables in self._consumers if drain}
         while not stop.is_set():
+            self._wake.clear()  # what comes from here on is not looked at yet
             active = [tables for tables in self._consumers if not tables.failure]
             progress = False
             for tables in active:
                 progress |= tables.attempt(partial(self._forward, tables), drain=drain)
-                tables.start_histories(histories)
+                tables.start_histories(pools.histories)
             if not active:
                 return
             applied = drain and all(t.at_rest(goals[t.consumer]) for t in active if not t.failure)
@@ -132,10 +124,9 @@ class Applier:
             if applied and registered:
                 return
             if self._maintenance.is_due() and (maintenance is None or maintenance.done()):
-                maintenance = aside.submit(self._maintenance.run, self._consumers)
+                maintenance = pools.maintenance.submit(self._maintenance.run, self._consumers)
             if not progress:
-                with self._wake:
-                    self._wake.wait(self._options.poll_s)
+                self._wake.wait(self._options.poll_s)
 
     def _forward(self, tables: ConsumerTables) -> bool:
         """Read requests and new entries, start steps. Returns True if anything was done."""

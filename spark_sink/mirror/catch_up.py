@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import _GeneratorContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -105,8 +105,8 @@ class TableAside(TableDirectory):
 
 
 class CatchUps:
-    """The catch-ups of one consumer. `stopping`: they end after their current step; `draining`: the log does not go on,
-    so none of them waits for it."""
+    """The catch-ups of one consumer, which `CatchUpRuns` starts. `draining`: the log does not go on, so none of them
+    waits for it."""
 
     def __init__(
         self,
@@ -121,48 +121,100 @@ class CatchUps:
         self._spark = spark
         self._directory, self._log, self._options = directory, binlog_log, options
         self._mover, self._copies = mover, copies
-        self.stopping = self.draining = False
+        self.draining = False
+        self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._active: set[str] = set()
+        self._active: set[str] = set()  # brought forward, or copied
+        self._answering: set[str] = set()
         self._given_up: dict[str, float] = {}  # until when
 
-    def begin(self, table_id: str, *, again: bool) -> bool:
-        """True if a catch-up of the table has to be started now; `again`: also if one has failed before."""
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """End after the steps that run; nothing waits any more."""
+        self._stop.set()
+
+    def forget_failures(self, table_ids: Iterable[str]) -> None:
+        """Try these tables again at once: somebody has asked for something about them."""
         with self._lock:
-            waits = self._given_up.get(table_id, 0.0) > time.monotonic() and not again
-            if table_id in self._active or waits:
+            for table_id in table_ids:
+                self._given_up.pop(table_id, None)
+
+    def requests(self) -> list[str]:
+        """Returns the tables about which something is asked for, and nobody answers; they are to be answered now.
+
+        Catch-ups of these tables may run: they notice what the answer makes of the record.
+        """
+        found = []
+        for record in self._directory.records():
+            with self._lock:
+                new = record.request and record.table_id not in self._answering
+                if new and not self._waits_after_failure(record.table_id):
+                    self._answering.add(record.table_id)
+                    found.append(record.table_id)
+        return found
+
+    def replays(self) -> list[str]:
+        """Returns the tables that have to be brought to where the log is, but for copies; they are to be run now."""
+        waiting = (r for r in self._directory.records() if "goal" in r.detail and not _is_copied(r))
+        return [record.table_id for record in waiting if self._begin(record.table_id)]
+
+    def next_copy(self) -> str | None:
+        """Returns the table whose copy is to be made now: of those that wait, the one that has waited longest."""
+        if self._copies is None:
+            return None
+        waiting = [r for r in self._directory.records() if _is_copied(r) and not r.request]
+        waiting.sort(key=lambda record: record.serial)
+        return next((r.table_id for r in waiting if self._begin(r.table_id)), None)
+
+    def _begin(self, table_id: str) -> bool:
+        """True if a catch-up of the table can be started, and now counts as running."""
+        with self._lock:
+            if table_id in self._active or self._waits_after_failure(table_id):
                 return False
-            self._given_up.pop(table_id, None)
             self._active.add(table_id)
             return True
 
-    def due(self, *, asked: Iterable[str] = ()) -> list[str]:
-        """Returns the tables whose catch-up has to be started now; `asked`: those that were just asked for."""
-        newly = set(asked)
-        return [
-            record.table_id
-            for record in self._directory.records()
-            if (record.request or record.table_id in newly or self._waits(record))
-            and self.begin(record.table_id, again=record.table_id in newly)
-        ]
+    def _waits_after_failure(self, table_id: str) -> bool:
+        if self._given_up.get(table_id, 0.0) > time.monotonic():
+            return True
+        self._given_up.pop(table_id, None)
+        return False
 
     def _waits(self, record: TableRecord) -> bool:
-        copied = record.state is TableState.CREATING or (
-            record.state is TableState.COPYING and "begin" in record.detail
-        )
-        return self._copies is not None if copied else "goal" in record.detail
+        return self._copies is not None if _is_copied(record) else "goal" in record.detail
 
     def busy(self) -> bool:
         """True if a catch-up runs, or has to be started."""
         waiting = {r.table_id for r in self._directory.records() if r.request or self._waits(r)}
         with self._lock:
-            return bool(self._active or waiting - self._given_up.keys())
+            return bool(self._active | self._answering or waiting - self._given_up.keys())
+
+    def answer(self, table_id: str) -> None:
+        """Do what was asked for about a table: write what the request makes of its record."""
+        self._tried(table_id, self._answering, lambda: self._asked(table_id))
 
     def run(self, table_id: str) -> None:
-        """Do what was asked for about a table, and bring it to where the log is. Failures are tried again later."""
+        """Bring a table to where the log is. Failures are tried again later."""
+        self._tried(table_id, self._active, lambda: self._run(StepSession(self._spark), table_id))
+
+    def copy(self, table_id: str) -> None:
+        """Copy a table, and bring it to where the log is. Failures are tried again later."""
+
+        def copied() -> None:
+            assert self._copies is not None
+            session = StepSession(self._spark)
+            self._copies.run(session, table_id, self)
+            self._run(session, table_id)
+
+        self._tried(table_id, self._active, copied)
+
+    def _tried(self, table_id: str, running: set[str], work: Callable[[], None]) -> None:
         failed = True
         try:
-            self._run(StepSession(self._spark), table_id)
+            work()
             failed = False
         except Exception as error:
             fault = fault_of(error)
@@ -171,18 +223,13 @@ class CatchUps:
             log.debug("the whole error", exc_info=error)
         finally:
             with self._lock:
-                self._active.discard(table_id)
+                running.discard(table_id)
                 if failed:
                     self._given_up[table_id] = time.monotonic() + AGAIN_S
 
     def _run(self, session: StepSession, table_id: str) -> None:
         record = self._directory.record(table_id)
-        if record.request:
-            record = self._asked(record)
-        copied = record.state in (TableState.CREATING, TableState.COPYING)
-        if copied and self._copies is not None:
-            self._copies.run(session, table_id, self)
-        if MOVED_FROM in self._directory.record(table_id).detail:
+        if MOVED_FROM in record.detail and not _is_copied(record):
             self._move(table_id)
         if to_be_replayed(self._directory.record(table_id)):
             self.replay(session, table_id)
@@ -208,12 +255,11 @@ class CatchUps:
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def _asked(self, record: TableRecord) -> TableRecord:
-        """Write the record that a request makes of a table."""
+    def _asked(self, table_id: str) -> None:
+        record = self._directory.record(table_id)
         log.info("%s: %s: %s was asked for", record.consumer, record.label, record.request)
-        with self._directory.exclusive(record.table_id):
-            self._directory.change(after_request, record.table_id)
-            return self._directory.record(record.table_id)
+        with self._directory.exclusive(table_id):
+            self._directory.change(after_request, table_id)
 
     # -- replay ----------------------------------------------------------------------------------------------
 
@@ -310,7 +356,7 @@ class CatchUps:
                     raise
                 wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**failures)
                 log.warning("a step is tried again in %.1f s: %s", wait_s, in_one_line(error))
-                time.sleep(wait_s)
+                self._stop.wait(wait_s)
 
     def _stand(self, table_id: str, fault: BinlogError, lsn: int) -> None:
         with self._directory.exclusive(table_id):
@@ -321,6 +367,12 @@ class CatchUps:
             self._directory.save(standing)
         said = {"consumer": record.consumer, "table": record.label, "state": "stopped", "lsn": lsn}
         log_event(log, "table", said | {"reason": str(fault)}, logging.WARNING)
+
+
+def _is_copied(record: TableRecord) -> bool:
+    """True if the table waits for a copy, or for the end of one that has not taken its place."""
+    begun = record.state is TableState.COPYING and "begin" in record.detail
+    return record.state is TableState.CREATING or begun
 
 
 def _of_table(work: Work) -> Work:

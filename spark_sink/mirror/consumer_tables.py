@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -32,6 +32,7 @@ from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.names import TableName, table_label
 from spark_sink.mirror.plan import RenameBarrier, StatementItem, route
 from spark_sink.mirror.policies import ApplyOptions
+from spark_sink.mirror.pools import CatchUpRuns, Pools
 from spark_sink.mirror.processor import Processor
 from spark_sink.mirror.progress import ConsumerProgress, ProgressCounter
 from spark_sink.mirror.queues import QueuedStep, TableQueues
@@ -104,14 +105,12 @@ class ConsumerTables:
         self._retry_at = 0.0
         self._looked_at = 0.0
         self._steps: Executor | None = None
-        self._aside: Executor | None = None
         self._catch_ups: CatchUps | None = None
+        self._runs: CatchUpRuns | None = None
 
-    def start(
-        self, steps: Executor, aside: Executor, copier: TableCopier | None, *, drain: bool
-    ) -> None:
+    def start(self, pools: Pools, copier: TableCopier | None, *, drain: bool) -> None:
         """Repair what a crash left; then steps may be started. `drain`: the log does not go on."""
-        self._steps, self._aside = steps, aside
+        self._steps = pools.steps
         end = self._log.end(self.consumer)
         if self._read_to and (end is None or last_lsn(end.append) < self._read_to):
             self.fail(_log_is_missing(self.consumer, self._log.path))
@@ -143,6 +142,7 @@ class ConsumerTables:
             self._spark, self.directory, self._log, self._options, self._mover, copies
         )
         self._catch_ups.draining = drain
+        self._runs = CatchUpRuns(self._catch_ups, pools)
         self.read_requests()
 
     def _follow_filter(self) -> None:
@@ -160,7 +160,7 @@ class ConsumerTables:
     def stop(self) -> None:
         self._stopping = self._follower.stopping = True
         if self._catch_ups is not None:
-            self._catch_ups.stopping = True
+            self._catch_ups.stop()
 
     def fail(self, error: BinlogError) -> None:
         """Stop applying this consumer. Its tables stay as they are."""
@@ -239,14 +239,14 @@ class ConsumerTables:
     def read_requests(self) -> None:
         """Begin what was asked for about tables."""
         self.histories.read_requests()
-        asked = {record.table_id for record in self.directory.read()}
-        self._start_catch_ups(asked)
+        asked = [record.table_id for record in self.directory.read()]
+        if self._catch_ups is not None:
+            self._catch_ups.forget_failures(asked)
+        self._start_catch_ups()
 
-    def _start_catch_ups(self, asked: Iterable[str] = ()) -> None:
-        if self._catch_ups is None or self._aside is None or self._stopping:
-            return
-        for table_id in self._catch_ups.due(asked=asked):
-            self._aside.submit(self._catch_ups.run, table_id)
+    def _start_catch_ups(self) -> None:
+        if self._runs is not None and not self._stopping:
+            self._runs.start()
 
     # -- steps -----------------------------------------------------------------------------------------------
 

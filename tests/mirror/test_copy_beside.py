@@ -32,7 +32,7 @@ def test_each_table_has_one_record_and_is_copied(job: MirrorJob) -> None:
         env=job.job_environment(),
         cwd=job.home,
     )
-    until(lambda: job.target.exists(), "the job runs", timeout_s=TIMEOUT_S)
+    until(job.target.exists, "the job runs", timeout_s=TIMEOUT_S)
     for value in range(2, 2 + TABLES):  # the job finds tables all the time
         job.server.execute(f"INSERT INTO t{value - 2} VALUES ({value})", database="shop")
         command.poll()
