@@ -143,7 +143,7 @@ class CatchUps:
                 self._given_up.pop(table_id, None)
 
     def requests(self) -> list[str]:
-        """Returns the tables about which something is asked for, and nobody answers; they are to be answered now.
+        """Returns the tables whose requests are to be answered now: something is asked for, and no thread answers.
 
         Catch-ups of these tables may run: they notice what the answer makes of the record.
         """
@@ -388,15 +388,14 @@ def after_request(record: TableRecord) -> TableRecord:
 
     `applied`: a person has applied the entry that could not be; `skip`: it is left out, so the table is PARTIAL;
     `partial`: an unknown table without its older rows; `retry`: the entry is tried again; `copy`: the table is copied,
-    unless it is being copied; `recopy`: its copy begins, also again. A table that the settings leave out stays as it is.
+    unless it is being copied; `recopy`: its copy begins, also again. A table that the settings leave out stays as it
+    is.
     """
     failed = record.detail.get("failed", record.from_lsn)
     done = handled(record)
-    if LEFT_OUT in record.detail:
-        return done
     copied_now = record.state in (TableState.CREATING, TableState.COPYING)
-    if record.request == "copy" and copied_now:
-        return done  # the copy is being made
+    if LEFT_OUT in record.detail or (record.request == "copy" and copied_now):
+        return done
     if record.request in ("recopy", "copy"):
         reason = "a copy was asked for"
         copied = replace(done, state=TableState.CREATING, reason=reason, signature="")

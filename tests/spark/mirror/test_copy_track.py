@@ -35,6 +35,9 @@ class Control:
     def records(self) -> dict[str, TableRecord]:
         return dict(self.newest)
 
+    def named_requests(self, _consumer: str) -> dict[tuple[str, str], str]:
+        return {}
+
     def write(self, *records: TableRecord) -> None:
         self.newest |= {record.table_id: record for record in records}
 

@@ -1,4 +1,4 @@
-"""A copy is asked for by name, and a name has one record, whoever makes it."""
+"""A copy is asked for by name, and a name has one record, even if several threads want to make it."""
 
 from __future__ import annotations
 
