@@ -112,7 +112,7 @@ class HistoryTable:
         """Commit `row_versions.version_lines` of one step."""
         import pyarrow.compute as pc  # noqa: PLC0415
 
-        frame = session.spark.createDataFrame(lines, spark_schema(lines.schema))
+        frame = session.spark.createDataFrame(lines.combine_chunks(), spark_schema(lines.schema))
         if not pc.any(lines.column("closes")).as_py():
             # An append does not cast by itself: an earlier table of this name may have had wider columns.
             types = {c.name.lower(): c.dataType for c in self.table.columns(session.spark)}

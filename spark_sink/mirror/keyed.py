@@ -145,7 +145,7 @@ def row_counts_of(changes: pa.RecordBatch) -> pa.Table:
         rows = rows.filter(rows.is_valid())
         counts = pa.array(np.full(len(rows), count, np.int64))
         tables.append(pa.table({"row": rows, "count": counts}))
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def event_keys(

@@ -195,7 +195,7 @@ class RowStep:
             yield from _decode(payload, self.invalid_dates, self.snapshot)
 
     def _local(self, session: StepSession, events: pa.Table) -> DataFrame:
-        return session.spark.createDataFrame(events, spark_schema(events.schema))
+        return session.spark.createDataFrame(events.combine_chunks(), spark_schema(events.schema))
 
     def _distributed(
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
@@ -287,7 +287,8 @@ class RowStep:
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415
 
-    return pa.concat_tables(tables)
+    # Of a local relation Spark leaves out the batches behind two that have no rows.
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def _fields(structs: pa.ChunkedArray) -> pa.Table:

@@ -175,7 +175,7 @@ class StagingTable:
         if not batches:
             return self._spark.createDataFrame([], self.table.columns(self._spark))
         schema = spark_schema(batches[0].schema)
-        return self._spark.createDataFrame(pa.Table.from_batches(batches), schema)
+        return self._spark.createDataFrame(pa.Table.from_batches(batches).combine_chunks(), schema)
 
 
 def _size_of(commit: Mapping[str, Any]) -> tuple[int, int]:

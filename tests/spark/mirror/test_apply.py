@@ -264,6 +264,10 @@ def test_a_table_without_a_key_is_mirrored_by_counts_of_equal_rows(
     source.execute("DELETE FROM heap WHERE a IS NULL", "DELETE FROM heap WHERE b = 'z'")
     assert mirror.run() == 0
     assert equal()
+    # One step of two payloads, one of which has only inserts and the other only deletes.
+    source.execute("INSERT INTO heap VALUES (5, 'e', 1, NULL)", "DELETE FROM heap WHERE a = 5")
+    assert mirror.run(appends=2) == 0
+    assert equal()
     # A row that is not there cannot be deleted: the table stops, because it was complete.
     path = target.of(source, "heap")
     mirror.spark.sql(f"DELETE FROM delta.`{path}` WHERE b = 'y'")

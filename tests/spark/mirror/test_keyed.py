@@ -23,6 +23,7 @@ from spark_sink.mirror.keyed import (
     require_columns,
     row_counts_of,
 )
+from spark_sink.mirror.steps import _joined
 
 ROW = pa.struct(
     [pa.field("id", pa.int64()), pa.field("part", pa.string()), pa.field("v", pa.string())]
@@ -201,6 +202,16 @@ def test_the_counts_of_rows_are_what_a_counter_says(operations: list[Any]) -> No
     for line in row_counts_of(batch(changes)).to_pylist():
         found[json.dumps(line["row"])] += line["count"]
     assert {k: n for k, n in found.items() if n} == {k: n for k, n in expected.items() if n}
+
+
+def test_the_counts_of_a_step_are_in_one_part() -> None:
+    """Spark leaves out what comes behind two parts without rows, such as inserts and deletes have one each."""
+    parts = [
+        row_counts_of(batch([("insert", None, row(1))])),
+        row_counts_of(batch([("delete", row(1), None)])),
+    ]
+    whole = _joined(parts)
+    assert [part.num_rows for part in whole.to_batches()] == [2]
 
 
 def test_the_range_of_keys_is_known_for_types_with_exact_statistics() -> None:
