@@ -137,6 +137,7 @@ class Applier:
             tables.read_requests()
         found = tables.read()
         started = tables.start_steps()
+        tables.tell_recovered()
         tables.write_watermark(time.monotonic(), last=False)
         return found or started
 

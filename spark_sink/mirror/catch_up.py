@@ -56,13 +56,10 @@ class TableAside(TableDirectory):
     """
 
     def __init__(self, parent: TableDirectory, table_id: str, folder: str = "") -> None:
-        # Not of the base: the records are the parent's.
-        self.consumer = parent.consumer
         self._parent, self._table_id, self._folder = parent, table_id, folder
-        self.full_path = parent.full_path
-        self._lock = threading.RLock()
-        self._versions: dict[str, int] = {}
-        self._checked: dict[str, set[str]] = {}
+        super().__init__(parent.consumer, parent.control, parent.full_path)
+        # The records are the parent's, and so are the locks of those who write them.
+        self._locks, self._writing = parent._locks, parent._writing  # noqa: SLF001
 
     def _mine(self) -> TableRecord:
         record = self._parent.record(self._table_id)
@@ -70,6 +67,9 @@ class TableAside(TableDirectory):
         if not self._folder:
             return replace(record, state=goal)
         return replace(record, state=goal, folder=self._folder).having(**{MOVED_FROM: None})
+
+    def read(self) -> list[TableRecord]:
+        return []  # the parent reads requests
 
     def records(self) -> list[TableRecord]:
         return [self._mine()]
@@ -79,6 +79,10 @@ class TableAside(TableDirectory):
         return record if name_at(record, lsn) == name else None
 
     def save(self, *records: TableRecord) -> None:
+        with self._holding(self._writing, self._table_id):
+            self._save_real(records)
+
+    def _save_real(self, records: Iterable[TableRecord]) -> None:
         for record in records:
             real = self._parent.record(self._table_id)
             kept = record
@@ -333,7 +337,7 @@ class CatchUps:
                 e.clauses or e.copy_reason for e in changes
             ):
                 return False
-            self._directory.save(copied_again(record))
+            self._directory.update((record, copied_again(record)))
         return True
 
     def _execute(
@@ -356,7 +360,8 @@ class CatchUps:
                     raise
                 wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**failures)
                 log.warning("a step is tried again in %.1f s: %s", wait_s, in_one_line(error))
-                self._stop.wait(wait_s)
+                if self._stop.wait(wait_s):
+                    raise
 
     def _stand(self, table_id: str, fault: BinlogError, lsn: int) -> None:
         with self._directory.exclusive(table_id):
@@ -364,7 +369,7 @@ class CatchUps:
             if "goal" not in record.detail:
                 return  # a statement has settled the table
             standing = faulted(record, fault, lsn).having(goal=None)
-            self._directory.save(standing)
+            self._directory.update((record, standing))
         said = {"consumer": record.consumer, "table": record.label, "state": "stopped", "lsn": lsn}
         log_event(log, "table", said | {"reason": str(fault)}, logging.WARNING)
 

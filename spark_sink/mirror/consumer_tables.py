@@ -155,7 +155,7 @@ class ConsumerTables:
                 situation = self._processor.situation(record.name)
                 after = taken_in(record, self._read_to, situation)
             if after != record:
-                self._processor.write(after, "include and exclude of the consumer")
+                self._processor.write(record, after, "include and exclude of the consumer")
 
     def stop(self) -> None:
         self._stopping = self._follower.stopping = True
@@ -163,9 +163,10 @@ class ConsumerTables:
             self._catch_ups.stop()
 
     def fail(self, error: BinlogError) -> None:
-        """Stop applying this consumer. Its tables stay as they are."""
+        """Stop applying this consumer, its copies and histories included. Its tables stay as they are."""
         log.error("%s: %s", self.consumer, error)
         self.failure = error
+        self.stop()
 
     def attempt(self, work: Callable[[], bool], *, drain: bool) -> bool:
         """Do work of the applier's own thread. Faults that may pass are tried again with backoff, others end it.
@@ -225,6 +226,10 @@ class ConsumerTables:
             # Appends without entries are claims.
             self._append_seen = append_of(self._read_to) if entries else newest
         return bool(entries)
+
+    def tell_recovered(self) -> None:
+        """Write into the records of tables that fail no longer that they do not."""
+        self._failures.tell_recovered()
 
     def _dealt_with(self, name: TableName) -> int:
         """Returns the lsn up to which all entries of a name are executed, or left in the log."""
@@ -296,8 +301,7 @@ class ConsumerTables:
             except Exception as second:  # noqa: BLE001 - such as a control table that cannot be written
                 self._failures.again(step, second)
         else:
-            for name in step.names:
-                self._failures.recovered(name)
+            self._failures.recovered(step)
             label = table_label(step.names[0])
             self.counter.stepped(label, rows, phases)
             pause = self._options.policy(step.names[0]).interval_s if rows else 0.0
@@ -356,6 +360,8 @@ class ConsumerTables:
             return False
         if self._failures.lasting():
             return True
+        if self._failures.untold():
+            return False
         with self._lock:
             # All entries of an append are read together.
             applied = self._queues.watermark(last_lsn(self._append_seen)) >= goal

@@ -25,7 +25,7 @@ import json
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -207,6 +207,15 @@ def _record(row: Row) -> TableRecord:
         row["serial"],
         row["at"],
     )
+
+
+def rebased(newest: TableRecord, before: TableRecord, after: TableRecord) -> TableRecord:
+    """Returns the newest record with what `after` changes of `before`: fields, and values of `detail`."""
+    names = {field.name for field in fields(after)} - {"serial", "at", "detail"}
+    changed = {n: v for n in names if (v := getattr(after, n)) != getattr(before, n)}
+    keys = before.detail.keys() | after.detail.keys()
+    detail = {k: v for k in keys if (v := after.detail.get(k)) != before.detail.get(k)}
+    return replace(newest, **changed).having(**detail)
 
 
 def handled(record: TableRecord) -> TableRecord:

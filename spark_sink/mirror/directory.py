@@ -27,6 +27,7 @@ from spark_sink.mirror.control import (
     TableState,
     answering,
     new_table_id,
+    rebased,
 )
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.names import TableName, table_label
@@ -107,13 +108,17 @@ def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
 
 
 class TableDirectory:
-    """Of one consumer. `full_path`: the path of a record's folder; `changes`: how often records were written."""
+    """Of one consumer. `full_path`: the path of a record's folder; `changes`: how often records were written.
+
+    `save` replaces a record: use it for new tables, or where no other thread can have changed the record since it was
+    read; else `change` or `update`.
+    """
 
     def __init__(
         self, consumer: str, control: ControlTable, full_path: Callable[[str], str]
     ) -> None:
         self.consumer = consumer
-        self._control = control
+        self.control = control
         self.full_path = full_path
         self.changes = 0
         self._locks: dict[str, threading.RLock] = {}
@@ -133,7 +138,7 @@ class TableDirectory:
 
         The states in memory are the newest ones: only this application writes those of its consumers.
         """
-        records = self._control.records()
+        records = self.control.records()
         with self._lock:
             asked = []
             for table_id, record in records.items():
@@ -154,7 +159,7 @@ class TableDirectory:
         """Take the requests for copies of names. Returns the tables whose request is new; one without a record gets
         it."""
         asked, new = [], []
-        for name, request_id in self._control.named_requests(self.consumer).items():
+        for name, request_id in self.control.named_requests(self.consumer).items():
             label = table_label(name)
             with self._lock:
                 own = max(
@@ -194,7 +199,7 @@ class TableDirectory:
 
     def other_owner(self, name: TableName) -> TableRecord | None:
         """Returns the table of another consumer that has the name."""
-        for record in self._control.records().values():
+        for record in self.control.records().values():
             exists = record.state is not TableState.DROPPED and record.folder
             if exists and record.name == name and record.consumer != self.consumer:
                 return record
@@ -204,8 +209,8 @@ class TableDirectory:
         """Write records, in one commit."""
         ids = [record.table_id for record in records]
         with self._holding(self._writing, *ids), self._taking_names(records):
-            self._control.write(*records)
-            written = self._control.records()
+            self.control.write(*records)
+            written = self.control.records()
             with self._lock:
                 for record in records:
                     now = written[record.table_id]
@@ -250,6 +255,21 @@ class TableDirectory:
             newest = [self.record(table_id) for table_id in concerned]
             changed = [(record, of(record)) for record in newest]
             self.save(*(after for before, after in changed if after != before))
+
+    def update(self, *changes: tuple[TableRecord | None, TableRecord]) -> list[TableRecord]:
+        """Write what was changed of records, (before, after), into the newest ones, in one commit. Returns these.
+
+        `before`: the record from which `after` was made, None for a new table. What other threads have changed since
+        then stays.
+        """
+        ids = [after.table_id for _, after in changes]
+        with self._holding(self._writing, *ids):
+            merged = [
+                after if before is None else rebased(self.record(after.table_id), before, after)
+                for before, after in changes
+            ]
+            self.save(*merged)
+            return [self.record(table_id) for table_id in ids]
 
     # -- what is applied -------------------------------------------------------------------------------------
 

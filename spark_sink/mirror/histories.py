@@ -95,26 +95,33 @@ class Histories:
     def _guarded(self, session: StepSession, record: TableRecord) -> bool:
         try:
             progress = self._advance(session, record)
-        except Exception as error:
-            if (fault := fault_of(error)) is not None:
-                self._stand(record, fault)
-                return True
-            wait_s = self.records.failed(record)
-            log.warning("%s: tried again in %.1f s: %s", record.label, wait_s, in_one_line(error))
-            log.debug("%s: the whole error", record.label, exc_info=error)
-            return False
+        except Exception as error:  # noqa: BLE001 - every kind of it is handled
+            fault = fault_of(error)
+            return self._failed(record, error) if fault is None else self._stand(record, fault)
         self.records.recovered(record)
         return progress
 
-    def _stand(self, record: TableRecord, fault: BinlogError) -> None:
+    def _failed(self, record: TableRecord, error: Exception) -> bool:
+        """Try the history again later."""
+        wait_s = self.records.failed(record)
+        log.warning("%s: tried again in %.1f s: %s", record.label, wait_s, in_one_line(error))
+        log.debug("%s: the whole error", record.label, exc_info=error)
+        return False
+
+    def _stand(self, record: TableRecord, fault: BinlogError) -> bool:
+        """Stop the history. Returns False if that cannot be written."""
         text = str(fault)
         if "python -m spark_sink" not in text:
             way = f"python -m spark_sink resolve {record.label} --as recopy"
             text = f"{text}; to go on with the table's rows as they are: {way}"
         log.warning("%s: %s: stopped: %s", record.consumer, record.label, text)
-        self.records.change(
-            record.name, lambda now: replace(now, state=TableState.STOPPED, reason=text)
-        )
+        try:
+            self.records.change(
+                record.name, lambda now: replace(now, state=TableState.STOPPED, reason=text)
+            )
+        except Exception as error:  # noqa: BLE001 - such as a control table that cannot be written
+            return self._failed(record, error)
+        return True
 
     def _advance(self, session: StepSession, record: TableRecord) -> bool:
         name = record.name

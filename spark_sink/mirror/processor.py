@@ -11,7 +11,6 @@ Order of writes, on which repeating after a crash relies:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -58,11 +57,11 @@ log = logging.getLogger("spark_sink.mirror")
 
 
 class TableNeedsCopyError(Exception):
-    """The rows of a table are not known any more. `record`: what is written in place of applying the work."""
+    """The rows of a table are not known any more. `record`: what `before` becomes in place of applying the work."""
 
-    def __init__(self, record: TableRecord) -> None:
+    def __init__(self, before: TableRecord, record: TableRecord) -> None:
         super().__init__(record.reason)
-        self.record = record
+        self.before, self.record = before, record
 
 
 class Processor:
@@ -76,13 +75,10 @@ class Processor:
         directory: TableDirectory,
         binlog_log: BinlogLog,
         options: ApplyOptions,
-        save: Callable[[TableRecord], None] | None = None,
     ) -> None:
-        """`save`: replaces writing the record, for a table that is brought forward aside."""
         self._directory = directory
         self._log = binlog_log
         self._options = options
-        self._save = save or directory.save
         self.server = ""
 
     def situation(self, name: TableName) -> Situation:
@@ -114,17 +110,21 @@ class Processor:
                 case GapItem() if record is not None:
                     self._gap(session, record, work)
         except TableNeedsCopyError as error:
-            self.write(error.record, "copy needed")
+            self.write(error.before, error.record, "copy needed")
             self._directory.skipped(error.record, work.lsn)
         return 0
 
-    def write(self, record: TableRecord, why: str) -> None:
-        """Write a record, and log it."""
+    def write(self, before: TableRecord | None, record: TableRecord, why: str) -> None:
+        """Write what is changed of a record, and log it. `before`: None for a new table."""
         level = logging.WARNING if record.state is TableState.STOPPED else logging.INFO
         said = {"consumer": record.consumer, "table": record.label, "state": record.state.value}
         reason = {"reason": record.reason} if record.reason else {}
         log_event(log, "table", said | {"why": why} | reason, level)
-        self._save(record)
+        self._updated(before, record)
+
+    def _updated(self, before: TableRecord | None, after: TableRecord) -> TableRecord:
+        (newest,) = self._directory.update((before, after))
+        return newest
 
     def _rows_as_they_come(
         self, session: StepSession, name: TableName, record: TableRecord | None, run: RowRun
@@ -147,7 +147,7 @@ class Processor:
                 f" it this consumer's: python -m spark_sink adopt {'.'.join(name)} --consumer {unknown.consumer}"
             )
             unknown = stopped(replace(unknown, folder=""), reason, entry.lsn - 1, entry.lsn)
-        self.write(unknown, f"first rows at lsn {entry.lsn}")
+        self.write(record, unknown, f"first rows at lsn {entry.lsn}")
         return unknown
 
     def _unclear(self, session: StepSession, record: TableRecord, work: UnclearItem) -> None:
@@ -161,9 +161,9 @@ class Processor:
                 return
             if record.state in LIVE:
                 now = self.situation(record.name)
-                self.write(after_gap(record, work.entry, now), f"gap before lsn {work.lsn}")
+                self.write(record, after_gap(record, work.entry, now), f"gap before lsn {work.lsn}")
             elif record.state is TableState.COPYING:
-                self.write(copied_again(record), f"gap before lsn {work.lsn}")
+                self.write(record, copied_again(record), f"gap before lsn {work.lsn}")
             else:
                 self._directory.skipped(record, work.lsn)
 
@@ -219,11 +219,11 @@ class Processor:
             differs = difference(signature, layout.table_map, self._options.invalid_dates)
             if not differs:
                 if "conflict" in record.detail:
-                    record = record.having(conflict=None)
-                    self._save(record)
+                    record = self._updated(record, record.having(conflict=None))
                 self._directory.layout_checked(record, run.entries[0].layout)
                 return record
             return self._following(session, record, run, layout, differs)
+        before = record
         if not record.folder:
             record = replace(record, folder=folder_of(record.name))
             require_free(session.spark, self._directory.table(record), record)
@@ -233,9 +233,7 @@ class Processor:
         require_schema(session.spark, table, columns)
         signature = Signature.of_table_map(layout.table_map, self._options.invalid_dates)
         epoch = record.epoch or run.entries[0].epoch
-        record = replace(record, signature=signature.to_json(), epoch=epoch)
-        self._save(record)
-        return record
+        return self._updated(before, replace(record, signature=signature.to_json(), epoch=epoch))
 
     def _with_metadata(
         self, session: StepSession, record: TableRecord, columns: StructType
@@ -248,9 +246,7 @@ class Processor:
         existing = set(table.columns(session.spark).names)
         if added := [c for c in columns if c.name in wanted and c.name not in existing]:
             table.add_columns(session.spark, StructType(added))
-        record = record.having(metadata=wanted)
-        self._save(record)
-        return record
+        return self._updated(record, record.having(metadata=wanted))
 
     def _following(
         self,
@@ -267,17 +263,13 @@ class Processor:
         if (version := record.detail.get("new_column")) is not None:
             change = new_columns(Signature.from_json(record.signature), new, version)
             schema_changes.execute(session.spark, table.path, table.app_id, version, change)
-            record = replace(record, signature=change.signature.to_json())
-            record = record.having(new_column=None)
-            self._save(record)
-            return record
+            followed = replace(record, signature=change.signature.to_json())
+            return self._updated(record, followed.having(new_column=None))
         if table.is_empty(session.spark):
             columns = layout.stored_columns(now.policy)
             table.replace_schema(session.spark, columns)
-            record = replace(record, signature=new.to_json())
-            self._save(record)
-            return record
-        raise TableNeedsCopyError(conflicting(record, differs, lsn, now))
+            return self._updated(record, replace(record, signature=new.to_json()))
+        raise TableNeedsCopyError(record, conflicting(record, differs, lsn, now))
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -302,7 +294,7 @@ class Processor:
         if record is None:
             return
         if record != before:
-            self.write(record, f"{type(item.effects[-1]).__name__} at lsn {item.lsn}")
+            self.write(before, record, f"{type(item.effects[-1]).__name__} at lsn {item.lsn}")
         elif record.state not in (*LIVE, TableState.DROPPED):
             self._directory.skipped(record, item.lsn)
 
@@ -323,7 +315,7 @@ class Processor:
         if moved.recopy and not table.is_empty(session.spark):
             assert before is not None
             now = self.situation(before.name)
-            raise TableNeedsCopyError(needs_copy(before, moved.recopy, entry.lsn, now))
+            raise TableNeedsCopyError(before, needs_copy(before, moved.recopy, entry.lsn, now))
         try:
             refused = self._change(session, table, moved, entry)
         except Exception:
@@ -334,7 +326,7 @@ class Processor:
             now = self.situation(before.name)
             if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
                 return replace(before, from_lsn=entry.lsn).having(new_column=entry.lsn)
-            raise TableNeedsCopyError(needs_copy(before, refused, entry.lsn, now))
+            raise TableNeedsCopyError(before, needs_copy(before, refused, entry.lsn, now))
         self._directory.committed(record, entry.lsn)
         self._directory.layout_unchecked(record)
         return record

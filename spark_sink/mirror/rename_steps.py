@@ -59,8 +59,9 @@ class RenameSteps:
         with directory.exclusive(*(record.table_id for record in tables.values())):
             # Tables that are stopped or copied may have changed until here.
             tables = {name: directory.record(r.table_id) for name, r in tables.items()}
+            before = {record.table_id: record for record in tables.values()}
             changed = self._changed(session, barrier, tables)
-            directory.save(*changed.values())
+            directory.update(*((before.get(key), after) for key, after in changed.items()))
             if changed:
                 self._mover.finish_moves(*changed)
         for record in changed.values():

@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 
 from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.control import TableRecord
 from spark_sink.mirror.directory import LIVE, TableDirectory
 from spark_sink.mirror.faults import fault_of, in_one_line, is_conflict
 from spark_sink.mirror.names import TableName, table_label
@@ -25,6 +26,8 @@ log = logging.getLogger("spark_sink.mirror")
 
 CONFLICTS_MAX = 8
 BACKOFF_MAX_S = 60.0
+FAILING = "failing"  # of `detail`: at which lsn
+_REASON_BEFORE = "reason_before"
 REPORTED_AFTER = 3  # failures of a step in a row, until its record says so
 
 
@@ -34,7 +37,12 @@ def backoff_s(first_s: float, failures: int) -> float:
 
 
 class StepFailures:
-    """Of one consumer. Threads may share it; the queues are used under `lock`."""
+    """Of one consumer. Threads may share it; the queues are used under `lock`, and so are the counts.
+
+    A table's record says that its steps fail: `failing` of `detail`, with the reason that it had before. When a step is
+    applied again, `tell_recovered` takes that back. It may be called again and again while the control table cannot be
+    written.
+    """
 
     def __init__(
         self,
@@ -48,11 +56,16 @@ class StepFailures:
         self._queues, self._lock = queues, lock
         self._retry_first_s = retry_first_s
         self._counts: dict[TableName, int] = {}
+        # Ids of tables whose records say that their steps fail, also those of an earlier run; and of these, the ones
+        # that fail no longer.
+        self._told = {r.table_id for r in directory.records() if FAILING in r.detail}
+        self._recovered: set[str] = set()
 
     def failed(self, step: QueuedStep, error: Exception) -> None:
         """Decide how the tables of a step go on."""
         name = step.names[0]
-        count = self._counts[name] = self._counts.get(name, 0) + 1
+        with self._lock:
+            count = self._counts[name] = self._counts.get(name, 0) + 1
         fault = fault_of(error)
         if fault is not None and isinstance(step.work, RowRun) and len(step.work.entries) > 1:
             with self._lock:
@@ -67,7 +80,9 @@ class StepFailures:
 
     def again(self, step: QueuedStep, error: Exception) -> None:
         """Try a step again: at once after a conflict with another writer, else with backoff."""
-        name, count = step.names[0], self._counts.get(step.names[0], 1)
+        name = step.names[0]
+        with self._lock:
+            count = self._counts.get(name, 1)
         conflict = is_conflict(error) and count <= CONFLICTS_MAX
         first_s = self._retry_first_s
         wait_s = first_s * count if conflict else backoff_s(first_s, count)
@@ -77,42 +92,75 @@ class StepFailures:
         with self._lock:
             self._queues.again(step, time.monotonic() + wait_s)
 
-    def recovered(self, name: TableName) -> None:
-        """A step of the table was applied."""
-        if self._counts.pop(name, 0) < REPORTED_AFTER:
+    def recovered(self, step: QueuedStep) -> None:
+        """A step was applied. Writes nothing, so it cannot fail."""
+        with self._lock:
+            for name in step.names:
+                self._counts.pop(name, None)
+                record = self._directory.find(name, step.work.lsn) if self._told else None
+                if record is not None and record.table_id in self._told:
+                    self._recovered.add(record.table_id)
+
+    def tell_recovered(self) -> None:
+        """Write into the records of tables that fail no longer that they do not."""
+        with self._lock:
+            recovered = set(self._recovered)
+        if not recovered:
             return
-        for record in self._directory.records():
-            if record.name == name and "failing" in record.detail:
-                self._directory.change(
-                    lambda now: replace(now, reason="").having(failing=None), record.table_id
-                )
+        self._directory.change(_recovered, *recovered)
+        with self._lock:
+            self._recovered -= recovered
+            self._told -= recovered
+
+    def untold(self) -> bool:
+        """True if `tell_recovered` has something to write."""
+        with self._lock:
+            return bool(self._recovered)
 
     def names(self) -> list[TableName]:
         """Returns the tables whose steps fail."""
-        return [name for name, count in self._counts.items() if count]
+        with self._lock:
+            return list(self._counts)
 
     def lasting(self) -> bool:
         """True if a step fails again and again."""
-        return any(count >= REPORTED_AFTER * 2 for count in self._counts.values())
+        with self._lock:
+            return any(count >= REPORTED_AFTER * 2 for count in self._counts.values())
 
     def _report(self, name: TableName, lsn: int, text: str) -> None:
         """Write into the table's record that its steps fail."""
         record = self._directory.find(name, lsn)
-        if record is not None and record.state in LIVE:
-            self._directory.change(
-                lambda now: replace(now, reason=f"tried again: {text}").having(failing=lsn),
-                record.table_id,
-            )
+        if record is None or record.state not in LIVE:
+            return
+        with self._lock:
+            self._told.add(record.table_id)
+        self._directory.change(lambda now: _failing(now, lsn, text), record.table_id)
 
     def _quarantine(self, step: QueuedStep, fault: BinlogError) -> None:
         """Stop the tables of a step alone."""
         for name in step.names:
             record = self._directory.find(name, step.work.lsn)
-            self._counts.pop(name, None)
+            with self._lock:
+                self._counts.pop(name, None)
             if record is None or record.state not in LIVE:
                 continue
-            standing = faulted(record, fault, step.work.lsn)
-            self._processor.write(standing, f"at lsn {step.work.lsn}")
+            standing = faulted(_recovered(record), fault, step.work.lsn)
+            self._processor.write(record, standing, f"at lsn {step.work.lsn}")
             self._directory.skipped(standing, step.work.lsn)
         with self._lock:
             self._queues.done(step)
+
+
+def _failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
+    before = record.detail.get(_REASON_BEFORE, record.reason or None)
+    return replace(record, reason=f"tried again: {text}").having(
+        **{FAILING: lsn, _REASON_BEFORE: before}
+    )
+
+
+def _recovered(record: TableRecord) -> TableRecord:
+    """The record without the note that steps fail, and with the reason that it had before."""
+    if FAILING not in record.detail:
+        return record
+    before = record.detail.get(_REASON_BEFORE, "")
+    return replace(record, reason=before).having(**{FAILING: None, _REASON_BEFORE: None})
