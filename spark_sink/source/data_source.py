@@ -284,6 +284,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             session = replace(self._client_now().open_session(None), gap=True)
         if session.gap and after is not None:
             self._skip_gap(after, session.position)
+        target, at = self._target, session.position
+        if target is not None and at == after and at.epoch < target.epoch:
+            # The daemon has lost its state. Its end was in a new epoch, which the consumer has left again: the first
+            # session goes on in that of its checkpoint. The place in the log is the same.
+            self._target = replace(target, epoch=at.epoch)
         self._session, self._head = session, session.head
         return session
 

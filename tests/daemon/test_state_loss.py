@@ -8,7 +8,11 @@ import shutil
 import time
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
+from spark_sink.source.data_source import BinlogStreamReader
+from spark_sink.source.options import SourceOptions
 from tests.daemon.harness import Problem, Reader, until
 from tests.daemon.scene import Scene
 from tests.daemon.test_api import refused
@@ -104,3 +108,27 @@ def test_a_reader_goes_on_from_its_checkpoint_when_the_store_was_lost(
     assert len(reader.transactions) == at + 1
     assert reader.session > before
     assert daemon.stored("d")["acknowledged"] == reader.position
+
+
+def test_a_run_to_the_end_reaches_it_when_the_store_was_lost(scene: Scene, reader: Reader) -> None:
+    """The daemon's end is in the new store's epoch until the first reader comes, and then in that of its checkpoint."""
+    daemon = scene.daemon
+    scene.deliver_one(reader)
+    checkpoint = reader.position
+    daemon.stop()
+    for path in daemon.folder.glob("state.db*"):
+        if path.is_file():
+            path.unlink()
+    scene.insert()
+    api = daemon.start()
+    until(lambda: api.row("d")["acknowledged"], "the consumer has a place")
+    given = {"url": f"http://127.0.0.1:{daemon.port}", "consumer": "d", "retryTimeoutSeconds": "5"}
+    run = BinlogStreamReader(SourceOptions.parse(given), StructType())
+    run.prepareForTriggerAvailableNow()
+    end, rounds = checkpoint, []
+    while not rounds or rounds[-1] != end:
+        rounds.append(end)
+        end = run.latestOffset(end, ReadAllAvailable())
+    run.stop()
+    assert end["epoch"] == checkpoint["epoch"] and end["seq"] > checkpoint["seq"]
+    reader.open().read_to(scene.server)  # the tests share it
