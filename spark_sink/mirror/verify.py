@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
@@ -38,7 +38,7 @@ from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.entries import EntryKind, LogEntry, append_of, first_lsn
 from spark_sink.mirror.jvm import delta_version
 from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.names import quoted
+from spark_sink.mirror.names import TableName, quoted
 from spark_sink.mirror.plan import route
 from spark_sink.mirror.row_checksums import Buckets
 from spark_sink.mirror.row_differences import (
@@ -130,11 +130,7 @@ def verify(
     watch = watch or VerifyWatch()
     control = ControlTable(spark, target)
     verifier = _Verifier(spark, server, target, control, invalid_dates, watch.counting)
-    records = {
-        record.name: record
-        for record in control.records().values()
-        if record.state is not TableState.DROPPED
-    }
+    records = compared_records(control.records().values())
     found: list[TableDifference] = []
     for name in tables if tables is not None else sorted(records):
         record = records.get(name)
@@ -146,6 +142,17 @@ def verify(
         watch.report(difference)
         found.append(difference)
     return found
+
+
+def compared_records(records: Iterable[TableRecord]) -> dict[TableName, TableRecord]:
+    """Returns the tables by name, without dropped ones. Of two consumers' tables with one name the complete one is
+    compared, else the one whose record is newer."""
+
+    def precedence(record: TableRecord) -> tuple[bool, int]:
+        return record.state is TableState.COMPLETE, record.serial
+
+    existing = (record for record in records if record.state is not TableState.DROPPED)
+    return {record.name: record for record in sorted(existing, key=precedence)}
 
 
 class _Verifier:

@@ -10,10 +10,16 @@ from typing import Any, cast
 import pytest
 
 from dispatcher.model.position import Position
-from spark_sink.mirror.control import TableRecord
+from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.entries import EntryKind, LogEntry, append_of, first_lsn
 from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.verify import TableDifference, Verdict, _Moving, _TableEntries
+from spark_sink.mirror.verify import (
+    TableDifference,
+    Verdict,
+    _Moving,
+    _TableEntries,
+    compared_records,
+)
 from tests.spark.mirror.test_history_following import entry
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
@@ -45,6 +51,13 @@ class Log:
 def entries_of(log: Log, applied: int, seq: int) -> _TableEntries:
     binlog_log = cast("BinlogLog", SimpleNamespace(entries=log.entries))
     return _TableEntries(binlog_log, RECORD, applied, position(seq))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_consumers_tables_with_one_name_the_complete_one_is_compared(order: int) -> None:
+    ours = TableRecord("1", "shop", "shop", "t", serial=1)
+    theirs = TableRecord("2", "billing", "shop", "t", state=TableState.STOPPED, serial=2)
+    assert compared_records([ours, theirs][::order]) == {("shop", "t"): ours}
 
 
 def test_a_table_as_of_the_end_of_the_newest_append_needs_no_further_one() -> None:
