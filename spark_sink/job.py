@@ -2,7 +2,8 @@
 
 The stages meet in the log only, so they may run in two applications (`--stages`). A consumer or a table that fails
 never ends another one. The job ends after SIGTERM or SIGINT; with `available_now` when everything is in the log and
-applied; and with exit code 1 when nothing is left that it could do.
+applied; and with exit code 1 when one of its stages has no consumer left. It ends with exit code 3 if another job has
+taken over a consumer of it, at once if that was its last one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_sink.listener import BinlogListener
+    from spark_sink.mirror.claims import Claims
     from spark_sink.mirror.log_stage import LogStage
     from spark_sink.mirror.progress import ConsumerProgress
     from spark_sink.mirror.settings import MirrorSettings
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.mirror")
 
 CHECK_S = 0.2
+CLAIMS_S = 1.0  # between two looks whether another job has claimed a consumer
+EXIT_TAKEN_OVER = 3
 APPLIER_STOP_S = 120.0
 
 
@@ -48,7 +53,7 @@ class Job:
     def __init__(
         self,
         settings: MirrorSettings,
-        make_applier: Callable[[SparkSession, MirrorSettings], ApplyStage] | None,
+        make_applier: Callable[[SparkSession, MirrorSettings, Claims], ApplyStage] | None,
     ) -> None:
         """`make_applier`: None for the log stage alone."""
         self._settings = settings
@@ -75,6 +80,8 @@ class Job:
         self._stop.set()
 
     def _run(self, spark: SparkSession) -> int:
+        from spark_sink.mirror.claims import Claims, stages_of  # noqa: PLC0415
+        from spark_sink.mirror.control import ControlTable  # noqa: PLC0415
         from spark_sink.mirror.executors import ExecutorWatch  # noqa: PLC0415
 
         settings = self._settings
@@ -82,9 +89,17 @@ class Job:
         executors.start()
         code = 0
         if not self._stop.is_set():
-            applier = self._make_applier(spark, settings) if self._make_applier else None
+            claims = Claims(
+                ControlTable(spark, settings.target),
+                list(settings.consumers),
+                stages_of(settings.stages),
+            )
+            claims.take()
+            applier = self._make_applier(spark, settings, claims) if self._make_applier else None
             with self._watched(spark) as listener, self._metrics(applier, listener):
-                code = self._run_stages(spark, applier)
+                code = self._run_stages(spark, applier, claims)
+            if claims.any_lost:
+                code = EXIT_TAKEN_OVER
         if executors.fault is not None:
             raise executors.fault
         return code
@@ -137,10 +152,10 @@ class Job:
         """Returns of each consumer whose log is written whether that works."""
         return [(stage.consumer, stage.works) for stage in self._stages]
 
-    def _run_stages(self, spark: SparkSession, applier: ApplyStage | None) -> int:
+    def _run_stages(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
         settings = self._settings
         if settings.available_now:
-            failed = self._log(spark, applier) if settings.stages != "apply" else 0
+            failed = self._log(spark, applier, claims) if settings.stages != "apply" else 0
             if applier is not None and not self._stop.is_set():
                 return max(failed, applier.run(self._stop, True))
             return failed
@@ -149,7 +164,8 @@ class Job:
             thread = threading.Thread(target=self._apply, args=(applier,), name="applier")
             thread.start()
         try:
-            failed = self._log(spark, applier) if settings.stages != "apply" else self._wait()
+            writes = settings.stages != "apply"
+            failed = self._log(spark, applier, claims) if writes else self._wait()
         finally:
             self._stop.set()
             if thread is not None:
@@ -164,14 +180,14 @@ class Job:
             self._applied = applier.run(self._stop, False)
         except Exception:
             log.exception("the applier has failed")
-        if not self._stop.is_set() and self._settings.stages == "apply":
-            self._stop.set()
+        # Without it the log would grow, and no table would change.
+        self._stop.set()
 
     def _wait(self) -> int:
         self._stop.wait()
         return 0
 
-    def _log(self, spark: SparkSession, applier: ApplyStage | None) -> int:
+    def _log(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
         """Run the log stages until stopped, or until all have ended. Returns 1 if one of them has failed."""
         from spark_sink.mirror.log_stage import LogStage, StageState  # noqa: PLC0415
 
@@ -179,21 +195,36 @@ class Job:
             if applier is not None:
                 applier.wake()
 
+        def lost(consumer: str) -> bool:
+            return claims.lost(consumer) is not None
+
         stages = self._stages = [
-            LogStage(spark, self._settings, consumer, appended)
+            LogStage(spark, self._settings, consumer, appended, partial(lost, consumer))
             for consumer in self._settings.consumers
         ]
+        look_at = time.monotonic() + CLAIMS_S
         over = (StageState.DONE, StageState.FAILED)
         try:
             while not self._stop.is_set():
                 for stage in stages:
                     stage.check()
+                if time.monotonic() >= look_at:
+                    _look_for_claims(stages)
+                    look_at = time.monotonic() + CLAIMS_S
                 if all(stage.state in over for stage in stages):
                     break
                 self._stop.wait(CHECK_S)
         finally:
             _stop_all(stages)
         return 1 if any(stage.state is StageState.FAILED for stage in stages) else 0
+
+
+def _look_for_claims(stages: Sequence[LogStage]) -> None:
+    try:
+        for stage in stages:
+            stage.look_for_claims()
+    except Exception as error:  # noqa: BLE001 - storage does not answer; appends fail, too, and say so
+        log.debug("claims cannot be read: %s", error)
 
 
 def _stop_all(stages: Sequence[LogStage]) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -28,10 +27,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.catalog import CatalogEntries, catalog_entries
+from spark_sink.mirror.claims import Claims
 from spark_sink.mirror.consumer_tables import ConsumerTables
-from spark_sink.mirror.control import ControlTable
+from spark_sink.mirror.control import ClaimedStage, ControlTable
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.maintenance import Maintenance
 from spark_sink.mirror.policies import ApplyOptions
@@ -50,9 +49,14 @@ class Applier:
     """Applies the log of a target's consumers. One per application."""
 
     def __init__(
-        self, spark: SparkSession, options: ApplyOptions, copier: TableCopier | None = None
+        self,
+        spark: SparkSession,
+        options: ApplyOptions,
+        copier: TableCopier | None = None,
+        claims: Claims | None = None,
     ) -> None:
-        """`copier`: copies tables from the server; without it a table that needs a copy waits for one that has it."""
+        """`copier`: copies tables from the server; without it a table that needs a copy waits for one that has it;
+        `claims`: of the job, without them it claims its consumers itself."""
         self._spark = spark
         self._options = options
         self._control = ControlTable(spark, options.target)
@@ -60,7 +64,7 @@ class Applier:
         self._sessions: SimpleQueue[StepSession] = SimpleQueue()
         for _ in range(options.parallel):
             self._sessions.put(StepSession(spark))
-        self._run_id = uuid.uuid4().hex
+        self._claims = claims or Claims(self._control, options.consumers, [ClaimedStage.APPLY])
         self._maintenance = Maintenance(spark, options, self._control)
         self._consumers: list[ConsumerTables] = []
         self._copier = copier
@@ -101,10 +105,13 @@ class Applier:
     # -- the loop --------------------------------------------------------------------------------------------
 
     def _start(self, pools: Pools, drain: bool) -> None:
+        self._claims.take()
         for consumer in self._options.consumers:
-            self._control.claim(consumer, self._run_id)
             tables = ConsumerTables(self._spark, consumer, self._control, self._options, self)
             self._consumers.append(tables)
+            if (taken_over := self._claims.lost(consumer)) is not None:
+                tables.give_up(taken_over)
+                continue
             tables.start(pools, self._copier, drain=drain)
 
     def _loop(self, stop: threading.Event, drain: bool, pools: Pools) -> None:
@@ -131,8 +138,8 @@ class Applier:
     def _forward(self, tables: ConsumerTables) -> bool:
         """Read requests and new entries, start steps. Returns True if anything was done."""
         if tables.requests_changed(self._control.rows()):
-            if self._control.rows().runs.get(tables.consumer) != self._run_id:
-                tables.fail(_superseded(tables.consumer))
+            if (taken_over := self._claims.lost(tables.consumer)) is not None:
+                tables.give_up(taken_over)
                 return False
             tables.read_requests()
         found = tables.read()
@@ -151,12 +158,3 @@ class Applier:
             yield session
         finally:
             self._sessions.put(session)
-
-
-def _superseded(consumer: str) -> BinlogError:
-    return BinlogError(
-        ErrorKind.SESSION_FENCED,
-        "another application applies this consumer's log to the target, so this one stops applying it",
-        where=f"consumer {consumer}",
-        remedy="run one mirror job per consumer and target",
-    )

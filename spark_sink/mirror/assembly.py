@@ -21,6 +21,7 @@ from spark_sink.mirror.policies import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_sink.mirror.claims import Claims
     from spark_sink.mirror.settings import MirrorSettings
 
 
@@ -56,9 +57,9 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
     )
 
 
-def make_applier(spark: SparkSession, settings: MirrorSettings) -> Applier:
-    """Returns the applier of the settings' consumers."""
-    return Applier(spark, apply_options(settings), make_copier(spark, settings))
+def make_applier(spark: SparkSession, settings: MirrorSettings, claims: Claims) -> Applier:
+    """Returns the applier of the settings' consumers, which the job has claimed."""
+    return Applier(spark, apply_options(settings), make_copier(spark, settings), claims)
 
 
 def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:

@@ -22,6 +22,7 @@ from spark_sink.mirror import jvm
 from spark_sink.mirror.catalog import REFUSED, REGISTERED
 from spark_sink.mirror.control import (
     ControlRows,
+    ClaimedStage,
     ControlTable,
     TableRecord,
     TableState,
@@ -287,8 +288,8 @@ def adopt_tables(
             f"the tables that fit {', '.join(patterns)} belong to {consumer} already",
             remedy="python -m spark_sink tables shows the consumer of each table",
         )
-    for name in {consumer, *(record.consumer for record in taken)}:
-        control.claim(name, f"adopt-{uuid.uuid4().hex}")
+    concerned = {consumer, *(record.consumer for record in taken)}
+    control.claim(f"adopt-{uuid.uuid4().hex}", concerned, [ClaimedStage.APPLY])
     own = {
         r.name: r for r in records if r.consumer == consumer and r.state is not TableState.DROPPED
     }

@@ -165,6 +165,10 @@ class ConsumerTables:
     def fail(self, error: BinlogError) -> None:
         """Stop applying this consumer, its copies and histories included. Its tables stay as they are."""
         log.error("%s: %s", self.consumer, error)
+        self.give_up(error)
+
+    def give_up(self, error: BinlogError) -> None:
+        """As `fail`, for an error that is logged already."""
         self.failure = error
         self.stop()
 

@@ -1,16 +1,16 @@
 """The control table TARGET/_binlog/tables: what the mirror knows of each table, and how far each consumer is applied.
 
 It is an append-only Delta table of rows; of the rows of one table id the one with the largest `serial` counts. Rows of
-four kinds:
+five kinds:
 
 * `table`: the state of a table. Only the application that applies the consumer writes them.
 * `history`: the same of the history of a table.
-* `request`: what a person asks for (`python -m spark_sink resolve`, `copy`), from any process. One about a table id
-  stands until the table's row names its id in `handled`. A copy is asked for by consumer and name, because only the
-  application that applies the consumer makes records: the newest request of a name stands until a `table` row names its
-  id in `answered`.
-* `consumer`: everything of the consumer up to `from_lsn` is applied, or stands in the row of a table. `request` is the
-  id of the run that applies the consumer; an older run that reads another id ends.
+* `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. One about a
+  table id stands until the table's row names its id in `handled`. A copy is asked for by consumer and name, because only
+  the application that applies the consumer makes records: the newest request of a name stands until a `table` row names
+  its id in `answered`.
+* `consumer`: everything of the consumer up to `from_lsn` is applied, or stands in the row of a table.
+* `claim`: the job whose id is in `request` has the consumer, for the stage in `state`; see `claims`.
 
 `from_lsn` of a table: entries of the table up to this lsn are dealt with, whatever its folder records. So a table's
 applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
@@ -40,6 +40,13 @@ from spark_sink.mirror.names import TableName, own_path, table_label
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class ClaimedStage(StrEnum):
+    """What a job does for a consumer."""
+
+    LOG = "log"
+    APPLY = "apply"
 
 
 class TableState(StrEnum):
@@ -125,11 +132,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ControlRows:
-    """The rows of the control table that count."""
+    """The rows of the control table that count. `claims`: the id of the job that has a consumer for a stage."""
 
     records: dict[str, TableRecord]
     applied: dict[str, int]
-    runs: dict[str, str]
+    claims: dict[tuple[str, ClaimedStage], str]
     serial: int
     histories: dict[str, TableRecord] = field(default_factory=dict)
     named: dict[tuple[str, TableName], str] = field(default_factory=dict)
@@ -153,7 +160,8 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
     records: dict[str, TableRecord] = {}
     histories: dict[str, TableRecord] = {}
     requests: dict[str, Row] = {}
-    consumers: dict[str, Row] = {}
+    applied: dict[str, int] = {}
+    claims: dict[tuple[str, ClaimedStage], str] = {}
     named: dict[tuple[str, TableName], str] = {}
     serial = 0
     for row in sorted(rows, key=lambda row: (row["serial"], row["at"])):
@@ -169,7 +177,9 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
                 of_name = row["consumer"], (row["database"], row["table"])
                 named[of_name] = json.loads(row["detail"])["id"]
             case "consumer":
-                consumers[row["consumer"]] = row
+                applied[row["consumer"]] = row["from_lsn"]
+            case "claim":
+                claims[row["consumer"], ClaimedStage(row["state"])] = row["request"]
     for table_id, row in requests.items():
         known = histories if table_id in histories else records
         record = known.get(table_id)
@@ -179,14 +189,8 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
     answered = {
         i for record in records.values() for i in record.detail.get("answered", {}).values()
     }
-    return ControlRows(
-        records,
-        {consumer: row["from_lsn"] for consumer, row in consumers.items()},
-        {consumer: row["request"] for consumer, row in consumers.items()},
-        serial,
-        histories,
-        {of_name: asked for of_name, asked in named.items() if asked not in answered},
-    )
+    standing = {of_name: asked for of_name, asked in named.items() if asked not in answered}
+    return ControlRows(records, applied, claims, serial, histories, standing)
 
 
 def _record(row: Row) -> TableRecord:
@@ -237,11 +241,13 @@ def answering(record: TableRecord, label: str, request_id: str) -> TableRecord:
 
 def superseded(rows: Iterable[Row]) -> set[int]:
     """Returns the serials of the rows that no longer count. Requests stay: a record may name any of them."""
-    newest: dict[tuple[str, str, str], int] = {}
-    serials: dict[int, tuple[str, str, str]] = {}
+    newest: dict[tuple[str, ...], int] = {}
+    serials: dict[int, tuple[str, ...]] = {}
     shared: set[int] = set()
     for row in rows:
-        key = (row["kind"], row["consumer"] if row["kind"] == "consumer" else "", row["table_id"])
+        of_consumer = row["kind"] in ("consumer", "claim")
+        stage = row["state"] if row["kind"] == "claim" else ""
+        key = (row["kind"], row["consumer"] if of_consumer else "", row["table_id"], stage)
         if row["serial"] in serials:  # of two processes at one time
             shared.add(row["serial"])
         serials[row["serial"]] = key
@@ -322,13 +328,17 @@ class ControlTable:
 
     def set_applied(self, consumer: str, lsn: int) -> None:
         """Record that everything of the consumer up to `lsn` is applied, or stands in the record of a table."""
-        run = self.rows().runs.get(consumer, "")
-        self._commits.add([_row("consumer", consumer=consumer, from_lsn=lsn, request=run)])
+        self._commits.add([_row("consumer", consumer=consumer, from_lsn=lsn)])
 
-    def claim(self, consumer: str, run: str) -> None:
-        """Make `run` the one that applies the consumer; `runs` of `rows` shows an older one that it is not."""
-        applied = self.applied(consumer)
-        self._commits.add([_row("consumer", consumer=consumer, from_lsn=applied, request=run)])
+    def claim(self, run: str, consumers: Iterable[str], stages: Sequence[ClaimedStage]) -> None:
+        """Make `run` the job that has the consumers for the stages, in one commit."""
+        self._commits.add(
+            [
+                _row("claim", consumer=consumer, state=str(stage), request=run)
+                for consumer in consumers
+                for stage in stages
+            ]
+        )
 
     def compact(self) -> int:
         """Delete the rows that no longer count. Returns how many there were."""

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 # Of a batch that the driver reads and writes. Workers load the kernels first, which takes seconds.
 DRIVER_BYTES_MAX = 32 << 20
+CLAIM_ATTEMPTS = 20
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
 _CREATING = threading.Lock()  # consumers claim at the same time, and one creates the log for all
 _FILE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
@@ -77,15 +78,27 @@ class LogAppender:
     def claim(self, consumer: str) -> LogEnd:
         """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
 
-        The batches of the run are appended with the following numbers. Raises `BinlogError` SESSION_FENCED if another
-        job claims the consumer at the same time.
+        The batches of the run are appended with the following numbers. An append of an older run that comes first does
+        not prevent the claim. Raises `BinlogError` SESSION_FENCED if that happens again and again.
         """
         self._create()
-        number = self.log.last_append(consumer) + 1
         self._runs[consumer] = str(uuid.uuid4())
-        self.append_entries([{"entry": 0, "kind": EntryKind.CLAIM}], consumer, number)
+        number = self._append_claim(consumer)
         end = self.log.end(consumer)
         return LogEnd(number, end.position if end else None)
+
+    def _append_claim(self, consumer: str) -> int:
+        attempt = 0
+        while True:
+            attempt += 1
+            number = self.log.last_append(consumer) + 1
+            try:
+                self.append_entries([{"entry": 0, "kind": EntryKind.CLAIM}], consumer, number)
+            except BinlogError as error:
+                if error.kind is not ErrorKind.SESSION_FENCED or attempt == CLAIM_ATTEMPTS:
+                    raise
+            else:
+                return number
 
     def append(self, batch: DataFrame, options: SourceOptions, consumer: str, number: int) -> int:
         """Append a micro-batch of slices, which the source has not read. Returns how many changes of rows it had.

@@ -4,8 +4,9 @@ A run begins with a claim, which numbers its appends and fences older runs. It s
 ends, with a new checkpoint. So Spark's checkpoint of a run is of no use to the next one, and is deleted.
 
 A query that fails is started again with exponential backoff and jitter. A failure that needs a person is tried again
-slowly, and logged when its text changes. Only a consumer that another job reads is given up: two jobs that fence each
-other would never get far.
+slowly, and logged when its text changes. A consumer that another job has claimed is given up. One that another reader
+reads all the same, such as a job of another target, is given up after some attempts: two readers that fence each other
+would never get far.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
 OPERATOR_RETRY_S = 60.0
 HEALTHY_S = 120.0  # a query that ran for longer starts with a short backoff again
 BATCHES_KEPT = 100  # of which Spark may still report
+FENCED_MAX = 4  # sessions that another reader ended, one soon after the other
 ATTEMPTS_TO_THE_END = 6  # with available_now
 # A fault of another process arrives as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
@@ -80,16 +82,19 @@ class LogStage:
         settings: MirrorSettings,
         consumer: str,
         appended: Callable[[], None],
+        lost: Callable[[], bool],
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`appended` is called after each append; tests replace `clock` (seconds, monotonic) and `jitter` (0..1)."""
+        """`appended` is called after each append; `lost`: True if another job has claimed the
+        consumer; tests replace `clock` (seconds, monotonic) and `jitter` (0..1)."""
         self.consumer = consumer
         self.state = StageState.WAITING
         self.restarts = 0
         self._spark, self._settings = spark, settings
         self._appended, self._clock, self._jitter = appended, clock, jitter
+        self._lost, self._given_up = lost, False
         # A session of its own: the log reads from it whether a claim was committed.
         self._appender = LogAppender(spark.newSession(), settings.target)
         self._query: StreamingQuery | None = None
@@ -97,7 +102,7 @@ class LogStage:
         self._failure: BaseException | None = None
         self._rows: dict[int, int] = {}  # changes of rows of the newest batches
         self._said = ""
-        self._attempts = 0
+        self._attempts = self._fenced = 0
         self._due = self._began = clock()
 
     @property
@@ -124,9 +129,18 @@ class LogStage:
         """Returns how many changes of rows a batch had; None if that is not known. Spark counts slices."""
         return self._rows.get(batch)
 
+    def look_for_claims(self) -> None:
+        """Give the consumer up if another job has claimed it. Does not wait until the query has ended."""
+        if not self._given_up and self._lost():
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._given_up, self.state = True, StageState.FAILED
+        threading.Thread(target=self.stop, name=f"stop-{self.consumer}").start()
+
     def stop(self) -> None:
         """Stop the query. Its current batch goes on, and is either appended as a whole or not at all."""
-        if self._starter is not None:
+        if self._starter is not None and self._starter is not threading.current_thread():
             self._starter.join()
         if self._query is None:
             return
@@ -140,6 +154,9 @@ class LogStage:
         self._failure = None
         self._began = self._clock()
         try:
+            if self._lost():
+                self._give_up()
+                return
             # One at a time: the first claim of a target creates the log.
             with _CLAIMING:
                 end = self._appender.claim(self.consumer)
@@ -164,6 +181,8 @@ class LogStage:
         except Exception as error:  # noqa: BLE001 - `_failed` says it, and decides what follows
             self._failed(self._fault(error))
             return
+        if self._given_up:
+            return  # meanwhile; `stop` waits for this thread
         self.state = StageState.RUNNING
         where = (
             f"{end.position.file}:{end.position.offset}" if end.position else "its stored position"
@@ -202,17 +221,24 @@ class LogStage:
         return replace(fault, text=purged_text(fault.text, self.consumer))
 
     def _failed(self, fault: StageFault) -> None:
+        if self._given_up:
+            return
         if self._clock() - self._began > HEALTHY_S:
-            self._attempts = 0
+            self._attempts = self._fenced = 0
         self._attempts += 1
+        if fault.kind is ErrorKind.SESSION_FENCED:
+            if self._is_lost():
+                self._give_up()
+                return
+            self._fenced += 1
         self.restarts += 1
         to_the_end = self._settings.available_now
         last = to_the_end and (fault.action not in _LATER or self._attempts >= ATTEMPTS_TO_THE_END)
-        if fault.kind is ErrorKind.SESSION_FENCED or last:
+        if self._fenced >= FENCED_MAX or (last and fault.kind is not ErrorKind.SESSION_FENCED):
             self.state = StageState.FAILED
             log.error("%s: %s", self.consumer, fault.text)
             return
-        if fault.action is Action.RETRY:
+        if fault.action is Action.RETRY or fault.kind is ErrorKind.SESSION_FENCED:
             wait_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** min(self._attempts, 16))
             wait_s *= 0.5 + self._jitter() / 2
         else:
@@ -221,6 +247,13 @@ class LogStage:
             log.error("%s: %s; the query is started again", self.consumer, fault.text)
         self._said = fault.text
         self.state, self._due = StageState.WAITING, self._clock() + wait_s
+
+    def _is_lost(self) -> bool:
+        try:
+            return self._lost()
+        except Exception as error:  # noqa: BLE001 - such as storage that does not answer; `_start` asks again
+            log.debug("%s: whether the claim is lost is not known: %s", self.consumer, error)
+            return False
 
 
 def purged_text(text: str, consumer: str) -> str:

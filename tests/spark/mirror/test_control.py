@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spark_sink.mirror.catch_up import after_request
 from spark_sink.mirror.control import (
     MOVED_FROM,
+    ClaimedStage,
     ControlTable,
     TableRecord,
     TableState,
@@ -65,12 +66,23 @@ def test_the_newest_row_of_a_table_and_of_a_consumer_count() -> None:
         [
             row(3, "table", table_id="x", table="b", from_lsn=7),
             row(1, "table", table_id="x", table="a"),
-            row(2, "consumer", consumer="shop", from_lsn=5, request="run1"),
-            row(4, "consumer", consumer="shop", from_lsn=6, request="run2"),
+            row(2, "consumer", consumer="shop", from_lsn=5),
+            row(4, "consumer", consumer="shop", from_lsn=6),
         ]
     )
     assert (found.records["x"].table, found.records["x"].from_lsn) == ("b", 7)
-    assert (found.applied, found.runs, found.serial) == ({"shop": 6}, {"shop": "run2"}, 4)
+    assert (found.applied, found.serial) == ({"shop": 6}, 4)
+
+
+def test_the_newest_claim_of_each_stage_counts() -> None:
+    rows = [
+        row(1, "claim", consumer="shop", state="log", request="a"),
+        row(2, "claim", consumer="shop", state="apply", request="a"),
+        row(3, "claim", consumer="shop", state="log", request="b"),
+    ]
+    log, apply = ("shop", ClaimedStage.LOG), ("shop", ClaimedStage.APPLY)
+    assert latest_rows(rows).claims == {log: "b", apply: "a"}
+    assert superseded(rows) == {1}
 
 
 def test_a_request_stands_until_a_row_of_the_table_names_it() -> None:

@@ -234,6 +234,24 @@ def test_a_claim_fences_the_older_run(spark: SparkSession, appender: LogAppender
     assert log.end("shop") == LogEnd(4, position(2))
 
 
+def test_an_append_of_the_older_run_does_not_prevent_a_claim(
+    spark: SparkSession, appender: LogAppender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older run appends between the newer one's look at the log and its claim."""
+    appender.claim("shop")
+    newer = LogAppender(spark, appender.log.path.removesuffix("/_binlog/log"))
+    newest = newer.log.last_append
+
+    def overtaken(consumer: str) -> int:
+        found = newest(consumer)
+        if found == 1:
+            appender.append_entries([end_at(1, 0)], "shop", 2)
+        return found
+
+    monkeypatch.setattr(newer.log, "last_append", overtaken)
+    assert newer.claim("shop") == LogEnd(3, position(1))
+
+
 def test_an_append_that_a_claim_overtakes_is_refused(
     spark: SparkSession, appender: LogAppender
 ) -> None:

@@ -190,7 +190,7 @@ def test_threads_that_change_a_record_do_not_undo_each_others_changes() -> None:
         at_once.wait()  # all have the same record
         directory.update((before, before.having(**{f"value{number}": number})))
 
-    assert together(*(lambda n=n: update(n) for n in range(3))) == []  # type: ignore[misc]
+    assert together(*(lambda n=n: update(n) for n in range(3))) == []
     assert failures.record.detail == {"value0": 0, "value1": 1, "value2": 2}
 
 

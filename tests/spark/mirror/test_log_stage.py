@@ -1,0 +1,80 @@
+"""When a log stage starts its query again, and when it gives its consumer up, without Spark."""
+
+from __future__ import annotations
+
+from unittest.mock import MagicMock
+
+import pytest
+
+from dispatcher.model.errors import ErrorKind
+from spark_sink.mirror.log_stage import FENCED_MAX, LogStage, StageFault, StageState
+from spark_sink.mirror.settings import MirrorSettings
+
+FENCED = StageFault(ErrorKind.SESSION_FENCED, "session fenced: a newer session reads it")
+
+
+class Stage:
+    """A log stage whose query fails as a test says. `lost`: another job has claimed the consumer."""
+
+    def __init__(self, *, lost: bool = False, now: bool = False) -> None:
+        values = {"url": "http://127.0.0.1:8085", "target": "/t", "consumers": ["shop"]}
+        settings = MirrorSettings.model_validate(values | {"available_now": now})
+        self.time = 0.0
+        self.lost = lost
+        self.stage = LogStage(
+            MagicMock(),
+            settings,
+            "shop",
+            lambda: None,
+            lambda: self.lost,
+            clock=lambda: self.time,
+            jitter=lambda: 0.0,
+        )
+
+    def fail(self, times: int = 1) -> StageState:
+        for _ in range(times):
+            self.stage._failed(FENCED)
+        return self.stage.state
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_session_that_a_job_which_has_lost_its_claim_took_is_opened_again(now: bool) -> None:
+    assert Stage(now=now).fail() is StageState.WAITING
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_consumer_that_another_reader_takes_again_and_again_is_given_up(now: bool) -> None:
+    assert Stage(now=now).fail(FENCED_MAX) is StageState.FAILED
+
+
+def test_sessions_that_were_lost_long_ago_do_not_count() -> None:
+    stage = Stage()
+    stage.fail(FENCED_MAX - 1)
+    stage.time = 1_000.0
+    assert stage.fail() is StageState.WAITING
+
+
+def test_a_consumer_whose_claim_is_lost_is_given_up_without_a_second_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage(lost=True)
+    assert stage.fail() is StageState.FAILED
+    assert not caplog.records
+
+
+def test_a_claim_is_lost_while_nothing_changes_on_the_server() -> None:
+    stage = Stage(lost=True)
+    stage.stage.look_for_claims()
+    assert stage.stage.state is StageState.FAILED
+
+
+def test_a_stage_that_has_its_claim_goes_on() -> None:
+    stage = Stage()
+    stage.stage.look_for_claims()
+    assert stage.stage.state is StageState.WAITING
+
+
+def test_a_query_is_not_started_without_a_claim() -> None:
+    stage = Stage(lost=True)
+    stage.stage._start()
+    assert stage.stage.state is StageState.FAILED
