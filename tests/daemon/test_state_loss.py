@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -125,7 +126,8 @@ def test_a_run_to_the_end_reaches_it_when_the_store_was_lost(scene: Scene, reade
     given = {"url": f"http://127.0.0.1:{daemon.port}", "consumer": "d", "retryTimeoutSeconds": "5"}
     run = BinlogStreamReader(SourceOptions.parse(given), StructType())
     run.prepareForTriggerAvailableNow()
-    end, rounds = checkpoint, []
+    end = checkpoint
+    rounds: list[dict[str, Any]] = []
     while not rounds or rounds[-1] != end:
         rounds.append(end)
         end = run.latestOffset(end, ReadAllAvailable())
