@@ -21,8 +21,8 @@ from spark_sink.job_numbers import read_numbers
 from spark_sink.mirror import jvm
 from spark_sink.mirror.catalog import REFUSED, REGISTERED
 from spark_sink.mirror.control import (
-    ControlRows,
     ClaimedStage,
+    ControlRows,
     ControlTable,
     TableRecord,
     TableState,
