@@ -52,6 +52,7 @@ class ErrorKind(StrEnum):
     SESSION_FENCED = "session fenced"
     POSITION_UNKNOWN = "position unknown"
     RANGE_UNAVAILABLE = "range not available yet"
+    OTHER_LAYOUT = "rows of another layout"
     UNAUTHORIZED = "not authorized"
     FORBIDDEN = "not allowed"
     TOO_MANY_REQUESTS = "too many requests"
@@ -177,6 +178,9 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.RANGE_UNAVAILABLE: Policy(
         Action.RETRY, "try again; the daemon is reading the range from the server"
+    ),
+    ErrorKind.OTHER_LAYOUT: Policy(
+        Action.FATAL, "start the query again: it then has the table's present columns"
     ),
     ErrorKind.UNAUTHORIZED: Policy(
         Action.REFUSE, "send 'Authorization: Bearer <token>' with a token for this consumer"

@@ -10,8 +10,9 @@ The `start` of `latestOffset` acknowledges: Spark passes the end of the last bat
 `commit` is called later, or never for the last batch, and is not used. Reading a range does not consume it: several
 actions on a batch, and a retried task, read it again.
 
-With `Trigger.AvailableNow` the target is the server's newest position at the start. The query ends when `latestOffset`
-returns its own `start`. So `latestOffset` waits until there is something to read or the target is reached, and returns
+With `Trigger.AvailableNow` the target is the server's newest position at the start. A consumer that has failed does not
+tell it; if the options name where to begin, opening the session there revives the consumer, and tells the target. The
+query ends when `latestOffset` returns its own `start`. So `latestOffset` waits until there is something to read or the target is reached, and returns
 the target in place of a later end.
 
 Importing this module loads pyspark's type classes only; numpy, numba and pyarrow are loaded where bytes are decoded.
@@ -40,7 +41,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.model.subscription import is_pattern
 from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
@@ -145,6 +146,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._session: Session | None = None
         self._anchored = False
         self._target: Position | None = None
+        self._needs_target = False  # it is the newest position that the session tells
         self._head: Position | None = None
         self._planned: tuple[Position, PolledRange] | None = None
         self._batched_at = (
@@ -164,7 +166,12 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         # Read-only, because a query for the newest position must not fence other readers.
-        self._target = self._head = self._client_now().open_session(None, read_only=True).head
+        try:
+            self._target = self._head = self._client_now().open_session(None, read_only=True).head
+        except BinlogError as error:
+            if self._options.start is None or error.action is not Action.FATAL:
+                raise
+            self._needs_target = True
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         # Called before a session is open, so the queue's limit is not known yet; 0 stands for the default.
@@ -194,6 +201,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._session_at(
                 after
             )  # stores where the query begins, also if there is nothing to read yet
+        if self._needs_target:
+            self._target, self._needs_target = self._session_at(after).head, False
         if self._target is not None and after.order >= self._target.order:
             if after.order > self._target.order:
                 self._check_ahead(after)

@@ -32,7 +32,7 @@ KEYS = {
     "tables": "names or patterns, like shop.*, billing.invoices: only their rows, and statements that touch them",
     "columns": "names or patterns: with table like id, ship_*, else like shop.orders.id; others are not decoded",
     "select": "names of the stream's columns, like seq, op, after; others are not made; default all",
-    "schemaChanges": "fail (default) or project: with table, what becomes of rows of another layout than at the start",
+    "schemaChanges": "fail (default) or project: with table, what becomes of columns that it did not have at the start",
     "metadata": "further columns, some of " + ", ".join(Metadata),
     "raw": "true: one row per table, layout and slice, not decoded; slices: one row per slice, not read",
     "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",

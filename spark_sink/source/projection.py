@@ -81,36 +81,24 @@ def impossible(table_map: TableMap, fields: Sequence[pa.Field], dates: InvalidDa
     ]
 
 
-def differences(
-    table_map: TableMap, fields: Sequence[pa.Field], chosen: Sequence[str], dates: InvalidDates
-) -> list[str]:
-    """Returns a text for each column in which the layout differs from the stream. `chosen`: of the layout's columns
-    those that the stream would have."""
-    by_name = {column.name: column for column in table_map.columns}
-    named = {field.name for field in fields}
-    texts = [f"column {name!r} is new" for name in chosen if name not in named]
-    for field in fields:
-        column = by_name.get(field.name)
-        if column is None:
-            texts.append(f"column {field.name!r} is missing")
-        elif (text := _type_text(column, dates)) != spark_text(field.type):
-            texts.append(f"column {field.name!r} is {text}, not {spark_text(field.type)}")
-    if not texts and list(chosen) != [field.name for field in fields]:
-        texts.append("the columns have another order")
-    return texts
+def left_out(fields: Sequence[pa.Field], chosen: Sequence[str]) -> list[str]:
+    """Returns a text for each column whose values the stream would not have. `chosen`: of the layout's columns those
+    that the options select."""
+    named = {field.name.casefold() for field in fields}
+    return [
+        f"column {name!r} is not in the stream" for name in chosen if name.casefold() not in named
+    ]
 
 
-def other_layout(table: str, texts: Sequence[str], *, project: bool) -> BinlogError:
-    """Returns the error for rows of another layout, which differs as `texts` say."""
-    current = "restart the query, so that it has the table's present columns"
-    older = "read rows from before the change without the option table, as JSON"
-    remedy = f"{current}, or {older}"
-    if not project:
-        remedy = f"set the option schemaChanges to project, or {current}; {older}"
+def other_layout(table: str, lost: Sequence[str], unfit: Sequence[str]) -> BinlogError:
+    """Returns the error for rows of another layout: what of them would be lost, as `left_out` and `impossible` say."""
+    as_json = "read these rows as JSON, with the option tables in place of table and schemaChanges"
+    projected = "set the option schemaChanges to project, which leaves out such columns"
     return BinlogError(
-        ErrorKind.UNSUPPORTED_CHANGE,
-        f"rows of {table} have another layout than the stream: {'; '.join(texts)}",
-        remedy=remedy,
+        ErrorKind.OTHER_LAYOUT,
+        f"rows of {table} do not fit the stream: {'; '.join((*lost, *unfit))}",
+        remedy="if the table has these columns in these types now, start the query again: it then has the table's"
+        f" present columns; else {as_json if unfit else projected}",
     )
 
 

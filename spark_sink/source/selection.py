@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from dispatcher.binlog.decode.delivered import Ddl
@@ -14,8 +12,8 @@ from spark_sink.source.column_choice import ColumnChoice
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.projection import (
     LayoutProjection,
-    differences,
     impossible,
+    left_out,
     other_layout,
 )
 from spark_sink.source.table_filter import TableFilter
@@ -67,9 +65,9 @@ class TypedSelection:
         if (table_map.database, table_map.table) != self._table:
             return None
         table_map.require_names()
-        texts = self._faults(table_map)
-        if texts:
-            raise other_layout(table_map.label, texts, project=self._project)
+        lost, unfit = self._left_out(table_map), self._unfit(table_map)
+        if lost or unfit:
+            raise other_layout(table_map.label, lost, unfit)
         layout = table_map.layout
         self.projections[layout] = LayoutProjection.of(table_map, self._fields)
         self.keys[layout] = LayoutProjection.of(table_map, self._key)
@@ -78,14 +76,15 @@ class TypedSelection:
     def selects_statement(self, ddl: Ddl) -> bool:  # noqa: ARG002
         return False
 
-    def _faults(self, table_map: TableMap) -> Sequence[str]:
-        if self._project:
-            unique = {field.name: field for field in (*self._fields, *self._key)}
-            return impossible(table_map, list(unique.values()), self._dates)
+    def _left_out(self, table_map: TableMap) -> list[str]:
+        if self._project or self._image is None:
+            return []
         names = [column.name for column in table_map.columns]
-        chosen = self._choice.choose(*self._table, names) if self._image else ()
-        texts = differences(table_map, self._fields, chosen, self._dates)
-        return texts or impossible(table_map, self._key, self._dates)
+        return left_out(self._fields, self._choice.choose(*self._table, names))
+
+    def _unfit(self, table_map: TableMap) -> list[str]:
+        unique = {field.name: field for field in (*self._fields, *self._key)}
+        return impossible(table_map, list(unique.values()), self._dates)
 
 
 def _image_type(expected: pa.Schema) -> pa.DataType | None:

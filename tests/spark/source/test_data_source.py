@@ -248,6 +248,40 @@ def test_a_query_that_found_nothing_at_the_end_begins_there_again(
     assert reader.partitions(reader.initialOffset(), start) == []
 
 
+@pytest.mark.parametrize(
+    "kind", [ErrorKind.POSITION_PURGED, ErrorKind.HISTORY_DIFFERS, ErrorKind.STORED_POSITION]
+)
+@pytest.mark.parametrize("place", ["earliest", "position"])
+def test_a_run_to_the_end_of_the_log_revives_a_failed_consumer(
+    daemon: FakeDaemon, new_reader: Any, kind: ErrorKind, place: str
+) -> None:
+    start, end = position(0), daemon.add(b"x" * 10)
+    daemon.faults["session"] = [problem(410, kind, "the consumer has failed")]
+    reader = new_reader(startingOffsets=start.to_json() if place == "position" else place)
+    reader.prepareForTriggerAvailableNow()
+    assert reader.reportLatestOffset() is None
+    assert reader.initialOffset() == start.as_dict()
+    assert reader.latestOffset(start.as_dict(), ALL) == end.as_dict()
+    assert daemon.acknowledged == start
+    daemon.add(b"later")
+    assert reader.latestOffset(end.as_dict(), ALL) == end.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (ErrorKind.POSITION_PURGED, {}),
+        (ErrorKind.FORBIDDEN, {"startingOffsets": "earliest"}),
+    ],
+)
+def test_a_run_to_the_end_of_the_log_ends_if_no_start_can_help(
+    daemon: FakeDaemon, new_reader: Any, kind: ErrorKind, options: dict[str, str]
+) -> None:
+    daemon.faults["session"] = [problem(403, kind, "refused")]
+    with pytest.raises(BinlogError, match="refused"):
+        new_reader(**options).prepareForTriggerAvailableNow()
+
+
 def test_a_time_is_sent_to_the_daemon(daemon: FakeDaemon, new_reader: Any) -> None:
     one = daemon.add(b"x")
     daemon.places['{"timestamp": "1970-01-01T00:00:01.500000+00:00"}'] = one

@@ -112,6 +112,94 @@ def test_a_query_begins_at_places_of_a_real_log(
     assert ids() == [4], "the batch has acknowledged nothing"
 
 
+class TypedStream:
+    """A query with the option `table` whose runs share a checkpoint. `rows`: the images of all inserts that it read."""
+
+    def __init__(self, spark: SparkSession, given: dict[str, str], checkpoint: Path) -> None:
+        self._spark, self._given, self._checkpoint = spark, given, checkpoint
+        self.rows: list[dict[str, Any]] = []
+
+    def load(self, **more: str) -> DataFrame:
+        return self._spark.readStream.format("binlog").options(**self._given, **more).load()
+
+    def run(self, changes: DataFrame) -> None:
+        def collect(rows: DataFrame, _number: int) -> None:
+            inserts = rows.where("op = 'insert'").orderBy("seq", "ordinal").collect()
+            found = [row["after"] for row in inserts]
+            self.rows += [
+                json.loads(image) if isinstance(image, str) else image.asDict() for image in found
+            ]
+
+        to_end(changes, self._checkpoint, collect)
+
+
+@pytest.fixture
+def typed(
+    spark: SparkSession, mysql97: Server, database: str, daemon: Daemon, tmp_path: Path
+) -> TypedStream:
+    """A stream of `t`, which has read the row 1."""
+    mysql97.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT)",
+        "INSERT INTO t VALUES (1, 1)",
+        database=database,
+    )
+    daemon.api.until_state("shop", "streaming")
+    query = TypedStream(spark, options(daemon, FULL), tmp_path / "typed")
+    query.run(query.load(table=f"{database}.t"))
+    assert query.rows == [{"id": 1, "a": 1}]
+    return query
+
+
+def remedy_of(query: TypedStream, changes: DataFrame) -> str:
+    """Returns the remedy of the error with which a run ends."""
+    with pytest.raises(StreamingQueryException) as caught:
+        query.run(changes)
+    line = next(line for line in str(caught.value).splitlines() if "do not fit the stream" in line)
+    return line.partition("; ")[2]
+
+
+def test_a_query_that_stopped_at_a_new_column_goes_on_when_it_is_started_again(
+    mysql97: Server, database: str, typed: TypedStream
+) -> None:
+    before = typed.load(table=f"{database}.t")
+    mysql97.execute(
+        "INSERT INTO t VALUES (2, 2)",
+        "ALTER TABLE t ADD b INT, MODIFY a BIGINT",
+        "INSERT INTO t VALUES (3, 3, 3)",
+        database=database,
+    )
+    assert "start the query again" in remedy_of(typed, before)
+    del typed.rows[1:]
+    typed.run(typed.load(table=f"{database}.t"))
+    assert typed.rows[1:] == [{"id": 2, "a": 2, "b": None}, {"id": 3, "a": 3, "b": 3}]
+
+
+def test_rows_with_a_dropped_column_are_read_with_the_option_that_the_message_names(
+    mysql97: Server, database: str, typed: TypedStream
+) -> None:
+    mysql97.execute("INSERT INTO t VALUES (2, 2)", "ALTER TABLE t DROP COLUMN a", database=database)
+    remedy = remedy_of(typed, typed.load(table=f"{database}.t"))
+    assert "else set the option schemaChanges to project" in remedy
+    typed.run(typed.load(table=f"{database}.t", schemaChanges="project"))
+    assert typed.rows[1:] == [{"id": 2}]
+
+
+def test_rows_of_a_wider_type_are_read_as_json_as_the_message_says(
+    mysql97: Server, database: str, typed: TypedStream
+) -> None:
+    mysql97.execute(
+        "ALTER TABLE t MODIFY a BIGINT",
+        "INSERT INTO t VALUES (2, 2)",
+        "ALTER TABLE t MODIFY a INT",
+        "INSERT INTO t VALUES (3, 3)",
+        database=database,
+    )
+    remedy = remedy_of(typed, typed.load(table=f"{database}.t", schemaChanges="project"))
+    assert "else read these rows as JSON, with the option tables in place of table" in remedy
+    typed.run(typed.load(tables=f"{database}.t"))
+    assert typed.rows[1:] == [{"id": 2, "a": 2}, {"id": 3, "a": 3}]
+
+
 def rows_of(reader: BinlogBatchReader) -> tuple[int, Position | None]:
     """Returns the rows of a batch, and where it ends."""
     count, end = 0, None
@@ -188,6 +276,46 @@ def test_invalid_dates_are_what_the_option_says(
     assert [row["day"] for row in as_null] == [None, "2026-02-28", None]
 
 
+def purge(server: Server, statement: str) -> None:
+    """Execute a statement and purge the log that holds it."""
+    server.execute(statement, "FLUSH BINARY LOGS")
+    newest = server.binlogs()[-1][0]
+
+    def purged() -> bool:
+        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+        return bool(server.binlogs()[0][0] == newest)
+
+    until(purged, "the older logs are gone")
+
+
+def test_starting_offsets_revive_a_purged_consumer_in_a_run_to_the_end_of_the_log(
+    spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = server_factory("mysql97")
+    server.add_user("shop", PASSWORD)
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    consumer = {
+        "mysql": f"shop@{server.host}:{server.port}",
+        "password": PASSWORD,
+        "databases": ["d"],
+    }
+    daemon = Daemon(tmp_path / "daemon", {"consumers": {"shop": consumer}})
+    given = {"url": daemon.url, "consumer": "shop", "retryTimeoutSeconds": "30"}
+    try:
+        daemon.start()
+        daemon.api.until_state("shop", "streaming")
+        daemon.stop()
+        purge(server, "INSERT INTO d.t VALUES (1)")
+        server.execute("INSERT INTO d.t VALUES (2)")
+        daemon.start()
+        daemon.api.until_state("shop", "failed")
+        begins = given | {"startingOffsets": "earliest"}
+        assert stream(spark, begins, tmp_path / "c") == [{"id": 2}]
+        assert daemon.api.row("shop")["state"] == "streaming"
+    finally:
+        daemon.close()
+
+
 def test_a_stream_with_tls_goes_on_behind_purged_changes(
     spark: SparkSession, server_factory: ServerFactory, tmp_path: Path
 ) -> None:
@@ -221,14 +349,7 @@ def test_a_stream_with_tls_goes_on_behind_purged_changes(
             stream(spark, given | {"retryTimeoutSeconds": "1"}, tmp_path / "distrustful")
 
         daemon.stop()
-        server.execute("INSERT INTO d.t VALUES (2)", "FLUSH BINARY LOGS")
-        newest = server.binlogs()[-1][0]
-
-        def purged() -> bool:
-            server.execute(f"PURGE BINARY LOGS TO '{newest}'")
-            return bool(server.binlogs()[0][0] == newest)
-
-        until(purged, "the older logs are gone")
+        purge(server, "INSERT INTO d.t VALUES (2)")
         daemon.start()
         daemon.api.until_state("shop", "streaming")
         server.execute("INSERT INTO d.t VALUES (3)")
