@@ -286,6 +286,40 @@ def test_generated_and_invisible_columns(mysql97: Server, new_database: NewDatab
     assert row["after"] == {"id": 1, "j": '{"a": [1, 2]}', "v": 2, "s": 3, "i": 5}
 
 
+@pytest.mark.parametrize(
+    ("kind", "left_out"),
+    [("mysql97", None), ("mariadb1011", None), ("mariadb118", ["s", "v", "h"])],
+)
+def test_generated_columns_that_a_server_leaves_out_are_said_to_be_absent(
+    kind: str,
+    left_out: list[str] | None,
+    new_database: NewDatabase,
+    request: pytest.FixtureRequest,
+) -> None:
+    """MariaDB 11.8.9 writes them only where the row has no image before."""
+    server: Server = request.getfixturevalue(kind)
+    database = new_database(server)
+    log = fresh_log(server)
+    server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, s INT AS (a + 1) STORED, v INT AS (a + 2) VIRTUAL,"
+        " h INT AS (a + 3) STORED INVISIBLE, i INT INVISIBLE DEFAULT 5, KEY (v), UNIQUE KEY (s))",
+        "INSERT INTO t (id, a) VALUES (1, 10)",
+        "UPDATE t SET a = 20",
+        "REPLACE INTO t (id, a) VALUES (1, 30)",
+        "DELETE FROM t",
+        database=database,
+    )
+    insert, update, *replace, delete = rows_of(server, log, database)
+    images = ("before_absent", "after_absent")
+    assert [insert[name] for name in images] == [None, None]
+    assert insert["after"] == {"id": 1, "a": 10, "s": 11, "v": 12, "h": 13, "i": 5}
+    assert [update[name] for name in images] == [left_out, left_out]
+    assert [row[name] for row in replace for name in images if row[name[:-7]]] == [left_out] * 2
+    assert [delete[name] for name in images] == [left_out, None]
+    computed = {"s": 21, "v": 22, "h": 23} if left_out is None else dict.fromkeys(left_out)
+    assert update["after"] == {"id": 1, "a": 20, **computed, "i": 5}
+
+
 @pytest.mark.parametrize("kind", ["mariadb1011", "mariadb118"])
 def test_old_temporal_formats(
     kind: str, new_database: NewDatabase, request: pytest.FixtureRequest

@@ -35,6 +35,7 @@ class Features:
     collations: Mapping[str, Sequence[str]] = field(repr=False)  # per character set
     generated: bool
     invisible: str  # the clause of CREATE TABLE; "" if the server has no compressed columns
+    generated_left_out: bool = False  # by images of UPDATE and DELETE, as MariaDB 11.8.9 does
     old_temporals: bool = (
         False  # the server creates TIME, DATETIME and TIMESTAMP in the form from before 5.6
     )
@@ -55,7 +56,8 @@ def features(server: Server) -> Features:
         if charset != "binary":
             collations.setdefault(charset, []).append(collation)
     invisible = "" if server.kind == "mysql56" else "INVISIBLE"
-    return Features(server.kind, collations, server.kind != "mysql56", invisible)
+    left_out = server.kind == "mariadb118"
+    return Features(server.kind, collations, server.kind != "mysql56", invisible, left_out)
 
 
 Kinds = dict[str, st.SearchStrategy[Declared]]

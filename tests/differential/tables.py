@@ -77,7 +77,8 @@ Step = Insert | Update | Delete | Undone
 class Table:
     """`rid`: name of the column that numbers the rows and is never updated; `keys`: clauses of CREATE TABLE;
     `primary`: columns of the primary key; each of `transactions` is at most one in the log; `settings`:
-    statements that the session runs first; `full`: True if the session logs all columns of a row."""
+    statements that the session runs first; `full`: True if the session logs all columns of a row; `generated_left_out`:
+    the server leaves generated columns out of the images of UPDATE and DELETE in any case."""
 
     name: str
     rid: str
@@ -88,6 +89,13 @@ class Table:
     transactions: tuple[tuple[Step, ...], ...]
     settings: tuple[str, ...] = ()
     full: bool = True
+    generated_left_out: bool = False
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The generated columns, if the server leaves them out."""
+        generated = (column.name for column in self.columns if not column.written)
+        return frozenset(generated if self.generated_left_out else ())
 
     def create(self, table: str) -> str:
         columns = [f"{quoted(c.name)} {c.sql} {c.clauses}".rstrip() for c in self.columns]
@@ -199,6 +207,7 @@ def tables(draw: st.DrawFn, features: Features, wanted: Wanted) -> Table:
         transactions,
         wanted.settings,
         wanted.full,
+        features.generated_left_out,
     )
 
 
