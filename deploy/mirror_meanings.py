@@ -38,6 +38,8 @@ MIRROR = {
     "tables.PATTERN.seconds_between_steps": "Shortest time between two steps of rows",
     "tables.PATTERN.history": "Keep each version of a row in a table of its own, "
     "`TABLE__history` ([history.md](history.md#history-tables))",
+    "tables.PATTERN.omit_columns": "Names of columns that the mirrored table does not have, such as generated ones that"
+    " the server leaves out of the log ([types.md](types.md#generated-columns))",
     "tables.PATTERN.change_data_feed": "Give the Delta table a change data feed "
     "([history.md](history.md#change-data-feed))",
     "copy.mysql": "The server that rows are copied from: the source or, with GTIDs, a replica of "

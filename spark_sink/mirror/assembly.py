@@ -41,6 +41,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
             interval_s=chosen.seconds_between_steps or 0.0,
             history=chosen.history or False,
             feed=chosen.change_data_feed or False,
+            omitted=chosen.omit_columns or (),
         )
 
     return ApplyOptions(
@@ -66,4 +67,10 @@ def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:
     """Returns what copies tables; None if the settings name no server to copy from."""
     if settings.copy_from is None:
         return None
-    return Copier(spark, settings.copy_from, settings.target, settings.invalid_dates)
+    return Copier(
+        spark,
+        settings.copy_from,
+        settings.target,
+        settings.invalid_dates,
+        settings.omitted_columns,
+    )

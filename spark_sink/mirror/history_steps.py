@@ -43,7 +43,7 @@ class DeltaHistorySteps:
         from spark_sink.mirror.row_versions import row_versions  # noqa: PLC0415 - loads numpy
 
         dates = self.records.options.invalid_dates
-        layout = RowLayout.of(run, dates)
+        layout = RowLayout.of(run, dates, self.records.options.policy(record.name).omitted)
         if not layout.key:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -57,8 +57,7 @@ class DeltaHistorySteps:
             (lsn, delivered.decode_table(payload, invalid_dates=dates))
             for lsn, payload in self._payloads(session, run)
         )
-        row = layout.changes.field("after").type
-        lines: pa.Table = row_versions(decoded, row, layout.key, exact=exact)
+        lines: pa.Table = row_versions(decoded, layout.row, layout.key, exact=exact)
         session.expect(run.payload_bytes, table.table.size_bytes(session.spark))
         table.commit(session, run.lsn, lines, layout.key)
         log.info("%s: %s: %d changes", record.consumer, record.label, run.rows)

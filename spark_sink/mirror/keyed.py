@@ -74,6 +74,7 @@ class LastEvents:
 
     def add(self, changes: pa.RecordBatch) -> None:
         """Raises `BinlogError` ROW_IMAGE for incomplete images, INVALID_VALUE for a key that is NULL."""
+        changes = chosen_columns(changes, self.form.row)
         require_columns(changes, self.form.key, whole_before=self.form.keep_deleted)
         events = _last_of_batch(changes, self.form, self.changes)
         self.changes += changes.num_rows
@@ -106,6 +107,37 @@ def last_events(batches: Iterable[pa.RecordBatch], form: EventForm) -> pa.Table:
     return events.table()
 
 
+def chosen_columns(changes: pa.RecordBatch, row: pa.StructType) -> pa.RecordBatch:
+    """Returns changes whose images have the columns of `row` only, and lack no others.
+
+    `changes`: with these columns, and those that the mirrored table leaves out.
+    """
+    if changes.schema.field("after").type.num_fields == row.num_fields:
+        return changes
+    names = [column.name for column in row]
+    for which in ("before", "after"):
+        image, absent = changes.column(which), changes.column(f"{which}_absent")
+        fields = [pc.struct_field(image, name) for name in names]
+        kept = pa.StructArray.from_arrays(fields, fields=list(row), mask=image.is_null())
+        changes = _replaced(changes, which, kept)
+        if absent.null_count < len(absent):
+            lists = [[n for n in each or () if n in names] or None for each in absent.to_pylist()]
+            changes = _replaced(changes, f"{which}_absent", pa.array(lists, absent.type))
+    return changes
+
+
+def _replaced(changes: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    i = changes.schema.get_field_index(name)
+    return changes.set_column(i, changes.schema.field(i).with_type(column.type), column)
+
+
+_WHOLE_IMAGES = (
+    "if the server leaves these columns out because they are generated, as MariaDB 11.8 does, name them in omit_columns"
+    " of the table's policy in the settings of the mirror and restart it; else set binlog_row_image=FULL on the server"
+    " and for every session"
+)
+
+
 def require_columns(
     changes: pa.RecordBatch, key: Sequence[str], *, whole_before: bool = False
 ) -> None:
@@ -123,21 +155,24 @@ def require_columns(
     if not pc.any(incomplete).as_py():
         return
     row = pc.index(incomplete, True).as_py()
+    lacking = dict.fromkeys((*(after[row].as_py() or ()), *(before[row].as_py() or ())))
     label = ".".join(changes.column(name)[row].as_py() for name in ("database", "table"))
     raise BinlogError(
         ErrorKind.ROW_IMAGE,
-        f"rows of table {label} do not hold all columns, so the mirrored row is not known",
+        f"rows of table {label} do not hold the columns {', '.join(lacking)}, so the mirrored row is not known",
         where=f"seq {changes.column('seq')[row].as_py()}",
-        remedy="SET PERSIST binlog_row_image=FULL on the server and for every session, then copy the table again:"
+        remedy=f"{_WHOLE_IMAGES}; then copy the table again:"
         f" python -m spark_sink resolve {label} --as recopy",
     )
 
 
-def row_counts_of(changes: pa.RecordBatch) -> pa.Table:
-    """Returns (`row`, `count`): each image of a change, with +1 for an after-image and -1 for a before-image.
+def row_counts_of(changes: pa.RecordBatch, row: pa.StructType) -> pa.Table:
+    """Returns (`row`, `count`): each image of a change, with +1 for an after-image and -1 for a before-image. `row`: as
+    in `chosen_columns`.
 
     Raises `BinlogError` ROW_IMAGE if an image lacks a column.
     """
+    changes = chosen_columns(changes, row)
     require_columns(changes, (), whole_before=True)
     tables = []
     for image, count in (("after", 1), ("before", -1)):

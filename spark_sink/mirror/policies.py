@@ -53,7 +53,7 @@ class MetadataColumn(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
     """`interval_s`: shortest time between two steps of rows of a table; `history`: it has a history table; `feed`: its
-    Delta table has a change data feed."""
+    Delta table has a change data feed; `omitted`: names of columns that the mirrored table does not have."""
 
     unknown: UnknownTables = UnknownTables.STOP
     purged: PurgedChanges = PurgedChanges.COPY
@@ -63,6 +63,7 @@ class TablePolicy:
     interval_s: float = 0.0
     history: bool = False
     feed: bool = False
+    omitted: tuple[str, ...] = ()
 
     @property
     def extra(self) -> tuple[MetadataColumn, ...]:

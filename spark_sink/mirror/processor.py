@@ -176,7 +176,7 @@ class Processor:
             return 0
         require_same_history(record, rest.entries[0])
         policy = self._options.policy(record.name)
-        layout = RowLayout.of(rest, self._options.invalid_dates)
+        layout = RowLayout.of(rest, self._options.invalid_dates, policy.omitted)
         columns = layout.stored_columns(policy)
         record = self._fitting(session, record, rest, layout, columns)
         record = self._with_metadata(session, record, columns)

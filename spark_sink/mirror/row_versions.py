@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.keyed import event_keys, require_columns
+from spark_sink.mirror.keyed import chosen_columns, event_keys, require_columns
 
 _POINT = (
     ("lsn", pa.int64()),
@@ -62,8 +62,9 @@ def row_versions(
     for lsn, batches in entries:
         position = 0
         for changes in batches:
-            require_columns(changes, key)
-            events.add(changes, lsn, position)
+            chosen = chosen_columns(changes, row)
+            require_columns(chosen, key)
+            events.add(chosen, lsn, position)
             position += changes.num_rows
     return events.lines(version_lines(row, key), exact=exact)
 

@@ -77,6 +77,7 @@ class TableSettings(SettingsSection):
     seconds_between_steps: float | None = Field(None, ge=0, le=86_400)
     history: bool | None = None
     change_data_feed: bool | None = None
+    omit_columns: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
 
 
 class CopySettings(SettingsSection):
@@ -212,6 +213,10 @@ class MirrorSettings(SettingsSection):
             if fnmatchcase(label, pattern):
                 chosen = section.model_dump(exclude_none=True) | chosen
         return TableSettings(**chosen)
+
+    def omitted_columns(self, name: tuple[str, str]) -> tuple[str, ...]:
+        """Returns the names of the columns that the mirrored table leaves out."""
+        return self.policy(name).omit_columns or ()
 
     def excludes(self, consumer: str, name: tuple[str, str]) -> bool:
         """True if the consumer does not mirror a table of this name. One that the settings do not have mirrors all that

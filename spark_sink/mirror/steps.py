@@ -14,8 +14,8 @@ What is committed:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -41,6 +41,7 @@ from spark_sink.mirror.copy.executed import Snapshot
 from spark_sink.mirror.delta import MergeForm, MirroredTable, StepSession
 from spark_sink.mirror.driver_commit import DriverTable
 from spark_sink.mirror.names import quoted
+from spark_sink.mirror.omitted import kept_columns
 from spark_sink.mirror.plan import RowRun
 from spark_sink.mirror.policies import Deletes, MetadataColumn, TablePolicy
 from spark_sink.mirror.step_clock import StepPhase
@@ -80,14 +81,22 @@ class RowLayout:
     columns: StructType
 
     @classmethod
-    def of(cls, run: RowRun, invalid_dates: InvalidDates) -> RowLayout:
-        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
-        table_map = TableMap.parse(run.entries[0].table_map)
+    def of(
+        cls, run: RowRun, invalid_dates: InvalidDates, omitted: Collection[str] = ()
+    ) -> RowLayout:
+        """`omitted`: names of columns that the mirrored table leaves out. Raises `BinlogError` METADATA_MISSING or
+        UNSUPPORTED_TYPE, naming table and column, and as `kept_columns` does."""
+        table_map = _without(TableMap.parse(run.entries[0].table_map), omitted)
         names = [column.name for column in table_map.columns]
         changes = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
         (row,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
         assert isinstance(row, StructType)
         return cls(table_map, tuple(names[i] for i in table_map.key), changes, row)
+
+    @property
+    def row(self) -> pa.StructType:
+        """The Arrow type of a row."""
+        return self.changes.field("after").type
 
     def stored_columns(self, policy: TablePolicy) -> StructType:
         """Returns the columns of the mirrored table: the row's own, and the metadata columns of the policy.
@@ -103,6 +112,14 @@ class RowLayout:
             )
         extra = [StructField(name, _METADATA_TYPES[name], True) for name in policy.extra]
         return StructType([*self.columns, *extra])
+
+
+def _without(table_map: TableMap, omitted: Collection[str]) -> TableMap:
+    if not omitted:
+        return table_map
+    kept = kept_columns(table_map.columns, table_map.key, omitted, table_map.label)
+    columns = tuple(table_map.columns[i] for i in kept)
+    return replace(table_map, columns=columns, key=tuple(kept.index(i) for i in table_map.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +262,11 @@ class RowStep:
         row = StructField("row", self.layout.columns)
         schema = StructType([row, StructField("count", LongType())])
         if (held := self._held(log, LOCAL_BYTES_MAX)) is not None:
-            tables = [keyed.row_counts_of(batch) for batch in self._decoded(held)]
+            tables = [keyed.row_counts_of(batch, self.layout.row) for batch in self._decoded(held)]
             return session.spark.createDataFrame(_joined(tables), schema)
         payloads = self._payloads(session, log)
-        return payloads.mapInArrow(partial(_count, self.invalid_dates, self.snapshot), schema)
+        count = partial(_count, self.layout.row, self.invalid_dates, self.snapshot)
+        return payloads.mapInArrow(count, schema)
 
     def _count_lines(self, session: StepSession, sums: DataFrame) -> DataFrame:
         """Returns `row`, `removes`: for each row of fewer than before, one line that removes all equal ones and as many
@@ -324,13 +342,16 @@ def _reduce(
 
 
 def _count(
-    invalid_dates: InvalidDates, snapshot: Snapshot | None, batches: Iterator[pa.RecordBatch]
+    row: pa.StructType,
+    invalid_dates: InvalidDates,
+    snapshot: Snapshot | None,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Decode payloads into rows with counts. Runs on the executors."""
     for batch in batches:
         for payload in batch.column("payload"):
             for changes in _decode(payload.as_py(), invalid_dates, snapshot):
-                yield from keyed.row_counts_of(changes).to_batches()
+                yield from keyed.row_counts_of(changes, row).to_batches()
 
 
 def _bounds(events: pa.Table, key: Sequence[str]) -> str:

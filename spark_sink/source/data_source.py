@@ -12,8 +12,8 @@ actions on a batch, and a retried task, read it again.
 
 With `Trigger.AvailableNow` the target is the server's newest position at the start. A consumer that has failed does not
 tell it; if the options name where to begin, opening the session there revives the consumer, and tells the target. The
-query ends when `latestOffset` returns its own `start`. So `latestOffset` waits until there is something to read or the target is reached, and returns
-the target in place of a later end.
+query ends when `latestOffset` returns its own `start`. So `latestOffset` waits until there is something to read or the
+target is reached, and returns the target in place of a later end.
 
 Importing this module loads pyspark's type classes only; numpy, numba and pyarrow are loaded where bytes are decoded.
 """

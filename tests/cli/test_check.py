@@ -1,4 +1,4 @@
-"""`check` says everything: names, patterns, starts, privileges, keys, cascades, retention, clocks, sharing."""
+"""`check` says everything: names, patterns, starts, privileges, keys, cascades, columns, retention, clocks, sharing."""
 
 from __future__ import annotations
 
@@ -159,6 +159,47 @@ def test_cascades_that_are_not_logged(
     assert len(found) == (0 if logged else 1)
     for line in found:
         assert f"change in {database}.child (ON DELETE SET NULL, of {database}.parent);" in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "left_out"), [("mysql97", False), ("mariadb1011", False), ("mariadb118", True)]
+)
+def test_generated_columns_that_the_server_leaves_out_of_the_log(
+    kind: str,
+    left_out: bool,
+    request: pytest.FixtureRequest,
+    new_database: NewDatabase,
+    tmp_path: Path,
+) -> None:
+    server: Server = request.getfixturevalue(kind)
+    server.add_user("cli_gen", PASSWORD)
+    database = new_database(server)
+    server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, s INT AS (a + 1) STORED, v INT AS (a + 2) VIRTUAL)",
+        "CREATE TABLE other (id INT PRIMARY KEY, v INT AS (id + 2))",
+        "CREATE TABLE plain (id INT PRIMARY KEY)",
+        database=database,
+    )
+    if server.mariadb:
+        server.execute(
+            "CREATE TABLE versioned (id INT PRIMARY KEY, b TIMESTAMP(6) GENERATED ALWAYS AS ROW START,"
+            " e TIMESTAMP(6) GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (b, e)) WITH SYSTEM VERSIONING",
+            database=database,
+        )
+    listed = consumer(server, "cli_gen", database, f", tables: ['{database}.[tpv]*']")
+    try:
+        code, errors, warnings = checked(tmp_path, ("a", listed))
+    finally:
+        server.execute("DROP USER 'cli_gen'@'%'")
+    assert (code, errors) == (0, [])
+    found = [line for line in warnings if "generated columns" in line]
+    assert len(found) == left_out
+    for line in found:
+        assert (
+            f"out of the log's images of UPDATE and DELETE (11.8.9 does, 10.11.18 does not): {database}.t (s, v);"
+            in line
+        )
+        assert "omit_columns" in line
 
 
 def test_clocks_that_are_apart(server: Instance, monkeypatch: pytest.MonkeyPatch) -> None:

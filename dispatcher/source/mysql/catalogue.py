@@ -1,4 +1,5 @@
-"""What a server's information_schema says of the databases that consumers read: tables, keys, foreign keys.
+"""What a server's information_schema says of the databases that consumers read: tables, keys, foreign keys,
+generated columns.
 
 The account sees those on which it has a privilege. Only base tables count: views are in no binlog.
 """
@@ -6,13 +7,14 @@ The account sees those on which it has a privilege. Only base tables count: view
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dispatcher.binlog.sql.create_table import cascades_of
 from dispatcher.binlog.sql.lexer import SqlTokens
 from dispatcher.model.subscription import TablePattern
 from dispatcher.source.mysql.answers import ask, ask_one, identifier, text_value
 from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.server_facts import is_mariadb, server_version, version_numbers
 
 _AT_ONCE = 500  # names in one statement
 
@@ -30,23 +32,28 @@ class Cascade:
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """`tables`: by database and name, True if the table has a primary key or a UNIQUE key of NOT NULL columns;
-    `cascades_are_logged`: True if the server logs what cascades change, as MySQL does from 9.6 on."""
+    `cascades_are_logged`: True if the server logs what cascades change, as MySQL does from 9.6 on; `left_out`: of each
+    table the generated columns that the server leaves out of row images, whatever binlog_row_image says."""
 
     tables: dict[TablePattern, bool]
     cascades: tuple[Cascade, ...]
     cascades_are_logged: bool
+    left_out: dict[TablePattern, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_catalogue(connection: Connection, databases: Collection[str]) -> Catalogue:
     """Ask the server about databases. Raises BinlogError."""
     tables: dict[TablePattern, bool] = {}
     cascades: list[Cascade] = []
+    left_out: dict[TablePattern, tuple[str, ...]] = {}
+    leaves_out = _leaves_generated_out(server_version(connection))
     names = sorted(databases)
     for begin in range(0, len(names), _AT_ONCE):
         some = names[begin : begin + _AT_ONCE]
         tables |= _tables(connection, some)
         cascades += _cascades(connection, some)
-    return Catalogue(tables, tuple(cascades), _logs_cascades(connection))
+        left_out |= _generated(connection, some) if leaves_out else {}
+    return Catalogue(tables, tuple(cascades), _logs_cascades(connection), left_out)
 
 
 def _tables(connection: Connection, databases: list[str]) -> dict[TablePattern, bool]:
@@ -92,6 +99,29 @@ def _cascades(connection: Connection, databases: list[str]) -> list[Cascade]:
         if actions := cascades_of(SqlTokens(definition)):
             cascades.append(Cascade(child, tuple(of), actions))
     return cascades
+
+
+def _leaves_generated_out(version: str) -> bool:
+    """True if the server leaves generated columns out of the images of UPDATE and DELETE. MariaDB 11.8.9 does, 10.11.18
+    does not; no version between has been tried."""
+    return is_mariadb(version) and version_numbers(version) >= (11,)
+
+
+def _generated(connection: Connection, databases: list[str]) -> dict[TablePattern, tuple[str, ...]]:
+    """The columns that hold the time of a row's version are in the log."""
+    places = ", ".join(["%s"] * len(databases))
+    rows = ask(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS"
+        f" WHERE TABLE_SCHEMA IN ({places}) AND GENERATION_EXPRESSION NOT IN ('ROW START', 'ROW END')"
+        " ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
+        lambda row: tuple(map(text_value, row)),
+        databases,
+    )
+    found: dict[TablePattern, tuple[str, ...]] = {}
+    for database, table, column in rows:
+        found[database, table] = (*found.get((database, table), ()), column)
+    return found
 
 
 def _logs_cascades(connection: Connection) -> bool:

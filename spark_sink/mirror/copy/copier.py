@@ -54,6 +54,7 @@ from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.entries import LogEnd
 from spark_sink.mirror.faults import fault_of
 from spark_sink.mirror.names import own_path
+from spark_sink.mirror.omitted import OmittedColumns, no_columns
 from spark_sink.mirror.settings import CopySettings
 
 if TYPE_CHECKING:
@@ -81,10 +82,12 @@ class Copier:
         settings: CopySettings,
         target: str,
         invalid_dates: InvalidDates = InvalidDates.NULL,
+        omitted: OmittedColumns = no_columns,
     ) -> None:
-        """Raises `UserError` for settings that name no server."""
+        """`omitted`: names of columns that a table's copy leaves out. Raises `UserError` for settings that name no
+        server."""
         self._spark, self._settings = spark, settings
-        self._server = CopyServer.of_settings(settings)
+        self._server = CopyServer.of_settings(settings, omitted)
         self._target, self._invalid_dates = target, invalid_dates
 
     def copy(

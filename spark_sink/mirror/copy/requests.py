@@ -123,7 +123,7 @@ def run_verify(
     watch: VerifyWatch,
 ) -> list[TableDifference]:
     """Compare the mirror's tables that fit a pattern with the server; without one all that their consumers mirror."""
-    server = CopyServer.of_settings(copy_section(settings))
+    server = CopyServer.of_settings(copy_section(settings), settings.omitted_columns)
     existing = [
         record
         for record in ControlTable(spark, settings.target).records().values()

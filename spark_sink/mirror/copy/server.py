@@ -49,6 +49,7 @@ from spark_sink.mirror.copy.executed import is_mariadb_position, not_comparable
 from spark_sink.mirror.copy.session import open_session
 from spark_sink.mirror.copy.source_table import SourceTable, read_source_table
 from spark_sink.mirror.copy.text_rows import quoted_name
+from spark_sink.mirror.omitted import OmittedColumns, no_columns
 from spark_sink.mirror.settings import CopySettings
 
 _POLL_S = 0.1
@@ -66,12 +67,17 @@ class ServerLoad:
 
 @dataclass(frozen=True, slots=True)
 class CopyServer:
-    """A server to copy from. Its `endpoint` holds the password and goes to the executors; no text shows it."""
+    """A server to copy from. Its `endpoint` holds the password and goes to the executors; no text shows it.
+
+    `omitted`: names of columns that mirrored tables leave out."""
 
     endpoint: Endpoint
+    omitted: OmittedColumns = no_columns
 
     @classmethod
-    def of_settings(cls, settings: CopySettings) -> CopyServer:
+    def of_settings(
+        cls, settings: CopySettings, omitted: OmittedColumns = no_columns
+    ) -> CopyServer:
         """Raises `BinlogError` SETTINGS for an address that cannot be read."""
         try:
             login = MysqlSettings.parse(settings.mysql)
@@ -82,7 +88,8 @@ class CopyServer:
             raise UserError(ErrorKind.SETTINGS, what, remedy="write it like user@host:3306")
         (address,) = login.addresses
         tls = Tls(TlsMode(settings.tls), settings.ca_file)
-        return cls(Endpoint(address.host, address.port, login.user, settings.secret, tls))
+        endpoint = Endpoint(address.host, address.port, login.user, settings.secret, tls)
+        return cls(endpoint, omitted)
 
     @property
     def label(self) -> str:
@@ -98,8 +105,10 @@ class CopyServer:
             connection.close()
 
     def table(self, database: str, table: str) -> SourceTable:
+        """Returns a table without the columns that the mirror leaves out."""
         with self.session() as connection:
-            return read_source_table(connection, database, table)
+            found = read_source_table(connection, database, table)
+        return found.without(self.omitted((database, table)))
 
 
 def executed_position(connection: Connection) -> Position:

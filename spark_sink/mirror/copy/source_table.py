@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.server_facts import is_mariadb, server_version
 from dispatcher.source.mysql.table_schema import table_definition
 from spark_sink.mirror.copy.text_rows import quoted_name
+from spark_sink.mirror.omitted import kept_columns
 
 _ESTIMATES = """
 SELECT ENGINE, TABLE_ROWS, AVG_ROW_LENGTH, TABLE_TYPE FROM information_schema.TABLES
@@ -52,6 +53,18 @@ class SourceTable:
     @property
     def label(self) -> str:
         return f"{self.database}.{self.table}"
+
+    def without(self, omitted: Collection[str]) -> SourceTable:
+        """The table without the columns of these names. Raises `BinlogError` as `kept_columns` does."""
+        if not omitted:
+            return self
+        kept = kept_columns(self.columns, self.key, omitted, self.label)
+        return replace(
+            self,
+            columns=tuple(self.columns[i] for i in kept),
+            charsets=tuple(self.charsets[i] for i in kept),
+            key=tuple(kept.index(i) for i in self.key),
+        )
 
     @property
     def key_columns(self) -> tuple[Column, ...]:

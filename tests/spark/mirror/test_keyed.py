@@ -17,6 +17,7 @@ from dispatcher.binlog.decode.arrow_types import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.keyed import (
     LastEvents,
+    chosen_columns,
     event_form,
     key_range,
     last_events,
@@ -187,7 +188,46 @@ def test_rows_must_hold_their_key_and_all_written_columns(
         assert "resolve shop.t --as recopy" in caught.value.remedy
     if before or after:
         with pytest.raises(BinlogError):
-            row_counts_of(changes)
+            row_counts_of(changes, ROW)
+
+
+KEPT = pa.struct([ROW.field("id"), ROW.field("part")])
+
+
+@pytest.mark.parametrize(
+    ("absent", "left"),
+    [(None, None), (["v"], None), (["part", "v"], ["part"]), (["part"], ["part"])],
+)
+def test_columns_that_are_left_out_may_be_absent(
+    absent: list[str] | None, left: list[str] | None
+) -> None:
+    (change,) = batch([("update", row(1, "old"), row(1, "new"))]).to_pylist()
+    change |= {"before_absent": absent, "after_absent": absent}
+    changes = pa.RecordBatch.from_pylist([change], schema=CHANGES)
+    (found,) = chosen_columns(changes, KEPT).to_pylist()
+    image = {"id": 1, "part": "a"}
+    assert found == change | {"before": image, "after": image} | dict.fromkeys(
+        ("before_absent", "after_absent"), left
+    )
+
+
+def test_changes_of_all_columns_are_left_as_they_are() -> None:
+    changes = batch([("insert", None, row(1))])
+    assert chosen_columns(changes, ROW) is changes
+
+
+def test_a_delete_has_no_image_of_columns_that_are_left_out() -> None:
+    (found,) = chosen_columns(batch([("delete", row(1), None)]), KEPT).to_pylist()
+    assert (found["before"], found["after"]) == ({"id": 1, "part": "a"}, None)
+
+
+def test_incomplete_rows_name_the_columns_and_both_ways_on() -> None:
+    (change,) = batch([("update", row(1), row(1))]).to_pylist()
+    changes = pa.RecordBatch.from_pylist([change | {"after_absent": ["v"]}], schema=CHANGES)
+    with pytest.raises(BinlogError) as caught:
+        require_columns(changes, ["id"])
+    assert caught.value.what.startswith("rows of table shop.t do not hold the columns v, so")
+    assert "omit_columns" in caught.value.remedy and "binlog_row_image=FULL" in caught.value.remedy
 
 
 @given(st.lists(operation, max_size=40))
@@ -199,7 +239,7 @@ def test_the_counts_of_rows_are_what_a_counter_says(operations: list[Any]) -> No
             if image is not None:
                 expected[json.dumps(image)] += count
     found: Counter[str] = Counter()
-    for line in row_counts_of(batch(changes)).to_pylist():
+    for line in row_counts_of(batch(changes), ROW).to_pylist():
         found[json.dumps(line["row"])] += line["count"]
     assert {k: n for k, n in found.items() if n} == {k: n for k, n in expected.items() if n}
 

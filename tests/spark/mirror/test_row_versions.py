@@ -161,3 +161,12 @@ def test_rows_without_a_key_or_all_columns_are_refused() -> None:
     no_key: Change = ("insert", None, row(1) | {"part": None})
     with pytest.raises(BinlogError, match="key column 'part'"):
         row_versions([(7, [batch([no_key], 0)])], ROW, KEY, exact=True)
+
+
+def test_versions_lack_the_columns_that_the_row_leaves_out() -> None:
+    (change,) = batch([("update", row(1, "old"), row(1, "new"))], 0).to_pylist()
+    change |= {"before_absent": ["v"], "after_absent": ["v"]}
+    changes = pa.RecordBatch.from_pylist([change], schema=CHANGES)
+    kept = pa.struct([ROW.field(name) for name in KEY])
+    lines = row_versions([(5, [changes])], kept, KEY, exact=True).to_pylist()
+    assert [line["row"] for line in lines] == [None, {"id": 1, "part": "a"}]
