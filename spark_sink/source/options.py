@@ -113,12 +113,15 @@ class SourceOptions:
         """Returns the checked options. Raises `UserError` with all findings at once."""
         findings: list[str] = []
         values: dict[str, str] = {}
+        remedy = "correct the options; docs/spark.md describes them"
         for key, value in _of_a_table(given).items():
             if spelled := _SPELLED.get(key.lower()):
                 values[spelled] = value
             else:
                 near = difflib.get_close_matches(key.lower(), _SPELLED, n=1)
                 hint = f", did you mean {_SPELLED[near[0]]!r}?" if near else ""
+                if not near:
+                    remedy = f"the options are {', '.join(KEYS)}"
                 findings.append(f"unknown option {key!r}{hint}")
         findings += [
             f"option {key!r} is missing" for key in ("url", "consumer") if not values.get(key)
@@ -131,7 +134,7 @@ class SourceOptions:
             raise UserError(
                 ErrorKind.SETTINGS,
                 'source "binlog": ' + "; ".join(findings),
-                remedy=f"the options are {', '.join(KEYS)}" + ("" if given else _OF_A_QUERY),
+                remedy=remedy + ("" if given else _OF_A_QUERY),
             )
         return options
 

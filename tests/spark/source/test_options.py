@@ -250,3 +250,15 @@ def test_without_options_the_remedy_tells_how_sql_passes_them() -> None:
     with pytest.raises(UserError) as caught:
         SourceOptions.parse({"url": "http://daemon:8085"})
     assert "WITH" not in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("more", "listed"),
+    [({"qqq": "red"}, True), ({"maxBytesPerTriger": "1"}, False), ({"raw": "maybe"}, False)],
+)
+def test_all_options_are_listed_only_for_one_that_resembles_none(
+    more: dict[str, str], *, listed: bool
+) -> None:
+    with pytest.raises(UserError) as caught:
+        SourceOptions.parse(GOOD | more)
+    assert ("retryTimeoutSeconds" in str(caught.value)) is listed
