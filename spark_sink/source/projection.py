@@ -81,7 +81,7 @@ def impossible(table_map: TableMap, fields: Sequence[pa.Field], dates: InvalidDa
     ]
 
 
-def left_out(fields: Sequence[pa.Field], chosen: Sequence[str]) -> list[str]:
+def lost_columns(fields: Sequence[pa.Field], chosen: Sequence[str]) -> list[str]:
     """Returns a text for each column whose values the stream would not have. `chosen`: of the layout's columns those
     that the options select."""
     named = {field.name.casefold() for field in fields}
@@ -91,7 +91,7 @@ def left_out(fields: Sequence[pa.Field], chosen: Sequence[str]) -> list[str]:
 
 
 def other_layout(table: str, lost: Sequence[str], unfit: Sequence[str]) -> BinlogError:
-    """Returns the error for rows of another layout: what of them would be lost, as `left_out` and `impossible` say."""
+    """Returns the error for rows of another layout. `lost`, `unfit`: as `lost_columns` and `impossible` say."""
     as_json = "read these rows as JSON, with the option tables in place of table and schemaChanges"
     projected = "set the option schemaChanges to project, which leaves out such columns"
     return BinlogError(

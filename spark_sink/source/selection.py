@@ -13,7 +13,7 @@ from spark_sink.source.options import SourceOptions
 from spark_sink.source.projection import (
     LayoutProjection,
     impossible,
-    left_out,
+    lost_columns,
     other_layout,
 )
 from spark_sink.source.table_filter import TableFilter
@@ -80,7 +80,7 @@ class TypedSelection:
         if self._project or self._image is None:
             return []
         names = [column.name for column in table_map.columns]
-        return left_out(self._fields, self._choice.choose(*self._table, names))
+        return lost_columns(self._fields, self._choice.choose(*self._table, names))
 
     def _unfit(self, table_map: TableMap) -> list[str]:
         unique = {field.name: field for field in (*self._fields, *self._key)}

@@ -170,3 +170,11 @@ def test_its_view_equals_the_table(mysql97: Server, daemon: Daemon, tmp_path: Pa
     )
     run(folder)
     assert is_equal()
+    mysql97.execute(
+        "UPDATE orders SET amount = 1 WHERE id = 51",
+        "ALTER TABLE orders ADD note VARCHAR(10)",
+        "UPDATE orders SET note = 'new' WHERE id = 52",
+        database=database,
+    )
+    run(folder)
+    assert is_equal()
