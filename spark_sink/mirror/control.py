@@ -6,9 +6,9 @@ five kinds:
 * `table`: the state of a table. Only the application that applies the consumer writes them.
 * `history`: the same of the history of a table.
 * `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. One about a
-  table id stands until the table's row names its id in `handled`. A copy is asked for by consumer and name, because only
-  the application that applies the consumer makes records: the newest request of a name stands until a `table` row names
-  its id in `answered`.
+  table id stands until the table's row names its id in `handled`. A copy is asked for by consumer and name, because
+  only the application that applies the consumer makes records: the newest request of a name stands until a `table` row
+  names its id in `answered`.
 * `consumer`: everything of the consumer up to `from_lsn` is applied, or stands in the row of a table.
 * `claim`: the job whose id is in `request` has the consumer, for the stage in `state`; see `claims`.
 
