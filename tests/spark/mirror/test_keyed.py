@@ -247,8 +247,8 @@ def test_the_counts_of_rows_are_what_a_counter_says(operations: list[Any]) -> No
 def test_the_counts_of_a_step_are_in_one_part() -> None:
     """Spark leaves out what comes behind two parts without rows, such as inserts and deletes have one each."""
     parts = [
-        row_counts_of(batch([("insert", None, row(1))])),
-        row_counts_of(batch([("delete", row(1), None)])),
+        row_counts_of(batch([("insert", None, row(1))]), ROW),
+        row_counts_of(batch([("delete", row(1), None)]), ROW),
     ]
     whole = _joined(parts)
     assert [part.num_rows for part in whole.to_batches()] == [2]
