@@ -67,7 +67,7 @@ class ConsumerRules:
             and place is not None
             and view.server == seen.server
             and created != 0
-            and place.file in dict(view.files)
+            and place.file in view.created  # a survey from before the failure did not ask
             and _has(view, place)
         )
         if consumer.failed is not None:

@@ -361,7 +361,8 @@ class PlayedWorld(World):
         until = self.now + 2 * wait_s
         while self.now < until:
             for link in list(self.links.values()):
-                self.advance(link)
+                if self.links.get(link.number) is link:
+                    self.advance(link)
             self.pass_time(self.rng.choice((0.3, 1.0)))
         choice = self.rng.random()
         if choice < 0.7:
