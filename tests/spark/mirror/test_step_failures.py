@@ -14,6 +14,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.catch_up import TableAside
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState
 from spark_sink.mirror.directory import TableDirectory
+from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import RowRun
 from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.processor import Processor
@@ -34,6 +35,9 @@ class Control:
 
     def records(self) -> dict[str, TableRecord]:
         return dict(self.rows)
+
+    def named_requests(self, _consumer: str) -> dict[TableName, str]:
+        return {}
 
     def write(self, *records: TableRecord) -> None:
         if self.away:
