@@ -10,6 +10,7 @@ from dispatcher.model.errors import ErrorKind, UserError
 
 HEADER_BYTES_MAX = 1 << 15  # request line and headers of a request
 HEADERS_MAX = 100  # per request
+PIPELINED_MAX = 16  # requests of a connection that wait while an earlier one is processed
 LINGER_BYTES_MAX = 1 << 22  # of a body that still arrives after its request was answered
 TLS_CLOSE_S = 1.0  # for a client's part of the end of a connection, when the daemon ends
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from socket import socket
+from socket import SocketType, socket
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -33,12 +33,13 @@ class Listener(uvicorn.Server):
         """`shutdown_s`: for the answers that are being sent at the end; `on_started` is called when it listens."""
         self._on_started = on_started
         self._address = str(settings.listen)
+        self._protocol = bounded_protocol(api_limits(settings))
         super().__init__(
             uvicorn.Config(
                 app,
                 host=settings.listen.host,
                 port=settings.listen.port,
-                http=bounded_protocol(api_limits(settings)),
+                http=self._protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -63,9 +64,14 @@ class Listener(uvicorn.Server):
             ) from None
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
+        self._protocol.tls, self.config.ssl = self.config.ssl, None  # the protocol shakes hands
         await super().startup(sockets)
         if self.started:
             self._on_started()
+
+    def _log_started_message(self, listeners: Sequence[SocketType]) -> None:
+        self.config.ssl = self._protocol.tls  # it says https
+        super()._log_started_message(listeners)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

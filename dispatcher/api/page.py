@@ -6,12 +6,12 @@ All scripts and styles come from the daemon; the content security policy makes t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib import resources
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from pydantic_core import to_json
 
 from dispatcher.api.guard import Guard
+from dispatcher.api.long_answer import LongAnswer, package_file
 from dispatcher.api.openapi import describe
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
@@ -68,7 +68,7 @@ def page_routes(guard: Guard) -> APIRouter:
         app = request.app
         if app.openapi_schema is None:
             app.openapi_schema = describe(app)
-        return JSONResponse(app.openapi_schema)
+        return LongAnswer(to_json(app.openapi_schema), media_type="application/json")
 
     @router.get("/docs")
     async def docs(request: Request) -> Response:
@@ -85,8 +85,6 @@ def _file(name: str, media_type: str, admit: Callable[[Request], None]) -> _Endp
         admit(request)
         if name == "start.js":
             return Response(_START, media_type=media_type)
-        # Not cached: 2 MB, rarely requested.
-        content = resources.files("fastapi_swagger.resources").joinpath(name).read_bytes()
-        return Response(content, media_type=media_type)
+        return LongAnswer(package_file("fastapi_swagger.resources", name), media_type=media_type)
 
     return file

@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse
 from dispatcher.api.auth import Scope
 from dispatcher.api.guard import Guard, token_of
 from dispatcher.api.guarded_routes import route_class
+from dispatcher.api.long_answer import LongAnswer
 from dispatcher.api.models import ConsumerRow, ConsumerService, RenderMetrics
 from dispatcher.api.openapi import EVERY, GUARDED, problems, scopes
 from dispatcher.api.probes import ALIVE, LIVEZ, READYZ, Ready, readiness
@@ -40,7 +41,7 @@ def status_routes(
             async for row in daemon.rows()
             if token.may_see(row["name"])
         ]
-        return Response(b"[" + b",".join(rows) + b"]", media_type="application/json")
+        return LongAnswer(b"[" + b",".join(rows) + b"]", media_type="application/json")
 
     @router.get(
         LIVEZ, operation_id="livez", response_class=PlainTextResponse, responses=problems(*EVERY)
@@ -96,6 +97,6 @@ def status_routes(
         if not guard.is_open("metrics"):
             guard.identify(request).require(Scope.METRICS)
         text, content_type = await metrics()
-        return Response(text, media_type=content_type)
+        return LongAnswer(text, media_type=content_type)
 
     return router

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import AsyncIterator, Awaitable, Callable
-from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -19,6 +18,7 @@ from starlette.exceptions import HTTPException
 from dispatcher.api.auth import Token
 from dispatcher.api.feed import VIEWERS_MAX, StatusFeed, StatusSource
 from dispatcher.api.guard import Guard
+from dispatcher.api.long_answer import package_file
 from dispatcher.api.logins import LOGIN_REMEDY, LOGIN_S, VIEW_SCOPES, cookie_name
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
@@ -173,4 +173,4 @@ def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _file(name: str) -> bytes:
-    return resources.files("dispatcher.api").joinpath("static", name).read_bytes()
+    return package_file("dispatcher.api", "static", name)

@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from dispatcher.api.app import Api
-from dispatcher.api.limits import LINGER_BYTES_MAX
+from dispatcher.api.limits import LINGER_BYTES_MAX, PIPELINED_MAX
 from dispatcher.api.protocol import bounded_protocol
 from dispatcher.model.position import Position
 from dispatcher.settings.model import ApiLimitSettings
@@ -23,6 +23,8 @@ from tests.support.fake_readers import PLACE, FakeReaders
 GET = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 DEADLINE_S = 20.0
 SOON_S = 0.2
+AUTHORIZED = b"\r\nAuthorization: Bearer " + FULL.encode() + b"\r\n\r\n"
+POLL = json.dumps({"session": 0, "after": PLACE.as_dict()}).encode()
 
 
 class Client:
@@ -131,6 +133,22 @@ async def serve(make_api: Callable[..., Api], open_connections: set[Any]) -> Asy
     await until(lambda: not open_connections)
 
 
+def hold_polls(
+    readers: FakeReaders, monkeypatch: pytest.MonkeyPatch
+) -> tuple[asyncio.Event, asyncio.Event]:
+    """Returns an event that is set once a poll is asked for, and one to set so that polls are answered."""
+    asked, go = asyncio.Event(), asyncio.Event()
+    poll = readers.poll
+
+    async def wait(name: str, session: int, after: Position, *more: Any) -> dict[str, Any]:
+        asked.set()
+        await go.wait()
+        return await poll(name, session, after, *more)
+
+    monkeypatch.setattr(readers, "poll", wait)
+    return asked, go
+
+
 async def test_late_headers_are_408(serve: Serve) -> None:
     client = await (await serve(header_timeout_seconds=SOON_S))()
     client.send(GET[:-2])
@@ -173,6 +191,87 @@ async def test_pipelined_requests_are_answered_in_order(serve: Serve) -> None:
     client = await (await serve())()
     client.send(GET + GET.replace(b"/livez", b"/none!") + GET)
     assert [(await client.answer())[0] for _ in range(3)] == [200, 404, 200]
+
+
+async def test_pipelined_requests_beyond_the_limit_are_left_to_another_connection(
+    serve: Serve,
+) -> None:
+    client = await (await serve())()
+    client.send(GET * 1000)
+    answers = await client.rest()
+    assert answers.count(b"HTTP/1.1 200 OK") == 1 + PIPELINED_MAX
+    assert answers.count(b"connection: close") == 1
+
+
+async def test_nothing_is_read_while_requests_are_queued(
+    serve: Serve, readers: FakeReaders, open_connections: set[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go = hold_polls(readers, monkeypatch)
+    client = await (await serve())()
+    client.post("/v1/consumers/shop/poll", POLL)
+    await asked.wait()
+    client.send(GET)
+    (connection,) = open_connections
+    await until(lambda: len(connection.pipeline) == 1)
+    connection.flow.resume_reading()  # as each call of `receive` does
+    assert not connection.transport.is_reading()
+    go.set()
+    assert [(await client.answer())[0] for _ in range(2)] == [200, 200]
+    assert connection.transport.is_reading()
+
+
+async def test_the_end_of_a_connection_ends_the_request_before_queued_ones(
+    serve: Serve,
+) -> None:
+    connect = await serve()
+    viewer, other = await connect(), await connect()
+    viewer.send(GET.replace(b"/livez", b"/status/events").replace(b"\r\n\r\n", AUTHORIZED) + GET)
+    await viewer.reader.readuntil(b"event: snapshot")
+
+    async def viewers() -> int:
+        other.send(GET.replace(b"/livez", b"/status/viewer").replace(b"\r\n\r\n", AUTHORIZED))
+        return int(json.loads((await other.answer())[2])["viewers"])
+
+    assert await viewers() == 1
+    viewer.writer.transport.abort()
+    async with asyncio.timeout(DEADLINE_S):
+        while await viewers():
+            pass
+
+
+CHUNKED = (
+    b"POST /v1/consumers/shop/session HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+)
+
+
+async def test_a_trailer_is_no_header(serve: Serve) -> None:
+    client = await (await serve())()
+    client.send(CHUNKED + b"\r\n2\r\n{}\r\n0" + AUTHORIZED)
+    assert (await client.answer())[0] == 401
+
+
+@pytest.mark.parametrize("begin", [b"0\r\nX: ", b"2;x="], ids=["trailer", "chunk extension"])
+async def test_an_endless_part_of_a_chunked_body_is_431(serve: Serve, begin: bytes) -> None:
+    client = await (await serve())()
+    client.send(CHUNKED + AUTHORIZED[2:] + begin)
+    client.send(b"y" * 400_000)
+    assert (await client.problem())[0] == 431
+
+
+async def test_a_body_in_tiny_chunks_is_accepted(serve: Serve) -> None:
+    client = await (await serve())()
+    client.send(CHUNKED + AUTHORIZED[2:] + b"1\r\n \r\n" * 20_000 + b"2\r\n{}\r\n0\r\n\r\n")
+    assert (await client.answer())[0] == 200
+
+
+async def test_an_upgrade_is_ignored_without_a_word(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await (await serve())()
+    client.send(GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert (await client.answer())[0] == 200
+    assert caplog.records == []
 
 
 async def test_a_body_after_its_answer_is_ignored(serve: Serve) -> None:
@@ -232,19 +331,10 @@ async def test_the_longest_waiting_connection_is_closed_for_a_new_one(serve: Ser
 async def test_a_connection_with_a_running_request_is_never_closed_for_a_new_one(
     serve: Serve, readers: FakeReaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, go = asyncio.Event(), asyncio.Event()
-    poll = readers.poll
-
-    async def wait(name: str, session: int, after: Position, *more: Any) -> dict[str, Any]:
-        asked.set()
-        await go.wait()
-        return await poll(name, session, after, *more)
-
-    monkeypatch.setattr(readers, "poll", wait)
+    asked, go = hold_polls(readers, monkeypatch)
     connect = await serve(max_connections=1)
     busy = await connect()
-    body = json.dumps({"session": 0, "after": PLACE.as_dict()}).encode()
-    busy.post("/v1/consumers/shop/poll", body)
+    busy.post("/v1/consumers/shop/poll", POLL)
     await asked.wait()
     late = await connect()
     status, detail = await late.problem()

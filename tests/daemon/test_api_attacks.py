@@ -174,6 +174,21 @@ def test_a_header_of_two_hundred_megabytes_is_refused(daemon: Daemon, watch: Wat
     assert not answer or answer.split()[1] == b"431", answer[:500]
 
 
+def test_pipelined_requests_take_no_memory(daemon: Daemon, watch: Watch) -> None:
+    with ExitStack() as stack:
+        for _ in range(30):
+            flooding = stack.enter_context(open_socket(daemon))
+            with suppress(BrokenPipeError, ConnectionResetError):  # it is closed while it sends
+                flooding.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 7000)
+        watch.until_delivered()
+
+
+def test_an_endless_trailer_is_refused(daemon: Daemon, watch: Watch) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: "
+    answer = send_until_refused(daemon, head, b"x" * MIB, 200)
+    assert not answer or answer.split()[1] in (b"303", b"404", b"405", b"431"), answer[:500]
+
+
 def test_too_many_headers_are_refused(daemon: Daemon) -> None:
     head = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: y\r\n" * 101 + b"\r\n"
     answer = send_until_refused(daemon, head, b"", 0)

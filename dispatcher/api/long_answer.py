@@ -1,0 +1,34 @@
+"""Answers that may be large, and the files of packages.
+
+`Response` hands a body over whole: with TLS, the connection then holds all of it, encrypted, for a client that does not
+read. A `LongAnswer` is sent in parts, each when the one before it has nearly left.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+PART_BYTES = 1 << 16
+
+
+class LongAnswer(Response):
+    """A response whose body is sent in parts of `PART_BYTES`."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        headers = self.raw_headers
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        body = memoryview(self.body)
+        for start in range(0, max(len(body), 1), PART_BYTES):
+            part = body[start : start + PART_BYTES]
+            more = start + PART_BYTES < len(body)
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+
+
+@cache
+def package_file(package: str, *path: str) -> bytes:
+    """A file of a package. All answers share its bytes."""
+    return resources.files(package).joinpath(*path).read_bytes()
