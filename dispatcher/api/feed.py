@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dispatcher.api.auth import Token
+from dispatcher.api.limits import Holder, Slots
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
-VIEWERS_MAX = 32
+VIEWERS_MAX = 32  # with one token; with all tokens twice as many
 EVERY_S = 1.0
 _ROWS_PER_S = 250  # beyond that many consumers, snapshots are rarer
 _EVERY_MAX_S = 5.0
 # Sets of many intervals are large; a viewer asks for them with the row of one consumer.
 _LEFT_OUT = frozenset({"mysql_binlog_executed_gtid_set", "dispatcher_mysql_binlog_executed_gtid_set"})  # fmt: skip
+_PAGE = "the status page"
 _POSITIONS = ("acknowledged", "covered")
 
 Json = dict[str, Any]
@@ -86,26 +88,30 @@ class StatusFeed:
         self._newest: _Snapshot | None = None
         self._turn = asyncio.Lock()
         self._closing = asyncio.Event()
-        self.viewers = 0
+        self._viewers = Slots("viewers", VIEWERS_MAX, "")
 
     def close(self) -> None:
         """End all streams."""
         self._closing.set()
 
+    @property
+    def viewers(self) -> int:
+        return self._viewers.open(_PAGE)
+
+    def has_room(self, token: Token) -> bool:
+        return self._viewers.has_room(_PAGE, Holder.of(token))
+
     @contextmanager
-    def viewing(self) -> Iterator[None]:
+    def viewing(self, token: Token) -> Iterator[None]:
         """Raises UserError (TOO_MANY_REQUESTS)."""
-        if self.viewers >= VIEWERS_MAX:
+        if not self.has_room(token):
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
-                f"{VIEWERS_MAX} browsers watch the status page",
+                f"{self.viewers} browsers watch the status page, too many of them with this token",
                 remedy="close one of them",
             )
-        self.viewers += 1
-        try:
+        with self._viewers.hold(_PAGE, Holder.of(token)):
             yield
-        finally:
-            self.viewers -= 1
 
     async def events(self, identify: Callable[[], Token]) -> AsyncIterator[bytes]:
         """Yield events for one viewer until the daemon ends, or until `identify` refuses the viewer."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
+from dispatcher.api.auth import Token
 from dispatcher.model.errors import ErrorKind, UserError
+
+Key = TypeVar("Key")
 
 HEADER_BYTES_MAX = 1 << 15  # request line and headers of a request
 HEADERS_MAX = 100  # per request
@@ -15,37 +19,91 @@ LINGER_BYTES_MAX = 1 << 22  # of a body that still arrives after its request was
 TLS_CLOSE_S = 1.0  # for a client's part of the end of a connection, when the daemon ends
 
 
-class Slots:
-    """Counts the open requests of one kind per consumer, and refuses more than `maximum`."""
+class Holder(NamedTuple):
+    """Those whose open requests are counted together: all with one token, with a session or without (read-only)."""
 
-    def __init__(self, kind: str, maximum: int, setting: str) -> None:
-        """`kind`: plural, for messages; `setting`: the key that sets the limit."""
+    token: str  # its secret
+    reads_only: bool = True
+
+    @classmethod
+    def of(cls, token: Token, session: int = 0) -> Holder:
+        return cls(token.secret, not session)
+
+
+class _Reserved(NamedTuple):
+    """The holder of the slot that is kept for the newest session of a consumer."""
+
+    session: int
+
+
+Slot = tuple[str, Holder | _Reserved]
+
+
+class Slots:
+    """Counts the open requests of one kind, for each consumer and holder, and refuses too many.
+
+    A holder has at most `maximum` slots of a consumer, and no more than remain free of twice as many. So one holder
+    cannot take them all, and another one finds half of what the earlier ones have left. Beside these, the newest
+    session of a consumer always has a slot.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        maximum: int,
+        setting: str,
+        is_newest: Callable[[str, int], bool] = lambda _consumer, _session: False,
+    ) -> None:
+        """`kind`: plural, for messages; `setting`: the key that sets the limit; `is_newest`: True for the newest
+        session of a consumer."""
         self._kind = kind
         self._setting = setting
+        self._is_newest = is_newest
         self.maximum = maximum
-        self._open: Counter[str] = Counter()
+        self._held: Counter[Slot] = Counter()
+        self._all: Counter[str] = Counter()  # by consumer
 
     def open(self, consumer: str) -> int:
-        return self._open[consumer]
+        return self._all[consumer]
 
-    def acquire(self, consumer: str) -> None:
-        """Count one more. Raises UserError (TOO_MANY_REQUESTS); otherwise the caller must call `release`."""
-        if self._open[consumer] >= self.maximum:
-            raise UserError(
-                ErrorKind.TOO_MANY_REQUESTS,
-                f"consumer {consumer} has {self.maximum} open {self._kind}, the limit of {self._setting}",
-            )
-        self._open[consumer] += 1
+    def has_room(self, consumer: str, holder: Holder) -> bool:
+        free = 2 * self.maximum - self._all[consumer]
+        return self._held[consumer, holder] < min(self.maximum, free)
 
-    def release(self, consumer: str) -> None:
-        self._open[consumer] -= 1
-        if not self._open[consumer]:
-            del self._open[consumer]
+    def acquire(self, consumer: str, holder: Holder, session: int = 0) -> Slot:
+        """Count one more. Raises UserError (TOO_MANY_REQUESTS); otherwise the caller must call `release` with the
+        result."""
+        slot: Slot = consumer, holder
+        if not self.has_room(consumer, holder):
+            slot = consumer, _Reserved(session)
+            if self._held[slot] or not self._is_newest(consumer, session):
+                raise self._refusal(consumer, holder)
+        self._held[slot] += 1
+        self._all[consumer] += 1
+        return slot
+
+    def _refusal(self, consumer: str, holder: Holder) -> UserError:
+        which = " without a session" if holder.reads_only else " with a session"
+        return UserError(
+            ErrorKind.TOO_MANY_REQUESTS,
+            f"consumer {consumer} has {self._all[consumer]} open {self._kind}, {self._held[consumer, holder]} of them"
+            f" with this token{which}; {self._setting} is {self.maximum}",
+        )
+
+    def release(self, slot: Slot) -> None:
+        _decrement(self._held, slot)
+        _decrement(self._all, slot[0])
 
     @contextmanager
-    def hold(self, consumer: str) -> Iterator[None]:
-        self.acquire(consumer)
+    def hold(self, consumer: str, holder: Holder, session: int = 0) -> Iterator[None]:
+        slot = self.acquire(consumer, holder, session)
         try:
             yield
         finally:
-            self.release(consumer)
+            self.release(slot)
+
+
+def _decrement(counter: Counter[Key], key: Key) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

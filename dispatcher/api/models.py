@@ -327,6 +327,10 @@ class ConsumerService(Protocol):
     def called(self, name: str, number: int, caller: Caller) -> None:
         """A session makes a call."""
 
+    def is_newest_session(self, name: str, number: int) -> bool:
+        """True for the number of the consumer's newest session; False for a read-only one."""
+        ...
+
     def answer_ended(self, name: str, number: int) -> None:
         """An answer of `binlog` was sent, or its client went away."""
 

@@ -166,7 +166,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        if self.flow is None:
+        if self.scheme is None:  # the handshake has not begun
             self._early += data
             return
         if self._phase is _Phase.IDLE:

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from dispatcher.api import auth
 from dispatcher.api.disconnects import while_connected
-from dispatcher.api.limits import Slots
+from dispatcher.api.limits import Holder, Slots
 from dispatcher.api.models import AckRequest, ConsumerService, PollRequest, RangeRequest
 from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.dispatch.reader import Caller, PollBounds
@@ -42,9 +42,12 @@ class ReaderCalls:
 
     def __init__(self, daemon: ConsumerService, limits: ApiLimitSettings) -> None:
         self._daemon = daemon
-        self.polls = Slots("polls", limits.max_polls_per_consumer, "api.max_polls_per_consumer")
+        newest = daemon.is_newest_session
+        self.polls = Slots(
+            "polls", limits.max_polls_per_consumer, "api.max_polls_per_consumer", newest
+        )
         self.answers = Slots(
-            "answers", limits.max_answers_per_consumer, "api.max_answers_per_consumer"
+            "answers", limits.max_answers_per_consumer, "api.max_answers_per_consumer", newest
         )
 
     async def poll(self, call: Call, body: PollRequest) -> Response:
@@ -57,14 +60,14 @@ class ReaderCalls:
         if not answer["transactions"]:
             return BinlogAnswer([head])
         span = after, Position(**answer["end"])
-        return await self._range(call.consumer, body.session, span, head=head)
+        return await self._range(call, body.session, span, head=head)
 
     async def binlog(self, call: Call, body: RangeRequest) -> Response:
         self._daemon.called(call.consumer, body.session, call.caller)
         start_event = body.start_event.value() if body.start_event else None
         end_event = body.end_event.value() if body.end_event else None
         span = body.start.value(), body.end.value()
-        return await self._range(call.consumer, body.session, span, events=(start_event, end_event))
+        return await self._range(call, body.session, span, events=(start_event, end_event))
 
     async def ack(self, call: Call, body: AckRequest) -> Response:
         self._daemon.called(call.consumer, body.session, call.caller)
@@ -76,7 +79,8 @@ class ReaderCalls:
         if body.session:
             call.token.require(auth.Scope.ACKNOWLEDGE)
         self._daemon.called(call.consumer, body.session, call.caller)
-        self.polls.acquire(call.consumer)
+        holder = Holder.of(call.token, body.session)
+        slot = self.polls.acquire(call.consumer, holder, body.session)
         try:
             return await while_connected(
                 call.scope,
@@ -91,11 +95,11 @@ class ReaderCalls:
                 ),
             )
         finally:
-            self.polls.release(call.consumer)
+            self.polls.release(slot)
 
     async def _range(
         self,
-        consumer: str,
+        call: Call,
         session: int,
         span: tuple[Position, Position],
         *,
@@ -103,16 +107,17 @@ class ReaderCalls:
         head: bytes = b"",
     ) -> Response:
         """The binlog of a range, behind `head`."""
-        self.answers.acquire(consumer)
+        holder = Holder.of(call.token, session)
+        slot = self.answers.acquire(call.consumer, holder, session)
         try:
-            parts, gap = await self._daemon.binlog(consumer, session, *span, *events)
+            parts, gap = await self._daemon.binlog(call.consumer, session, *span, *events)
         except BaseException:
-            self.answers.release(consumer)
+            self.answers.release(slot)
             raise
 
         def done() -> None:
-            self.answers.release(consumer)
-            self._daemon.answer_ended(consumer, session)
+            self.answers.release(slot)
+            self._daemon.answer_ended(call.consumer, session)
 
         return BinlogAnswer([head, *parts] if head else parts, done, gap=gap)
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from dispatcher.api.auth import Scope
 from dispatcher.api.guard import Guard, token_of
 from dispatcher.api.guarded_routes import route_class
+from dispatcher.api.limits import Holder
 from dispatcher.api.models import (
     AckAnswer,
     AckRequest,
@@ -126,12 +127,14 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCal
         return await calls.read(_call(consumer, request), body)
 
     @router.post("/resolve", operation_id="resolve", openapi_extra=scopes(Scope.READ))
-    async def resolve(consumer: ConsumerName, body: ResolveRequest) -> ResolvedAnswer:
+    async def resolve(
+        consumer: ConsumerName, body: ResolveRequest, request: Request
+    ) -> ResolvedAnswer:
         """Return the position of a place in the server's log, at which a session may be opened. Changes nothing.
 
         The server is asked, and a time, a file or MariaDB's GTIDs are searched for in its log.
         """
-        with calls.polls.hold(consumer):
+        with calls.polls.hold(consumer, Holder.of(token_of(request))):
             position = await daemon.resolve(consumer, body.start)
         return ResolvedAnswer.model_validate({"position": position})
 
@@ -154,7 +157,8 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCalls
         A cut is a position or, with `inside`, also a point inside of the transaction that ends at a position.
         """
         daemon.called(consumer, body.session, _caller(request))
-        with calls.answers.hold(consumer):
+        holder = Holder.of(token_of(request), body.session)
+        with calls.answers.hold(consumer, holder, body.session):
             answer = await daemon.slices(
                 consumer,
                 body.session,

@@ -16,10 +16,10 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.auth import Token
-from dispatcher.api.feed import VIEWERS_MAX, StatusFeed, StatusSource
+from dispatcher.api.feed import StatusFeed, StatusSource
 from dispatcher.api.guard import Guard
-from dispatcher.api.long_answer import package_file
 from dispatcher.api.logins import LOGIN_REMEDY, LOGIN_S, VIEW_SCOPES, cookie_name
+from dispatcher.api.long_answer import package_file
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 _POLICY = (
@@ -66,14 +66,13 @@ def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> 
                 "login": bool(guard.tokens),
                 "consumers": names,
                 "viewers": feed.viewers,
-                "viewers_max": VIEWERS_MAX,
+                "room": feed.has_room(token),
             }
         )
 
     @router.get("/status/events")
     async def events(request: Request) -> Response:
-        viewer(request)
-        return _EventStream(feed, lambda: viewer(request))
+        return _EventStream(feed, viewer(request), lambda: viewer(request))
 
     @router.get("/status/consumers/{name}")
     async def consumer(name: str, request: Request) -> Response:
@@ -122,9 +121,9 @@ def _login_routes(router: APIRouter, guard: Guard) -> None:
 class _EventStream(StreamingResponse):
     """Counts as a viewer from the first byte until the client disconnects."""
 
-    def __init__(self, feed: StatusFeed, identify: Callable[[], Token]) -> None:
+    def __init__(self, feed: StatusFeed, token: Token, identify: Callable[[], Token]) -> None:
         self._feed = feed
-        self._viewing = feed.viewing()
+        self._viewing = feed.viewing(token)
         self._viewing.__enter__()
         super().__init__(self._stream(identify), media_type="text/event-stream")
 

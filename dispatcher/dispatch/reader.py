@@ -112,6 +112,11 @@ class ReaderActivity:
             self._answers -= 1
             self._called_at = now
 
+    @property
+    def has_open_answers(self) -> bool:
+        """True if the newest session has not received all of its answers."""
+        return self._answers > 0
+
     def state(self, now: float, *, unacknowledged: bool, full: bool) -> ReaderState:
         """`unacknowledged`: transactions wait for the reader; `full`: its queue has no room."""
         if not (self._polls or self._answers):

@@ -221,7 +221,9 @@ class ConsumerSessions:
         """
         session = await self._until_read(name, number, end)
         unsent = session.queue.lent_bytes
-        if unsent >= session.queue.bytes_max:
+        served = self.is_newest_session(name, number) and not session.reader.has_open_answers
+        # What others do not receive must not keep the newest session from its next range.
+        if unsent >= session.queue.bytes_max and not served:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
                 f"{unsent} acknowledged bytes were answered and are not received yet",
@@ -238,6 +240,10 @@ class ConsumerSessions:
             ends = whole + (start_event is not None) - (end_event is not None)
             session.reader.answer_began(ends, sum(map(len, parts)))
         return parts, session.before_gap(start)
+
+    def is_newest_session(self, name: str, number: int) -> bool:
+        session = self._sessions.get(name)
+        return session is not None and number == session.number != READ_ONLY
 
     def answer_ended(self, name: str, number: int) -> None:
         """The answer to a `binlog` call was sent, or its client went away."""

@@ -62,8 +62,10 @@ DAEMON = {
     "`{gtid: SET}`, `{file: binlog.000042, offset: 4}`, `{timestamp: 2026-11-21T12:00:00Z}`",
     "api.max_connections": "Open connections; at the limit the one that has been idle longest is "
     "closed",
-    "api.max_polls_per_consumer": "Open polls of a consumer",
-    "api.max_answers_per_consumer": "Answers of `binlog` that are still being sent, of a consumer",
+    "api.max_polls_per_consumer": "Open polls of a consumer with one token; with all tokens "
+    "twice as many ([http-api.md](http-api.md#shares))",
+    "api.max_answers_per_consumer": "Answers of `binlog` that are still being sent, of a consumer "
+    "with one token; with all tokens twice as many",
     "api.max_bytes_in_request": "Size of a request's body",
     "api.header_timeout_seconds": "Time for the headers of a request to arrive",
     "api.body_timeout_seconds": "Time for the body to arrive, after that",

@@ -9,8 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from dispatcher.api.limits import Slots
-from dispatcher.model.errors import UserError
 from dispatcher.settings.model import ApiLimitSettings
 from tests.api.conftest import FULL, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders
@@ -141,12 +139,3 @@ async def test_a_body_that_is_announced_too_large_is_not_read(connect: Connect) 
         headers = {**JSON, "Content-Length": "30000"}
         problem(await client.post(SESSION, content=body, headers=headers), 413)
     assert body.read == 0
-
-
-def test_slots_are_counted_for_each_consumer() -> None:
-    slots = Slots("polls", 2, "api.max_polls_per_consumer")
-    with slots.hold("a"), slots.hold("a"), slots.hold("b"):
-        with pytest.raises(UserError, match="consumer a has 2 open polls"):
-            slots.acquire("a")
-        assert (slots.open("a"), slots.open("b")) == (2, 1)
-    assert (slots.open("a"), slots.open("b")) == (0, 0)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -274,10 +275,28 @@ async def test_streams_end_with_the_daemon(readers: FakeReaders) -> None:
 
 def test_viewers_are_bounded(readers: FakeReaders) -> None:
     feed = StatusFeed(readers, "1")
-    feed.viewers = VIEWERS_MAX - 1
-    with feed.viewing(), pytest.raises(UserError) as caught, feed.viewing():
-        pass
-    assert caught.value.kind is ErrorKind.TOO_MANY_REQUESTS and feed.viewers == VIEWERS_MAX - 1
+    with ExitStack() as stack:
+        for _ in range(VIEWERS_MAX):
+            stack.enter_context(feed.viewing(EVERYTHING))
+        with pytest.raises(UserError) as caught, feed.viewing(EVERYTHING):
+            pass
+        assert caught.value.kind is ErrorKind.TOO_MANY_REQUESTS
+    assert feed.viewers == 0
+
+
+async def test_the_viewers_of_one_token_leave_room_for_another(
+    make_api: MakeApi, connect: Connect
+) -> None:
+    api = make_api(tokens=TOKENS)
+    with ExitStack() as stack:
+        for _ in range(VIEWERS_MAX):
+            stack.enter_context(api._feed.viewing(TOKENS[0]))
+        async with connect(api) as client:
+            rooms = [
+                (await client.get("/status/viewer", headers=bearer)).json()["room"]
+                for bearer in ({"Authorization": f"Bearer {token}"} for token in (READ, FULL))
+            ]
+    assert rooms == [False, True]
 
 
 def test_what_repeats_is_one_event() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.daemon.harness import PASSWORD, Api, Daemon, Json, Problem, Reader, u
 from tests.servers import Server
 
 TOKEN = "token-of-all-the-consumers"
+VIEWER = "token-that-only-reads-them"
 MIB = 1 << 20
 CONNECTIONS_MAX = 150
 POLLS_MAX = 10
@@ -62,7 +64,10 @@ def daemon(
         "body_timeout_seconds": TIMEOUT_S,
         "write_timeout_seconds": TIMEOUT_S,
     }
-    tokens = [{"token": TOKEN, "consumers": "all"}]
+    tokens = [
+        {"token": TOKEN, "consumers": "all"},
+        {"token": VIEWER, "consumers": "all", "scopes": ["read"]},
+    ]
     settings = {
         "consumers": {"attacked": attacked, "other": other},
         "api": {**limits, "tokens": tokens},
@@ -266,6 +271,21 @@ def test_a_poll_whose_client_has_gone_makes_room(daemon: Daemon) -> None:
     until(lambda: api.call("attacked", "poll", **quick), "there is room again")
 
 
+@pytest.mark.parametrize("tokens", [[VIEWER], [VIEWER, TOKEN]], ids=["viewer", "both"])
+def test_read_only_polls_leave_one_to_the_reader(daemon: Daemon, tokens: list[str]) -> None:
+    opened = daemon.api.session("attacked")
+    body = {"session": 0, "after": opened["position"], "wait_ms": 60_000}
+    data = json.dumps(body).encode()
+    with ExitStack() as stack:
+        for token in tokens:
+            head = post("/v1/consumers/attacked/poll", len(data), f"Authorization: Bearer {token}")
+            for _ in range(POLLS_MAX):
+                stack.enter_context(open_socket(daemon)).sendall(head + data)
+            viewer = Api(daemon.port, token)
+            until(partial(refused_poll, viewer, body), "the token has all the polls it can have")
+        daemon.api.poll("attacked", opened["session"], opened["position"], wait_ms=0)
+
+
 def refused_poll(api: Api, body: Json) -> bool:
     try:
         api.call("attacked", "poll", **{**body, "wait_ms": 0})
@@ -311,6 +331,27 @@ def test_unread_answers_are_counted_limited_and_cut(
         for connection in unread:
             assert len(received(connection)) < 6_000_000, "it is cut"
     until(lambda: api.row("attacked")["bytes"] < QUEUE, "the memory is given back")
+    reader.read_to(mysql97)
+
+
+def test_unread_answers_of_others_leave_one_to_the_reader(
+    daemon: Daemon, mysql97: Server, database: str
+) -> None:
+    api = daemon.api
+    reader = Reader(daemon, "attacked").open()
+    row = "(REPEAT(0x01, 1000000))"
+    with ExitStack() as stack:
+        while True:
+            mysql97.execute(f"INSERT INTO {database}.t (data) VALUES {', '.join([row] * 6)}")
+            answer = until(lambda: polled(api, reader), "the rows come")
+            assert answer is not None
+            body = {"session": 0, "start": reader.position, "end": answer["end"]}
+            connection = stack.enter_context(slow_reader(daemon, body))
+            if connection.recv(200, socket.MSG_PEEK).split()[1] == b"429":
+                break
+            reader.position = answer["end"]
+            reader.acknowledge()
+        assert api.binlog("attacked", reader.session, reader.position, answer["end"])
     reader.read_to(mysql97)
 
 

@@ -121,6 +121,9 @@ class FakeReaders:
     def called(self, name: str, number: int, caller: Caller) -> None:
         self.callers.append(caller)
 
+    def is_newest_session(self, name: str, number: int) -> bool:
+        return name in self.names and number == 1
+
     def answer_ended(self, name: str, number: int) -> None:
         self.calls.append("answer ended")
 

@@ -144,9 +144,9 @@ async function ask() {
     setTimeout(ask, RETRY_MS);
     return;
   }
-  const { login, viewers, viewers_max } = await answer.json();
+  const { login, viewers, room } = await answer.json();
   state.login = login;
-  if (viewers >= viewers_max) {
+  if (!room) {
     state.trouble = `${viewers} browsers watch this page; waiting until one is closed`;
     draw();
     setTimeout(ask, RETRY_MS);
