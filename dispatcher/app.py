@@ -298,6 +298,7 @@ class Daemon:
         running = self._settings
         fixed = {
             "api.listen": (running.api.listen, settings.api.listen),
+            "api.proxies": (running.api.proxies, settings.api.proxies),
             "api.tls": (running.api.tls, settings.api.tls),
             "the limits of api": (api_limits(running.api), api_limits(settings.api)),
             "state": (running.state, settings.state),

@@ -12,6 +12,8 @@ from dispatcher.api.auth import Token, Tokens
 from dispatcher.api.direct_routes import DirectRoutes
 from dispatcher.api.feed import StatusFeed, StatusSource
 from dispatcher.api.guard import Guard
+from dispatcher.api.guesses import Guesses, GuessLimit
+from dispatcher.api.head_requests import HeadRequests
 from dispatcher.api.models import Administrator, ConsumerService, RenderMetrics
 from dispatcher.api.origin import OriginGuard
 from dispatcher.api.probes import Probes, Ready
@@ -49,7 +51,8 @@ class Api:
     ) -> None:
         """`live`: what the status page shows; `listen`: the host; `metrics` renders (text, content type); `ready`
         returns why the daemon is not ready; `timings` counts the requests."""
-        self._tokens = Tokens(access.tokens)
+        guesses = Guesses()
+        self._tokens = Tokens(access.tokens, guesses.wrong)
         self._guard = Guard(self._tokens, limits, access.open)
         self._feed = StatusFeed(live, version)
         calls = ReaderCalls(daemon, limits)
@@ -69,8 +72,10 @@ class Api:
                 version=version,
             )
 
-        direct = DirectRoutes(Probes(OnDemand(load), ready), self._guard, calls)
-        self._origin = OriginGuard(direct, listen=listen, hosts=access.hosts, tokens=self._tokens)
+        probes = Probes(HeadRequests(OnDemand(load)), ready)
+        direct = DirectRoutes(probes, self._guard, calls)
+        patient = GuessLimit(direct, guesses, lambda secret: self._tokens.find(secret) is not None)
+        self._origin = OriginGuard(patient, listen=listen, hosts=access.hosts, tokens=self._tokens)
         self._timer = RequestTimer(self._origin, timings or RequestTimings())
 
     @property

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dispatcher.model.errors import ErrorKind, UserError
+
+Client = tuple[str, int] | None
+"""ASGI's: address and port."""
 
 
 class Scope(StrEnum):
@@ -58,7 +61,11 @@ class Tokens:
     """The tokens that are accepted. Found by a keyed digest: how long that takes tells nothing of a token, and does
     not depend on their number."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
+    def __init__(
+        self, tokens: Sequence[Token], wrong: Callable[[Client], None] = lambda _client: None
+    ) -> None:
+        """`wrong` is called with the client that has sent a token that is not accepted."""
+        self.wrong = wrong
         self._key = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)
         self.replace(tokens)
 
@@ -69,13 +76,18 @@ class Tokens:
         """Accept only these tokens from now on."""
         self._by_digest = {self._digest(token.secret.encode()): token for token in tokens}
 
-    def identify(self, header: str | None) -> Token:
-        """The token of an Authorization header. Raises UserError (UNAUTHORIZED) if the settings have no such token."""
+    def identify(self, header: str | None, client: Client = None) -> Token:
+        """The token of an Authorization header that `client` has sent.
+
+        Raises UserError (UNAUTHORIZED) if the settings have no such token.
+        """
         if not self._by_digest:
             return EVERYTHING
         scheme, _, secret = (header or "").partition(" ")
         token = self.find(secret.strip())
         if scheme.lower() != "bearer" or token is None:
+            if secret:
+                self.wrong(client)
             what = "the bearer token is not valid" if header else "a bearer token is required"
             raise UserError(ErrorKind.UNAUTHORIZED, what)
         return token

@@ -72,7 +72,7 @@ class DirectRoutes:
             return
         headers = _headers_of(scope)
         try:
-            token = self._guard.tokens.identify(headers.authorization)
+            token = self._guard.tokens.identify(headers.authorization, scope.get("client"))
             token.require_consumer(consumer)
             token.require(route.scope)
         except BinlogError as error:

@@ -7,7 +7,8 @@ offers an extension of ASGI's scope that calls back. Under another server the ta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -22,9 +23,15 @@ EXTENSION = "binlog-dispatcher.disconnects"
 class Disconnects:
     """Calls back when the client of one connection disconnects."""
 
-    def __init__(self, watch: Callable[[], None]) -> None:
-        """`watch` is called when a callback is added: the connection must be read to notice its end."""
+    def __init__(
+        self,
+        watch: Callable[[], None],
+        wait: Callable[[bool], None] = lambda _waits: None,
+    ) -> None:
+        """`watch` is called when a callback is added: the connection must be read to notice its end. `wait` is called
+        with True when the connection can be closed for a new one, and with False when it cannot any more."""
         self._watch = watch
+        self.wait = wait
         self._callbacks: list[Callable[[], None]] = []
 
     def add(self, callback: Callable[[], None]) -> None:
@@ -38,6 +45,20 @@ class Disconnects:
         """The client has disconnected."""
         for callback in list(self._callbacks):
             callback()
+
+
+@contextmanager
+def waiting(scope: Scope) -> Iterator[None]:
+    """The connection of this request can be closed for a new one, as if it had no request."""
+    disconnects = scope.get("extensions", {}).get(EXTENSION)
+    if not isinstance(disconnects, Disconnects):
+        yield
+        return
+    disconnects.wait(True)
+    try:
+        yield
+    finally:
+        disconnects.wait(False)
 
 
 async def while_connected(scope: Scope, receive: Receive, work: Awaitable[T]) -> T:

@@ -46,7 +46,8 @@ class Guard:
 
     def identify(self, request: Request) -> Token:
         """The request's token. Raises UserError (UNAUTHORIZED)."""
-        return self.tokens.identify(request.headers.get("authorization"))
+        header = request.headers.get("authorization")
+        return self.tokens.identify(header, request.scope.get("client"))
 
     def identify_viewer(self, request: Request) -> Token:
         """The token of a request that only shows something: of its header, or of the browser's login.

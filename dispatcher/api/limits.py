@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
@@ -60,15 +59,15 @@ class Slots:
         self._setting = setting
         self._is_newest = is_newest
         self.maximum = maximum
-        self._held: Counter[Slot] = Counter()
-        self._all: Counter[str] = Counter()  # by consumer
+        self._held: dict[Slot, int] = {}
+        self._all: dict[str, int] = {}  # by consumer
 
     def open(self, consumer: str) -> int:
-        return self._all[consumer]
+        return self._all.get(consumer, 0)
 
     def has_room(self, consumer: str, holder: Holder) -> bool:
-        free = 2 * self.maximum - self._all[consumer]
-        return self._held[consumer, holder] < min(self.maximum, free)
+        held = self._held.get((consumer, holder), 0)
+        return held < self.maximum and held + self.open(consumer) < 2 * self.maximum
 
     def acquire(self, consumer: str, holder: Holder, session: int = 0) -> Slot:
         """Count one more. Raises UserError (TOO_MANY_REQUESTS); otherwise the caller must call `release` with the
@@ -76,17 +75,18 @@ class Slots:
         slot: Slot = consumer, holder
         if not self.has_room(consumer, holder):
             slot = consumer, _Reserved(session)
-            if self._held[slot] or not self._is_newest(consumer, session):
+            if slot in self._held or not self._is_newest(consumer, session):
                 raise self._refusal(consumer, holder)
-        self._held[slot] += 1
-        self._all[consumer] += 1
+        self._held[slot] = self._held.get(slot, 0) + 1
+        self._all[consumer] = self._all.get(consumer, 0) + 1
         return slot
 
     def _refusal(self, consumer: str, holder: Holder) -> UserError:
+        held = self._held.get((consumer, holder), 0)
         which = " without a session" if holder.reads_only else " with a session"
         return UserError(
             ErrorKind.TOO_MANY_REQUESTS,
-            f"consumer {consumer} has {self._all[consumer]} open {self._kind}, {self._held[consumer, holder]} of them"
+            f"consumer {consumer} has {self.open(consumer)} open {self._kind}, {held} of them"
             f" with this token{which}; {self._setting} is {self.maximum}",
         )
 
@@ -103,7 +103,8 @@ class Slots:
             self.release(slot)
 
 
-def _decrement(counter: Counter[Key], key: Key) -> None:
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]
+def _decrement(counts: dict[Key, int], key: Key) -> None:
+    if counts[key] > 1:
+        counts[key] -= 1
+    else:
+        del counts[key]

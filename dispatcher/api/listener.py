@@ -44,6 +44,8 @@ class Listener(uvicorn.Server):
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                proxy_headers=bool(settings.proxies),
+                forwarded_allow_ips=list(settings.proxies),
                 server_header=False,
                 headers=[("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")],
                 timeout_keep_alive=75,

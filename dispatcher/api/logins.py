@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from dispatcher.api.auth import Scope, Token, Tokens
+from dispatcher.api.auth import Client, Scope, Token, Tokens
 from dispatcher.model.errors import ErrorKind, UserError
 
 LOGIN_S = 12 * 3600
@@ -43,10 +43,11 @@ class Logins:
         self._tokens = tokens
         self._logins: dict[bytes, _Login] = {}  # by hash of the number, oldest first
 
-    def open(self, secret: str, now: float | None = None) -> str:
-        """Exchange a token for a new number. Raises UserError (UNAUTHORIZED, FORBIDDEN)."""
+    def open(self, secret: str, now: float | None = None, client: Client = None) -> str:
+        """Exchange a token that `client` has sent for a new number. Raises UserError (UNAUTHORIZED, FORBIDDEN)."""
         token = self._tokens.find(secret)
         if token is None:
+            self._tokens.wrong(client)
             raise UserError(ErrorKind.UNAUTHORIZED, "the token is not valid", remedy=LOGIN_REMEDY)
         token.require(*VIEW_SCOPES)
         now = time.monotonic() if now is None else now

@@ -13,6 +13,7 @@ Ready = Callable[[], Sequence[str]]
 
 LIVEZ, READYZ = "/livez", "/readyz"
 ALIVE = "ok"
+_METHODS = frozenset(("GET", "HEAD"))  # the server sends no body for HEAD
 
 
 class _Route(NamedTuple):
@@ -29,7 +30,7 @@ class Probes:
         self._ready = ready
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET" or scope["query_string"]:
+        if scope["type"] != "http" or scope["method"] not in _METHODS or scope["query_string"]:
             await self._app(scope, receive, send)
             return
         if scope["path"] == LIVEZ:

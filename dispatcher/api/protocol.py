@@ -48,7 +48,7 @@ class _Phase(Enum):
     COMPLETE = auto()  # it has arrived
 
 
-_ARRIVING = frozenset((_Phase.HEAD, _Phase.BODY))
+_IDLE, _HEAD, _BODY, _COMPLETE = _Phase  # a global costs less than an attribute of an Enum
 
 
 class _Flow(FlowControl):
@@ -59,7 +59,7 @@ class _Flow(FlowControl):
         self._queued = queued
 
     def resume_reading(self) -> None:
-        if not self._queued:
+        if self.read_paused and not self._queued:
             super().resume_reading()
 
 
@@ -74,14 +74,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._phase = _Phase.HEAD
+        self._phase = _HEAD
         self._refused = False
         self._received = 0  # bytes since the headers began, or since the last part of the body
         self._head_bytes = self._headers = 0
         self._lingered = 0  # bytes of the body that arrived after the answer
         self._arrival: asyncio.TimerHandle | None = None
         self._drain: asyncio.TimerHandle | None = None
-        self._disconnects = Disconnects(self._resume_reading)
+        self._disconnects = Disconnects(self._resume_reading, self._wait)
         self._running: RequestResponseCycle | None = None  # older than `cycle` if some are queued
         self._handshake: asyncio.Task[None] | None = None
         self._early = b""  # received before the handshake began
@@ -136,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
         if full:
-            self._phase = _Phase.COMPLETE
+            self._phase = _COMPLETE
             self._refuse(503, f"{self.limits.max_connections} connections are open")
             return
         self._expect_head()
@@ -169,17 +169,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.scheme is None:  # the handshake has not begun
             self._early += data
             return
-        if self._phase is _Phase.IDLE:
+        if self._phase is _IDLE:
             self._expect_head()
         self._received += len(data)
         super().data_received(data)
         # The parser calls on_header only for complete headers and trailers, and keeps what is incomplete.
-        if self._received > HEADER_BYTES_MAX and self._phase in _ARRIVING and not self._refused:
+        if (
+            self._received > HEADER_BYTES_MAX
+            and self._phase in (_HEAD, _BODY)
+            and not self._refused
+        ):
             self._refuse_head()
         self._limit_arrival()
 
     def _expect_head(self) -> None:
-        self._phase = _Phase.HEAD
+        self._phase = _HEAD
         self._received = self._head_bytes = self._headers = 0
         cycle = self._newest_cycle()
         if cycle is None or cycle.response_complete:
@@ -192,7 +196,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_MAX:
             self._take_no_more()
             return
-        if self._phase is not _Phase.HEAD:
+        if self._phase is not _HEAD:
             self._expect_head()
         super().on_message_begin()
 
@@ -209,25 +213,21 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Also called for the trailers of a chunked body, which must not become headers (RFC 9110, 6.5.1)."""
-        if self._phase is not _Phase.HEAD or self._refused:
+        if self._phase is not _HEAD or self._refused:
             return
         self._head_bytes += len(name) + len(value) + 4  # b": " and b"\r\n"
         self._headers += 1
-        if not self._head_too_large:
+        if self._head_bytes <= HEADER_BYTES_MAX and self._headers <= HEADERS_MAX:
             super().on_header(name, value)
-
-    @property
-    def _head_too_large(self) -> bool:
-        return self._head_bytes > HEADER_BYTES_MAX or self._headers > HEADERS_MAX
 
     def on_headers_complete(self) -> None:
         if self._refused:
             return
-        if self._head_too_large:
+        if self._head_bytes > HEADER_BYTES_MAX or self._headers > HEADERS_MAX:
             self._refuse_head()
             return
         self.waiting.pop(self, None)
-        self._phase = _Phase.BODY
+        self._phase = _BODY
         self._received = self._lingered = 0
         self._cancel_arrival()
         self.scope["extensions"] = {EXTENSION: self._disconnects}  # type: ignore[dict-item]
@@ -253,7 +253,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._cancel_arrival()
-        self._phase = _Phase.COMPLETE
+        self._phase = _COMPLETE
         super().on_message_complete()
         if self.cycle.response_complete:  # answered before the body was complete
             self._become_idle()
@@ -268,7 +268,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._limit_closing()
         elif self.cycle.response_complete:
-            if self._phase is _Phase.COMPLETE:
+            if self._phase is _COMPLETE:
                 self._become_idle()
             else:
                 self.waiting[self] = None
@@ -276,8 +276,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def _resume_reading(self) -> None:
         self.flow.resume_reading()
 
+    def _wait(self, waits: bool) -> None:
+        if waits:
+            self.waiting[self] = None
+        elif not self.transport.is_closing():
+            self.waiting.pop(self, None)
+
     def _become_idle(self) -> None:
-        self._phase = _Phase.IDLE
+        self._phase = _IDLE
         self.waiting[self] = None
 
     def pause_writing(self) -> None:
@@ -318,9 +324,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self.waiting.pop(self, None)
         self._cancel_arrival()
         cycle = self._newest_cycle()
-        silent = self._phase is _Phase.HEAD and not self._received
+        silent = self._phase is _HEAD and not self._received
         answered = cycle is None or cycle.response_complete
-        if silent or (self._phase is _Phase.BODY and answered):
+        if silent or (self._phase is _BODY and answered):
             self._close()  # there is nothing to answer
             return
         if cycle is not None and not answered:
@@ -360,9 +366,9 @@ class BoundedProtocol(HttpToolsProtocol):
         arrive at once, and need no timer."""
         if self._arrival is not None or self._refused:
             return
-        if self._phase is _Phase.HEAD:
+        if self._phase is _HEAD:
             what, after_s = "headers", self.limits.header_timeout_seconds
-        elif self._phase is _Phase.BODY:
+        elif self._phase is _BODY:
             what, after_s = "body", self.limits.body_timeout_seconds
         else:
             return

@@ -94,7 +94,8 @@ def _login_routes(router: APIRouter, guard: Guard) -> None:
     @router.post("/login")
     async def login(request: Request) -> Response:
         try:
-            number = guard.logins.open(await _token_of_form(request))
+            secret = await _token_of_form(request)
+            number = guard.logins.open(secret, client=request.scope.get("client"))
         except BinlogError as error:
             status = 401 if error.kind is ErrorKind.UNAUTHORIZED else 403
             return _form(str(error), status)

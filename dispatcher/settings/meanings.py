@@ -75,6 +75,8 @@ DAEMON = {
     "Port 0: any free port",
     "api.hosts": "Accepted `Host` headers besides the address, without ports "
     "([http-api.md](http-api.md#host-and-origin))",
+    "api.proxies": "Addresses and networks of the proxies before the daemon, whose `X-Forwarded-For` and "
+    "`X-Forwarded-Proto` are believed ([http-api.md](http-api.md#behind-a-proxy))",
     "api.tokens[].token": "A bearer token of at least 16 characters",
     "api.tokens[].token_file": "A file that contains the token",
     "api.tokens[].consumers": "`all`, or the names of the consumers that the token is valid for",

@@ -7,6 +7,7 @@ that may contain a secret.
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -322,6 +323,15 @@ def _host_name(value: str) -> str:
     return value.lower()
 
 
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value, strict=True))
+    except ValueError as error:
+        raise ValueError(
+            f"expected an IP address or a network, such as 10.0.0.5 or 10.1.0.0/16: {error}"
+        ) from None
+
+
 def _scope(value: Any) -> Any:
     names = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
     if not names and value != "all":
@@ -376,12 +386,14 @@ class ApiLimitSettings(SettingsSection):
 
 
 class ApiSettings(ApiLimitSettings):
-    """`hosts`: accepted Host headers besides the listen address; `open`: what can be requested without a token."""
+    """`hosts`: accepted Host headers besides the listen address; `proxies`: addresses and networks whose
+    X-Forwarded-For and X-Forwarded-Proto are believed; `open`: what can be requested without a token."""
 
     listen: Annotated[HostPort, BeforeValidator(parse_listen)] = HostPort(
         host="127.0.0.1", port=8085
     )
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = ()
+    proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
     tokens: tuple[TokenSettings, ...] = ()
     open: tuple[OpenName, ...] = ()
     tls: ApiTlsSettings | None = None

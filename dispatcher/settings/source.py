@@ -36,7 +36,8 @@ _PATH_KEYS = frozenset(
 _SECRET_KEYS = frozenset({"password", "token"})
 # In an environment variable these may be a YAML list or mapping on one line.
 _STRUCTURED_KEYS = frozenset(
-    {"databases", "tables", "exclude_tables", "start", "tls", "tokens", "consumers", "include", "exclude", "conf"}
+    {"databases", "tables", "exclude_tables", "start", "tls", "tokens", "consumers", "include", "exclude", "conf",
+     "proxies"}
 )  # fmt: skip
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -59,6 +59,7 @@ KEYS = {
     "changed": "consumers whose settings changed",
     "settings": "keys of the settings",
     "listen": "address of the API",
+    "address": "IP address of a client of the API, or its IPv6 network",
     "file": "a file of the daemon",
     "broker": "address of the MQTT broker",
     "dropped": "number of MQTT messages that were dropped",

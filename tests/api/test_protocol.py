@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from dispatcher.api import guesses
 from dispatcher.api.app import Api
 from dispatcher.api.limits import LINGER_BYTES_MAX, PIPELINED_MAX
 from dispatcher.api.protocol import bounded_protocol
@@ -341,6 +342,27 @@ async def test_a_connection_with_a_running_request_is_never_closed_for_a_new_one
     assert status == 503 and "1 connections are open" in detail
     go.set()
     assert (await busy.answer())[0] == 200
+
+
+async def test_a_connection_whose_wrong_token_waits_is_closed_for_a_new_one(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, open_connections: set[Any]
+) -> None:
+    monkeypatch.setattr(guesses, "PER_S", 0.1)
+    connect = await serve(max_connections=1)
+    guesser = await connect()
+    wrong = GET.replace(b"/livez", b"/metrics").replace(
+        b"\r\n\r\n", AUTHORIZED.replace(b"Bearer ", b"Bearer x")
+    )
+    for _ in range(guesses.FREE + 1):
+        guesser.send(wrong)
+        assert (await guesser.answer())[0] == 401
+    guesser.send(wrong)
+    (connection,) = open_connections
+    await until(lambda: not connection.cycle.response_complete and connection in connection.waiting)
+    other = await connect()
+    other.send(GET)
+    assert (await other.answer())[0] == 200
+    assert await guesser.rest() == b""
 
 
 @pytest.mark.parametrize("gap", [False, True])
