@@ -25,12 +25,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dispatcher.binlog.event.header import CHECKSUM_SIZE, HEADER_SIZE, TYPE_AT
+from dispatcher.binlog.event.header import (
+    CHECKSUM_SIZE,
+    HEADER_SIZE,
+    EventHeader,
+    FormatDescription,
+)
 from dispatcher.binlog.event.mariadb_compressed import plain_event
-from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import u32
-from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, parse_statement
+from dispatcher.binlog.sql.comments import ServerVersion
+from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind
 from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
 from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.model.errors import BinlogError
@@ -326,14 +332,17 @@ def _start(version: Version) -> int:
 # -- statements in batches ------------------------------------------------------------------------------------
 
 
-def altered_tables(event: bytes, *, checksum: bool) -> AlteredTables:
-    """Returns the tables that a QUERY event (MariaDB's compressed ones too) may alter."""
-    plain = plain_event(event, checksum=checksum)
-    body = plain[HEADER_SIZE : len(plain) - CHECKSUM_SIZE * checksum]
-    if plain[TYPE_AT] != EventType.QUERY:
+def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
+    """Returns the tables that a QUERY event (MariaDB's compressed ones too) may alter. `format_`: of its log."""
+    plain = plain_event(event, checksum=format_.checksum)
+    header, body = (
+        EventHeader.read(plain),
+        plain[HEADER_SIZE : len(plain) - CHECKSUM_SIZE * format_.checksum],
+    )
+    if header.type != EventType.QUERY:
         return AlteredTables(any=True)
-    database, text, sql_mode = read_statement(body)
-    parsed = parse_statement(text, database, sql_mode, ROUTING_BOUNDS)
+    statement = LoggedStatement.read(body, header.flags, ServerVersion.of(format_))
+    parsed = statement.parsed(ROUTING_BOUNDS)
     if not parsed.parsed:
         return AlteredTables(any=True)
     if parsed.kind in _HARMLESS:
@@ -374,7 +383,7 @@ def altering_statement(
 ) -> AlteringStatement:
     """Reads the statement that is event `i` of a batch, in its transaction `t`."""
     off, size = int(batch.ev.off[i]), int(batch.ev.size[i])
-    altered = altered_tables(batch.buf[off : off + size].tobytes(), checksum=batch.format.checksum)
+    altered = altered_tables(batch.buf[off : off + size].tobytes(), batch.format)
     before = after = starts.start(batch, created, t)
     kinds = batch.ev.kind[int(batch.tx.first[t]) : i] & KIND_MASK
     if (kinds == TABLE_MAP).any() or batch.tx.flags[t] & CONTINUED:

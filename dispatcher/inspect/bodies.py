@@ -29,7 +29,9 @@ from dispatcher.binlog.event.header import (
 from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.binlog.sql.statement import QueryKind, classify
+from dispatcher.binlog.sql.comments import ServerVersion
+from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.statement import QueryKind
 from dispatcher.inspect.entry import ROWS, Fields, error_text, seconds_text, time_text
 from dispatcher.inspect.tables import DUMMY_ID, Tables, rows_table_id, table_fields
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -72,6 +74,7 @@ class BodyParser:
         try:
             if kind == _FORMAT_DESCRIPTION:
                 self.tables.clear()
+                self._cached.clear()  # another server may execute other comments of a statement
                 return _format(parse_format(raw))
             body = raw[HEADER_SIZE : len(raw) - tail]
             if kind == _TABLE_MAP:
@@ -80,10 +83,10 @@ class BodyParser:
                     table.map_fields = table_fields(table)
                 return table.map_fields
             if len(body) > _CACHED_BYTES_MAX or kind not in _CACHED_TYPES:
-                return _parse(kind, raw, body, flags)
+                return _parse(kind, raw, body, flags, log)
             key = (kind, body)
             if (fields := self._cached.get(key)) is None:
-                fields = _parse(kind, raw, body, flags)
+                fields = _parse(kind, raw, body, flags, log)
                 if len(self._cached) >= _CACHED_MAX:
                     self._cached.clear()
                 self._cached[key] = fields
@@ -109,7 +112,9 @@ class BodyParser:
         return table.rows_fields
 
 
-def _parse(kind: int, raw: bytes, body: bytes, flags: int) -> Fields:
+def _parse(kind: int, raw: bytes, body: bytes, flags: int, log: FormatDescription) -> Fields:
+    if parse_statement := _STATEMENTS.get(kind):
+        return parse_statement(body, log)
     if parse_body := _BODIES.get(kind):
         return parse_body(body)
     if parse_event := _EVENTS.get(kind):
@@ -146,21 +151,21 @@ def _format(log: FormatDescription) -> Fields:
 # -- statements ----------------------------------------------------------------------------------------------
 
 
-def _query(body: bytes) -> Fields:
-    return _statement(parse_query(body), {})
+def _query(body: bytes, log: FormatDescription) -> Fields:
+    return _statement(parse_query(body), {}, log)
 
 
-def _compressed_query(body: bytes) -> Fields:
-    return _query(mariadb_compressed.plain_body(K.MARIADB_QUERY_COMPRESSED, body))
+def _compressed_query(body: bytes, log: FormatDescription) -> Fields:
+    return _query(mariadb_compressed.plain_body(K.MARIADB_QUERY_COMPRESSED, body), log)
 
 
-def _load_query(body: bytes) -> Fields:
+def _load_query(body: bytes, log: FormatDescription) -> Fields:
     load = control.parse_load_query(body)
     duplicates = ("error", "ignore", "replace")[min(load.duplicates, 2)]
-    return _statement(load.query, {"file_id": load.file_id, "duplicates": duplicates})
+    return _statement(load.query, {"file_id": load.file_id, "duplicates": duplicates}, log)
 
 
-def _statement(query: Query, extra: dict[str, Any]) -> Fields:
+def _statement(query: Query, extra: dict[str, Any], log: FormatDescription) -> Fields:
     text, status = query.query, query.status
     data: dict[str, Any] = {"database": query.database, "query": text, **extra}
     data["thread_id"] = query.thread_id
@@ -173,7 +178,8 @@ def _statement(query: Query, extra: dict[str, Any]) -> Fields:
         data["updated_databases"] = list(status.updated_databases)
     if status.ddl_xid is not None:
         data["xid"] = status.ddl_xid
-    kind = classify(text)
+    statement = LoggedStatement.of(query, 0, ServerVersion.of(log))
+    kind = statement.kind
     note = f"thread {query.thread_id}"
     if query.database and kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
         note += f"  database `{query.database}`"
@@ -183,7 +189,7 @@ def _statement(query: Query, extra: dict[str, Any]) -> Fields:
         data,
         database=query.database,
         query_kind=kind,
-        sql_mode=status.sql_mode,
+        statement=statement,
         note=note,
         lines=f"{_COMMENT_LINE.sub(' #', text)};\n",
     )
@@ -392,9 +398,12 @@ def _ignorable(body: bytes) -> Fields:
     return Fields({"record": asdict(record)}, note=note)
 
 
+# Parsers that need the body, and the log's format.
+_STATEMENTS: dict[int, Callable[[bytes, FormatDescription], Fields]] = {
+    K.QUERY: _query, K.MARIADB_QUERY_COMPRESSED: _compressed_query, K.EXECUTE_LOAD_QUERY: _load_query,
+}  # fmt: skip
 # Parsers that need the body alone.
 _BODIES: dict[int, Callable[[bytes], Fields]] = {
-    K.QUERY: _query, K.MARIADB_QUERY_COMPRESSED: _compressed_query, K.EXECUTE_LOAD_QUERY: _load_query,
     K.MARIADB_GTID_LIST: _gtid_list, K.PREVIOUS_GTIDS: _previous_gtids, K.ROTATE: _rotate, K.ROWS_QUERY: _rows_query,
     K.MARIADB_ANNOTATE_ROWS: _annotate, K.XID: _commit, K.XA_PREPARE: _xa_prepare, K.INTVAR: _intvar, K.RAND: _rand,
     K.USER_VAR: _user_var, K.INCIDENT: _incident, K.MARIADB_BINLOG_CHECKPOINT: _checkpoint,

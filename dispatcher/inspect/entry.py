@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.binlog.sql.statement import QueryKind
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError
@@ -47,8 +48,9 @@ class Fields:
     """The fields of an event, by the names of `docs/inspect.md`. Equal events share one object and its renderings.
 
     `gtid`, `table`, `database` and `query_kind` repeat what `data` holds, if the event has it. `error`: why the body
-    cannot be read. `note`: the end of the first line of the text output; `lines`: its further lines. `rows_of`: the
-    table of a rows event. `complete_later`: reads the rest of a body that is read only in part.
+    cannot be read. `note`: the end of the first line of the text output; `lines`: its further lines. `statement`: of
+    a QUERY event. `rows_of`: the table of a rows event. `complete_later`: reads the rest of a body that is read only in
+    part.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -56,7 +58,7 @@ class Fields:
     database: str = ""
     table: str = ""
     query_kind: QueryKind | None = None
-    sql_mode: int = 0
+    statement: LoggedStatement | None = None
     error: str = ""
     note: str = ""
     lines: str = ""

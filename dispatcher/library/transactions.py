@@ -44,7 +44,8 @@ class Change(NamedTuple):
     str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a zone), timedelta for TIME, None for NULL.
 
     For a DDL statement `query` is its text, `database` the session's default database, which need not be that of the
-    table, and `table` is "". `ordinal` orders the changes of a transaction, and is the same in every replay.
+    table, and `table` is ""; `maybe_temporary`: the log does not tell whether it was executed on a table or on a
+    temporary table of that name. `ordinal` orders the changes of a transaction, and is the same in every replay.
     """
 
     op: str  # "insert", "update", "delete", "ddl"
@@ -54,6 +55,7 @@ class Change(NamedTuple):
     after: dict[str, Any] | None
     ordinal: int
     query: str = ""
+    maybe_temporary: bool = False
 
 
 class Transaction:
@@ -246,7 +248,9 @@ def _ordinal(change: Change) -> int:
 
 
 def _statement(part: Ddl) -> Change:
-    return Change("ddl", part.database, "", None, None, part.ordinal, part.query)
+    return Change(
+        "ddl", part.database, "", None, None, part.ordinal, part.query, part.maybe_temporary
+    )
 
 
 def _rows(part: TableChanges) -> Iterator[Change]:

@@ -37,8 +37,9 @@ class LogEntry:
     `first_seq`, `last_seq`: transactions of the entry, in `epoch`; `rows`: row changes, of which `inserts`, `updates`
     and `deletes`; `table_map`: body of the TABLE_MAP event; `payload`: a delivered binlog of only this table's events,
     None if it is larger than `INLINE_BYTES` or there is none; `query`: the statement, whose quotes can be parsed with
-    `sql_mode` only; `file`, `pos`: where a statement stands in the server's log; `committed_at`: of the entry's last
-    transaction; `position`: of kind END; `gap`: of kind END, the server had purged what came before this append.
+    `sql_mode` only; `thread_specific`: of a statement, see `Ddl`; `file`, `pos`: where it stands in the server's log;
+    `committed_at`: of the entry's last transaction; `position`: of kind END; `gap`: of kind END, the server had purged
+    what came before this append.
     """
 
     lsn: int
@@ -63,6 +64,7 @@ class LogEntry:
     committed_at: datetime | None
     position: Position | None
     gap: bool = False
+    thread_specific: bool = False
 
     @property
     def append(self) -> int:

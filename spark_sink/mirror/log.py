@@ -59,6 +59,7 @@ _DEFAULTS: dict[str, Any] = {
     "payload_bytes": 0,
     "query": "",
     "sql_mode": 0,
+    "thread_specific": False,
     "file": "",
     "pos": 0,
     "gap": False,

@@ -192,6 +192,7 @@ class LogAppender:
 
     def _create(self) -> None:
         if delta_version(self._spark, self.log.path) >= 0:
+            self._add_columns()
             return
         table = DeltaTable.createIfNotExists(self._spark).location(self.log.path)
         for name, kind in (*COLUMNS, ("consumer", "string"), ("day", "date")):
@@ -206,6 +207,14 @@ class LogAppender:
             # Another consumer's first claim may have created it meanwhile.
             if delta_version(self._spark, self.log.path) < 0:
                 raise
+
+    def _add_columns(self) -> None:
+        """Add the columns that a log of an earlier version of the mirror lacks."""
+        held = DeltaTable.forPath(self._spark, self.log.path).toDF().columns
+        lacking = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS if name not in held)
+        if lacking:
+            path = self.log.path.replace("`", "``")
+            self._spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({lacking})")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 
 from spark_sink.mirror.entries import EntryKind
 from spark_sink.mirror.jvm import FileSystem
-from spark_sink.mirror.log_slices import COLUMNS
+from spark_sink.mirror.log_slices import COLUMNS, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,11 @@ class LogRows:
 
     def _local(self, files: Sequence[str]) -> ds.Dataset | None:
         local = [self._system.local(f"{self.path}/{file}") for file in files]
-        return None if None in local else ds.dataset([f for f in local if f], format=_FORMAT)
+        return (
+            None
+            if None in local
+            else ds.dataset([f for f in local if f], format=_FORMAT, schema=arrow_schema())
+        )
 
     def _read_by_spark(
         self,

@@ -43,6 +43,7 @@ COLUMNS = (
     ("payload", "binary"),
     ("query", "string"),
     ("sql_mode", "bigint"),
+    ("thread_specific", "boolean"),
     ("file", "string"),
     ("pos", "bigint"),
     ("committed_at", "timestamp"),

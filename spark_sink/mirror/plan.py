@@ -10,7 +10,7 @@ Of the items at the head of a queue, adjacent entries of rows in one layout are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.sql.lexer import SqlTokens
@@ -20,6 +20,7 @@ from spark_sink.mirror.names import TableName
 from spark_sink.mirror.statements import (
     DropDatabase,
     DropTable,
+    MaybeTemporaryError,
     RenameTables,
     TableEffect,
 )
@@ -103,7 +104,8 @@ class GapItem:
 
 WorkItem = LogEntry | StatementItem | RenameBarrier | UnclearItem | GapItem
 Work = RowRun | StatementItem | RenameBarrier | UnclearItem | GapItem
-ReadStatement = Callable[[str, str, int], Sequence[TableEffect]]
+# (text, default database, sql_mode, thread_specific)
+ReadStatement = Callable[[str, str, int, bool], Sequence[TableEffect]]
 
 
 def route(
@@ -123,10 +125,14 @@ def route(
             return [] if excluded(name) else [(name, entry)]
         case EntryKind.STATEMENT:
             try:
-                effects = _expanded(read(entry.query, entry.database, entry.sql_mode), known)
+                effects = read(entry.query, entry.database, entry.sql_mode, entry.thread_specific)
+            except MaybeTemporaryError as error:
+                return [
+                    (name, UnclearItem(entry, error)) for name in _of_names(error.tables, known)
+                ]
             except BinlogError as error:
                 return [(name, UnclearItem(entry, error)) for name in _mentioned(entry, known)]
-            return _statement_items(entry, effects, excluded)
+            return _statement_items(entry, _expanded(effects, known), excluded)
         case EntryKind.END if entry.gap:
             return [(name, GapItem(entry)) for name in dict.fromkeys(known())]
     return []
@@ -158,6 +164,15 @@ def _statement_items(
         for name in names
         if not excluded(name)
     ]
+
+
+def _of_names(
+    names: Collection[TableName], known: Callable[[], Iterable[TableName]]
+) -> list[TableName]:
+    """The known tables that have one of these names, also where the server does not tell upper case from lower case."""
+    lower = {(database.lower(), table.lower()) for database, table in names}
+    tables = dict.fromkeys(known())
+    return [name for name in tables if (name[0].lower(), name[1].lower()) in lower]
 
 
 def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> list[TableName]:

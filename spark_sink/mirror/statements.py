@@ -6,6 +6,7 @@ A statement that is not understood is an error, because it may have changed rows
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.sql.alter_clauses import ParsedAlter, parse_alter_table
@@ -24,13 +25,12 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`like`: the table whose columns it has, without rows; `selects`: CREATE ... SELECT, whose rows the log holds as
-    rows; `replaces`: OR REPLACE, so a table of this name is dropped first; `if_not_exists`: nothing happens if there
-    is one; `cascades`: foreign keys with ON DELETE or ON UPDATE actions, whose changes a server may not log."""
+    """`like`: the table whose columns it has, without rows; `replaces`: OR REPLACE, so a table of this name is dropped
+    first; `if_not_exists`: nothing happens if there is one; `cascades`: foreign keys with ON DELETE or ON UPDATE
+    actions, whose changes a server may not log."""
 
     name: Name
     like: Name | None = None
-    selects: bool = False
     replaces: bool = False
     if_not_exists: bool = False
     cascades: tuple[str, ...] = ()
@@ -106,15 +106,30 @@ class AlterTable:
 TableEffect = CreateTable | DropTable | TruncateTable | DropDatabase | RenameTables | AlterTable
 
 
-def effects_of(query: str, database: str, sql_mode: int = 0) -> list[TableEffect]:
+class MaybeTemporaryError(BinlogError):
+    """The log does not tell whether a statement was executed on `tables`, or on temporary tables of their names."""
+
+    def __init__(self, tables: Sequence[Name], beginning: str) -> None:
+        super().__init__(
+            ErrorKind.UNSUPPORTED_CHANGE,
+            f"{beginning} ... was executed on this table or on a temporary table of its name: the log does not tell",
+        )
+        self.tables = tuple(tables)
+
+
+def effects_of(
+    query: str, database: str, sql_mode: int = 0, thread_specific: bool = False
+) -> list[TableEffect]:
     """What one statement, run with the default `database`, does to tables, in order.
 
     A table may be in several effects: EXCHANGE PARTITION changes two, CONVERT TABLE drops one.
-    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood.
+    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood, `MaybeTemporaryError`.
     """
-    ddl = parse_statement(query, database, sql_mode)
+    ddl = parse_statement(query, database, sql_mode, thread_specific=thread_specific)
     if not ddl.parsed:
         raise _not_understood(query, database, sql_mode)
+    if ddl.maybe_temporary:
+        raise MaybeTemporaryError(ddl.tables, _beginning(query, sql_mode))
     try:
         return _effects(ddl, query, database, sql_mode)
     except NotUnderstoodError:
@@ -135,11 +150,12 @@ def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> 
             return [RenameTables(ddl.renamed)]
         case DdlKind.CREATE_TABLE:
             made = parse_create_table(query, database, sql_mode)
+            if made.selects:
+                raise NotUnderstoodError  # the decoder refuses it: its rows are not in the log
             return [
                 CreateTable(
                     made.table,
                     made.like,
-                    made.selects,
                     made.replaces,
                     made.if_not_exists,
                     made.cascades,

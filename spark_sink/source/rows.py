@@ -59,7 +59,10 @@ def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator
     for row in raw_rows(part, data):
         if row["kind"] == EntryKind.STATEMENT:
             default_database = row["database"]
-            touched = TouchedObjects.of(row["query"], default_database, row["sql_mode"])
+            specific = row["thread_specific"]
+            touched = TouchedObjects.of(
+                row["query"], default_database, row["sql_mode"], thread_specific=specific
+            )
             row |= touched.columns() | {"default_database": default_database}  # noqa: PLW2901
         yield single_row(expected, row)
 
@@ -83,7 +86,10 @@ def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
 
 
 def _statement_row(ddl: delivered.Ddl) -> dict[str, Any]:
-    names = ("epoch", "database", "query", "sql_mode", "file", "pos", "committed_at")
+    names = (
+        *("epoch", "database", "query", "sql_mode", "thread_specific"),
+        *("file", "pos", "committed_at"),
+    )
     row = {name: getattr(ddl, name) for name in names}
     return row | {"kind": EntryKind.STATEMENT, "first_seq": ddl.seq, "last_seq": ddl.seq, "rows": 0}
 
@@ -165,7 +171,7 @@ def _ddl_row(item: SelectedDdl) -> dict[str, Any]:
     # What it takes to parse the statement: its quotes depend on sql_mode.
     after = {"query": ddl.query, "sql_mode": ddl.sql_mode, "default_database": ddl.database}
     row |= {"op": "ddl", "after": json.dumps(after, ensure_ascii=False), **item.metadata}
-    return row | TouchedObjects.of(ddl.query, ddl.database, ddl.sql_mode).columns()
+    return row | TouchedObjects.of_ddl(ddl).columns()
 
 
 def _checked(batch: pa.RecordBatch, expected: pa.Schema, rows: SelectedRows) -> pa.RecordBatch:

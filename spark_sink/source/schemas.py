@@ -56,6 +56,7 @@ _RAW_COLUMNS = (
     ("payload", "binary", True),
     ("query", "string", True),
     ("sql_mode", "long", True),
+    ("thread_specific", "boolean", True),
     ("file", "string", True),
     ("pos", "long", True),
     ("committed_at", "timestamp", True),

@@ -41,7 +41,7 @@ class JsonSelection:
     def selects_statement(self, ddl: Ddl) -> bool:
         if self._filter is None:
             return True
-        touched = TouchedObjects.of(ddl.query, ddl.database, ddl.sql_mode)
+        touched = TouchedObjects.of_ddl(ddl)
         return self._filter.selects_statement(touched)
 
 

@@ -8,23 +8,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dispatcher.binlog.decode.delivered import Ddl
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedObjects:
     """`tables`: (database, table) of each table or view, as written, in order; `databases`: those that are touched as a
-    whole, or have a routine that is. Both are None for a statement that was not understood: it may touch anything."""
+    whole, or have a routine that is. Both are None for a statement that was not understood, which may touch anything,
+    and for one of which the log does not tell whether it touched a table or a temporary table."""
 
     tables: tuple[tuple[str, str], ...] | None
     databases: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, query: str, default_database: str, sql_mode: int) -> TouchedObjects:
-        parsed = parse_statement(query, default_database, sql_mode, ROUTING_BOUNDS)
-        if not parsed.parsed:
+    def of(
+        cls, query: str, default_database: str, sql_mode: int, *, thread_specific: bool = False
+    ) -> TouchedObjects:
+        parsed = parse_statement(
+            query, default_database, sql_mode, ROUTING_BOUNDS, thread_specific=thread_specific
+        )
+        if not parsed.parsed or parsed.maybe_temporary:
             return cls(None, None)
         return cls(tuple(dict.fromkeys(parsed.tables)), parsed.databases)
+
+    @classmethod
+    def of_ddl(cls, ddl: Ddl) -> TouchedObjects:
+        return cls.of(ddl.query, ddl.database, ddl.sql_mode, thread_specific=ddl.thread_specific)
 
     @property
     def database(self) -> str | None:

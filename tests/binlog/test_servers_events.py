@@ -14,7 +14,8 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.event.gtid import parse_previous_gtids
 from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.sql.statement import parse_statement
+from dispatcher.binlog.sql.comments import ServerVersion
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.gtid import GtidSet
 from tests.servers import Server
 from tests.servers.installs import Kind
@@ -172,7 +173,7 @@ def test_every_database_that_a_server_names_is_found(
     seen = 0
     for kind, body in events(read_log(mysql97, file)):
         if kind == EventType.QUERY and (query := parse_query(body)).query != "BEGIN":
-            parsed = parse_statement(query.query, query.database, query.status.sql_mode)
+            parsed = LoggedStatement.of(query, 0, ServerVersion()).parsed()
             assert parsed.parsed, query.query
             found = {database for database, _ in parsed.tables} | set(parsed.databases)
             # CREATE TABLE ... LIKE names none.
@@ -198,7 +199,7 @@ def test_names_in_the_sessions_character_set(
         parse_query(body) for kind, body in events(read_log(any_server, file)) if kind == 2
     )
     assert query.query == text
-    parsed = parse_statement(query.query, query.database, query.status.sql_mode)
+    parsed = LoggedStatement.of(query, 0, ServerVersion()).parsed()
     assert parsed.tables == ((database, f"t\u4e57{name}"),)
 
 

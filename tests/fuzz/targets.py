@@ -20,8 +20,10 @@ from dispatcher.binlog.event.file import Block, parse_format
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.sql.alter_clauses import parse_alter_table
+from dispatcher.binlog.sql.comments import ServerVersion, executed_text
 from dispatcher.binlog.sql.create_table import parse_create_table
 from dispatcher.binlog.sql.lexer import NotUnderstoodError
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.binlog.sql.statement import classify, parse_statement
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
@@ -38,6 +40,7 @@ from tests.support.json_documents import document_text
 from tests.support.log_blocks import read_blocks
 
 _UNPACKED_MAX = 1 << 22
+SERVERS = (ServerVersion(), ServerVersion(number=50624), ServerVersion(mariadb=True, number=101118))
 
 
 def splitter(data: bytes) -> None:
@@ -102,15 +105,19 @@ def table_map(data: bytes) -> None:
 def query(data: bytes) -> None:
     with suppress(BinlogError):
         found = parse_query(data)
-        classify(found.query)
-        parse_statement(found.query, "shop", found.status.sql_mode or 0)
+        for server in SERVERS:
+            statement = LoggedStatement.of(found, 4, server)
+            assert len(statement.text) == len(found.query)
+            statement.parsed()
 
 
 def statement(data: bytes) -> None:
     text = data[1:].decode("utf-8", "replace")
     mode = 4 if data[:1] > b"\x7f" else 0
-    classify(text)
-    parse_statement(text, "shop", mode)
+    for server in SERVERS:
+        executed = executed_text(text, mode, server)
+        classify(executed)
+        parse_statement(executed, "shop", mode)
     _definition(text, mode)
     _definition(f"ALTER TABLE t {text}", mode)
     _definition(f"CREATE TABLE t {text}", mode)

@@ -30,9 +30,10 @@ from dispatcher.binlog.decode.row_batches import (
 )
 from dispatcher.binlog.decode.slices import build_payload
 from dispatcher.binlog.decode.table_decoder import TableDecoder
-from dispatcher.binlog.event.header import HEADER_SIZE
-from dispatcher.binlog.event.query import read_statement
-from dispatcher.binlog.sql.statement import QueryKind, classify
+from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader, parse_format_description
+from dispatcher.binlog.sql.comments import ServerVersion
+from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.statement import QueryKind, parse_statement
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -63,7 +64,9 @@ class Ddl:
     """A statement that is neither a row change nor transaction control: CREATE, ALTER, DROP, TRUNCATE, GRANT ...
 
     `database`: the session's default database ("" if none), not necessarily the table's; `committed_at`: µs since 1970
-    UTC; `sql_mode`: the session's, as MySQL's bit mask (4 = ANSI_QUOTES).
+    UTC; `query`: as the server executed it: comments of the form `/*! ... */` that it executed are code, and those that
+    it skipped are blank; `sql_mode`: the session's, as MySQL's bit mask (4 = ANSI_QUOTES); `thread_specific`: the
+    statement may have used a temporary table of its session, see `ParsedStatement.maybe_temporary`.
     """
 
     epoch: int
@@ -76,6 +79,14 @@ class Ddl:
     database: str
     query: str
     sql_mode: int
+    thread_specific: bool = False
+
+    @property
+    def maybe_temporary(self) -> bool:
+        """True if the log does not tell whether the statement was executed on a table or on a temporary table."""
+        return parse_statement(
+            self.query, self.database, self.sql_mode, thread_specific=self.thread_specific
+        ).maybe_temporary
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +187,13 @@ def decode_table(
 def read_ddl(index: Index, line: int) -> Ddl | None:
     """Returns the statement of a line of the events, None for transaction control. Raises `BinlogError`."""
     offset, end, _, number, txn = index.events[line, :5].tolist()
+    flags = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes()).flags
+    body = index.buf[offset + HEADER_SIZE : end].tobytes()
     try:
-        database, query, sql_mode = read_statement(index.buf[offset + HEADER_SIZE : end].tobytes())
+        statement = LoggedStatement.read(body, flags, _server_at(index, offset))
     except BinlogError as error:
         raise error.at(f"offset {offset}") from None
-    kind = classify(query)
+    database, query, kind = statement.database, statement.text, statement.kind
     if kind in _CONTROL or not query.strip():
         return None
     if kind is QueryKind.DML:
@@ -202,8 +215,16 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
         committed_at,
         database,
         query,
-        sql_mode,
+        statement.sql_mode,
+        statement.thread_specific,
     )
+
+
+def _server_at(index: Index, offset: int) -> ServerVersion:
+    """The server of the FORMAT_DESCRIPTION that is in force at an offset. Raises `BinlogError`."""
+    at = int(index.formats[np.searchsorted(index.formats, offset) - 1])
+    size = EventHeader.read(index.buf[at : at + HEADER_SIZE].tobytes()).size
+    return ServerVersion.of(parse_format_description(index.buf[at : at + size].tobytes()))
 
 
 def _slices(index: Index, layouts: Layouts, part: Part, bytes_max: int) -> Iterator[TableSlice]:

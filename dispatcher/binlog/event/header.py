@@ -44,6 +44,8 @@ FILE_NAME_BYTES_MAX = 255  # of a binlog file's name, on Linux and in our record
 FLAG_IN_USE = (
     0x0001  # FORMAT_DESCRIPTION on disk: the server writes the file, or crashed while it did
 )
+# The statement used a temporary table, or CONNECTION_ID(), also in the definition of a table that it opened.
+FLAG_THREAD_SPECIFIC = 0x0004
 FLAG_ARTIFICIAL = 0x0020  # the server made the event for this dump; it is not in the file
 FLAG_IGNORABLE = 0x0080
 STMT_END_F = 0x0001  # in the flags of a rows event: the last one of its statement

@@ -95,13 +95,6 @@ def parse_query(body: bytes, *, load: bool = False) -> Query:
     return Query(database, cursor.rest(), status, error_code, thread_id, execution_s)
 
 
-def read_statement(body: bytes) -> tuple[str, str, int]:
-    """(default database, text, sql_mode) of a QUERY_EVENT's body. Bytes that are invalid in the session's character set
-    become U+FFFD. Raises `BinlogError` MALFORMED_EVENT."""
-    query = parse_query(body)
-    return query.database, query.query, query.status.sql_mode
-
-
 def text_of(raw: bytes, collation: int) -> str | bytes:
     """Decode text in the character set of a collation id; bytes if that is binary, or they are invalid in it."""
     charset = charset_of(collation)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlTokens
+from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens
 
 _ACTIONS = ("CASCADE", "SET")
 
@@ -25,9 +25,11 @@ class ParsedCreate:
     cascades: tuple[str, ...] = ()
 
 
-def parse_create_table(query: str, default_database: str, sql_mode: int = 0) -> ParsedCreate:
-    """Parse a CREATE TABLE statement, of any length in linear time. Raises NotUnderstoodError if it is not one."""
-    tokens = SqlTokens(query, sql_mode)
+def parse_create_table(
+    query: str, default_database: str, sql_mode: int = 0, bounds: Bounds | None = None
+) -> ParsedCreate:
+    """Parse a CREATE TABLE statement, in linear time. Raises NotUnderstoodError if it is none, or exceeds `bounds`."""
+    tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database
     if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):
         raise NotUnderstoodError

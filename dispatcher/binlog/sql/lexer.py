@@ -1,7 +1,7 @@
 """Splits a statement into tokens by MySQL's rules of quoting, comments and names; `statement` parses them.
 
-The server executes the code inside `/*! ... */` and `/*M! ... */`, so the lexer reads it as code, whatever server
-version the comment asks for.
+Comments that a server may execute, `/*! ... */` and `/*M! ... */`, are resolved before (`comments.executed_text`). A
+statement that has one all the same is not understood.
 
 The time is linear in the statement's length: the patterns do not backtrack (possessive quantifiers), and an unclosed
 quote takes the rest of the statement, once. `Bounds` limits the work further, so that a statement of 1 GiB does not
@@ -39,7 +39,10 @@ _ESCAPES = {
 }
 
 # Spaces and comments between tokens: one piece, however many comments there are.
-_SKIP = r"(?: \s++ | \#[^\n]*+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | /\*M?!\d*+ | \*/ | /\*.*?(?:\*/|\Z) )++"
+_COMMENTS = r"\#[^\n]*+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | /\*(?!M?!).*?(?:\*/|\Z)"
+_SKIP = rf"(?: \s++ | {_COMMENTS} )++"
+# What is not understood ends the statement: an unclosed quote, a comment that the server may execute.
+_OPEN = r"[`'\"].*+ | /\*M?!.*+"
 _BACKTICKS = r"`(?:[^`]++|``)*+"
 
 
@@ -54,14 +57,14 @@ def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
 
 
 def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """The pattern of one token. `open`: an unclosed quote and everything behind it."""
+    """The pattern of one token. `open`: see `_OPEN`."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
           (?P<skip> {_SKIP} )
         | (?P<quoted> {quoted} )
         | (?P<text> {text} )
-        | (?P<open> [`'"].*+ )
+        | (?P<open> {_OPEN} )
         | (?P<word> [\w$]++ )
         | (?P<sign> . )
         """,
@@ -78,9 +81,18 @@ def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[s
         | (?P<down> \(++ )
         | (?P<up> \)++ )
         | (?P<comma> , )
-        | (?P<open> [`'"].*+ )
+        | (?P<open> {_OPEN} )
         | (?P<sign> . )
         """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+def _unmarked_text(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
+    """Returns the pattern of text up to a comment that the server may execute, `*/`, or an unclosed quote."""
+    quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
+    return re.compile(
+        rf"""(?: [^`'"\#/*\-]++ | {quoted} | {text} | {_COMMENTS} | - | \*(?!/) | /(?!\*) )*+""",
         re.VERBOSE | re.DOTALL,
     )
 
@@ -93,6 +105,20 @@ _CLAUSE_LEXICONS = {
     (ansi, plain): _clause_lexicon(ansi_quotes=ansi, plain_backslash=plain)
     for ansi, plain in _MODES
 }
+
+
+_UNMARKED_TEXTS = {
+    (ansi, plain): _unmarked_text(ansi_quotes=ansi, plain_backslash=plain) for ansi, plain in _MODES
+}
+
+
+def end_of_unmarked_text(query: str, at: int, sql_mode: int) -> int:
+    """The offset of the first comment from `at` on that the server may execute, of the first `*/` outside a comment, or
+    of an unclosed quote; the end of the statement if there is none."""
+    pattern = _UNMARKED_TEXTS[bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)]
+    match = pattern.match(query, at)
+    assert match is not None  # it also matches ""
+    return match.end()
 
 
 class NotUnderstoodError(Exception):
@@ -117,7 +143,7 @@ class Bounds(NamedTuple):
 
 
 class SqlToken(NamedTuple):
-    """`kind`: quoted (a name), text, word, sign, or open (an unclosed quote). `keyword`: a word or sign in upper
+    """`kind`: quoted (a name), text, word, sign, or open (see `_OPEN`). `keyword`: a word or sign in upper
     case, "" for the other kinds. `end`: the offset behind the token."""
 
     kind: str
@@ -146,7 +172,7 @@ class SqlToken(NamedTuple):
 class SqlTokens:
     """Reads a statement's tokens one after the other.
 
-    `complete`: False once the reader has met the bounds or an unclosed quote; what was parsed may be wrong then.
+    `complete`: False once the reader has met the bounds, or what `_OPEN` says; what was parsed may be wrong then.
     `pieces`: how many were read, a measure of the cost.
     """
 

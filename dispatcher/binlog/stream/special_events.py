@@ -34,14 +34,9 @@ from dispatcher.binlog.event.gtid import (
 from dispatcher.binlog.event.header import EventHeader
 from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.binlog.sql.statement import (
-    ROUTING_BOUNDS,
-    QueryKind,
-    classify,
-    first_word,
-    parse_statement,
-    savepoint,
-)
+from dispatcher.binlog.sql.comments import ServerVersion
+from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, QueryKind, first_word, savepoint
 from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch import (
     ABORTED,
@@ -287,8 +282,8 @@ class SpecialEvents:
     def _query(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
         """Read a QUERY event that is neither exactly BEGIN nor exactly COMMIT: a DDL, or a rarer begin or end."""
         builder, st, query = self._builder, self._builder.state, parse_query(body)
-        text = query.query
-        kind = classify(text)
+        statement = LoggedStatement.of(query, event.flags, self._server())
+        text, kind = statement.text, statement.kind
         begun = st[k.TX] >= k.TX_BEGUN
         if st[k.TX] == k.NO_TX:
             builder.open_transaction(k.TX_STARTED, -1, 0, event.timestamp * 1_000_000)
@@ -310,8 +305,10 @@ class SpecialEvents:
             self._savepoint(text, out)
         else:
             if kind is QueryKind.DML:
-                self._statement_fault(first_word(text), query, out)
-            elif (route := self._ddl_route(query, text)) != NO_ROUTE:
+                verb = first_word(text)
+                verb = "CREATE TABLE ... SELECT" if verb == "CREATE" else verb
+                self._statement_fault(verb, query, out)
+            elif (route := self._ddl_route(statement, query)) != NO_ROUTE:
                 builder.append(DDL, route)
             if not begun:
                 builder.end_transaction()
@@ -345,9 +342,14 @@ class SpecialEvents:
             what = "ROLLBACK TO a savepoint that was not set"
             builder.fault(ErrorKind.UNSUPPORTED_EVENT, what, out)
 
-    def _ddl_route(self, query: Query, text: str) -> int:
+    def _server(self) -> ServerVersion:
+        """The server that wrote the events; a new one, if no FORMAT_DESCRIPTION has come yet."""
+        format_ = self._builder.format
+        return ServerVersion() if format_ is None else ServerVersion.of(format_)
+
+    def _ddl_route(self, statement: LoggedStatement, query: Query) -> int:
         """The route of a DDL: what the server says is updated and what the statement names; if neither, all."""
-        parsed = parse_statement(text, query.database, query.status.sql_mode, ROUTING_BOUNDS)
+        parsed = statement.parsed(ROUTING_BOUNDS)
         targets: list[Target] = [*parsed.tables, *((name, None) for name in parsed.databases)]
         if len(targets) > _TABLES_OF_ROUTE_MAX:  # a route is kept for as long as the process runs
             targets = [(database, None) for database in {database for database, _ in targets}]

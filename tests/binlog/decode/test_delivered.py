@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.decode.json_render import json_text
-from dispatcher.binlog.event.query import read_statement
+from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -481,16 +481,19 @@ def test_a_statement_is_decoded_from_its_own_character_set() -> None:
     body = query_body(
         "CREATE TABLE größe (a INT)".encode("latin-1"), "größe", status + b"\x63unknown"
     )
-    assert read_statement(body) == ("größe", "CREATE TABLE größe (a INT)", 4)
+    query = parse_query(body)
+    assert query.database == "größe"
+    assert query.query == "CREATE TABLE größe (a INT)"
+    assert query.status.sql_mode == 4
 
 
 def test_invalid_bytes_of_a_statement_are_replaced() -> None:
-    assert read_statement(query_body(b"CREATE TABLE \xff"))[1] == "CREATE TABLE \ufffd"
+    assert parse_query(query_body(b"CREATE TABLE \xff")).query == "CREATE TABLE \ufffd"
 
 
 def test_truncated_status_variables_are_an_error() -> None:
     with pytest.raises(BinlogError, match="status variables"):
-        read_statement(query_body("CREATE", status=b"\0\0"))
+        parse_query(query_body("CREATE", status=b"\0\0"))
 
 
 def test_importing_the_decoder_loads_no_needless_modules(tmp_path: Path) -> None:

@@ -73,9 +73,6 @@ T, U = ("db", "t"), ("db", "u")
         ("CREATE TABLE t LIKE x.y", [CreateTable(T, like=("x", "y"))]),
         ("CREATE TABLE t (LIKE u)", [CreateTable(T, like=U)]),
         ("CREATE OR REPLACE TABLE t (a int)", [CreateTable(T, replaces=True)]),
-        ("CREATE TABLE t AS SELECT 1", [CreateTable(T, selects=True)]),
-        ("CREATE TABLE t (a int) IGNORE (SELECT 1)", [CreateTable(T, selects=True)]),
-        ("CREATE TABLE t ENGINE=InnoDB AS TABLE u", [CreateTable(T, selects=True)]),
         ("CREATE TABLE `t` (`a` int) START TRANSACTION", [CreateTable(T)]),
         (
             "CREATE TABLE t (a int DEFAULT (1)) PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (1))",

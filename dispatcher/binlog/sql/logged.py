@@ -1,0 +1,59 @@
+"""A statement of a log as its server executed it: with what the event and the log say beside the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher.binlog.event.header import FLAG_THREAD_SPECIFIC
+from dispatcher.binlog.event.query import Query, parse_query
+from dispatcher.binlog.sql.comments import ServerVersion, executed_text
+from dispatcher.binlog.sql.create_table import parse_create_table
+from dispatcher.binlog.sql.lexer import Bounds, NotUnderstoodError
+from dispatcher.binlog.sql.statement import (
+    ROUTING_BOUNDS,
+    ParsedStatement,
+    QueryKind,
+    classify,
+    parse_statement,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStatement:
+    """`database`: the session's default database; `text`: see `executed_text`; `thread_specific`: the event has the
+    flag of statements that may have used a temporary table."""
+
+    database: str
+    text: str
+    sql_mode: int = 0
+    thread_specific: bool = False
+
+    @classmethod
+    def of(cls, query: Query, flags: int, server: ServerVersion) -> LoggedStatement:
+        """`flags`: of the event's header; `server`: of the log's FORMAT_DESCRIPTION."""
+        text = executed_text(query.query, query.status.sql_mode, server)
+        return cls(query.database, text, query.status.sql_mode, bool(flags & FLAG_THREAD_SPECIFIC))
+
+    @classmethod
+    def read(cls, body: bytes, flags: int, server: ServerVersion) -> LoggedStatement:
+        """Read a QUERY_EVENT's body. Raises `BinlogError` MALFORMED_EVENT."""
+        return cls.of(parse_query(body), flags, server)
+
+    @property
+    def kind(self) -> QueryKind:
+        """DML also for CREATE TABLE ... SELECT: in row format, servers log the table's definition and its rows."""
+        kind = classify(self.text)
+        return QueryKind.DML if kind is QueryKind.DDL and self._creates_rows() else kind
+
+    def _creates_rows(self) -> bool:
+        try:
+            return parse_create_table(
+                self.text, self.database, self.sql_mode, ROUTING_BOUNDS
+            ).selects
+        except NotUnderstoodError:
+            return False
+
+    def parsed(self, bounds: Bounds | None = None) -> ParsedStatement:
+        return parse_statement(
+            self.text, self.database, self.sql_mode, bounds, thread_specific=self.thread_specific
+        )
