@@ -23,13 +23,21 @@ from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 # A value of a Spark column; TIME is microseconds.
 FillValue = int | float | Decimal | str | bytes | date | datetime | None
 
-_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
-_DATETIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
-_TIME = re.compile(r"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
-_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?|[+-]?\.\d+")
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_DATETIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?)?", re.ASCII
+)
+_TIME = re.compile(
+    r"(-?)(\d\d|[0-7]\d\d|8[0-2]\d|83[0-8]):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", re.ASCII
+)
+# As a server prints it: without a sign of zero, leading zeros, spaces and an exponent.
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
+_NEGATIVE_ZERO = re.compile(r"-[0.]+")
+_YEAR = re.compile(r"19[1-9]\d|20\d\d", re.ASCII)
 _INTEGERS = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG))
 _DIGITS = Context(prec=70)
+_EXACT_DIGITS = 15  # of a number that DOUBLE holds
+_LONG_TEXT_MAX = 63  # characters that fit into a TINYTEXT in any character set
 _FORM = "its default is written in a form that the mirror does not convert"
 
 
@@ -51,6 +59,8 @@ def existing_value(
     lengths in characters."""
     if definition.computed is not Computed.NO:
         return str(definition.computed)
+    if definition.type.startswith(("float(", "double(")):
+        return "the values are rounded to the decimals of the type"
     if definition.nullable is None and column.type == Type.TIMESTAMP2:
         # With explicit_defaults_for_timestamp=OFF it is NOT NULL, and may have the time as default.
         return "a TIMESTAMP without NULL or NOT NULL"
@@ -65,12 +75,10 @@ def existing_value(
         return str(error)
 
 
-def _value(  # noqa: PLR0911 - one return per family of types
+def _value(  # noqa: C901, PLR0911 - one return per family of types
     default: Literal | None, column: Column, invalid_dates: InvalidDates
 ) -> FillValue:
-    if column.declared or column.type in (Type.JSON, Type.GEOMETRY, Type.VECTOR):
-        if default is not None and column.type == Type.JSON and default.kind is LiteralKind.TEXT:
-            return default.text  # MariaDB, where JSON is text; MySQL has no such default
+    if column.declared or column.type in (Type.GEOMETRY, Type.VECTOR):
         raise _UnknownFillError(_FORM if default else "its implicit default depends on the server")
     if column.type in _TIMES:
         return _TIMES[column.type](default, column, invalid_dates)
@@ -83,13 +91,17 @@ def _value(  # noqa: PLR0911 - one return per family of types
             value = _rounded(default, column.meta & 0xFF)
             return value if column.meta >> 8 <= 38 else f"{value:f}"
         case Type.FLOAT | Type.DOUBLE:
-            return float(_number(default))
+            return _double(default)
         case Type.BIT:
-            return _whole(default).to_bytes((column.meta + 7) // 8, "big")
+            return _bits(default, column)
         case Type.ENUM:
             return _enum(default, column)
         case Type.SET:
             return _set(default, column)
+        case Type.JSON:
+            return _long_text(default)
+        case Type.BLOB if default is not None:
+            return _long_bytes(default, column) if column.charset == BINARY else _long_text(default)
         case Type.STRING | Type.VARCHAR | Type.BLOB:
             return _bytes(default, column) if column.charset == BINARY else _text(default, column)
     raise _UnknownFillError(_FORM)
@@ -101,36 +113,53 @@ def _value(  # noqa: PLR0911 - one return per family of types
 def _number(default: Literal | None) -> Decimal:
     if default is None:
         return Decimal(0)
-    if default.kind is LiteralKind.BYTES:
-        return Decimal(int(default.text or "0", 16))
-    text = default.text.strip(" ")
-    # A number with an exponent is a DOUBLE, which MySQL rounds in another way.
-    if not _NUMBER.fullmatch(text):
+    if default.kind not in (LiteralKind.NUMBER, LiteralKind.TEXT):
         raise _UnknownFillError(_FORM)
-    return Decimal(text)
+    # A number with an exponent is a DOUBLE, which MySQL rounds in another way.
+    if not _NUMBER.fullmatch(default.text) or _NEGATIVE_ZERO.fullmatch(default.text):
+        raise _UnknownFillError(_FORM)
+    return Decimal(default.text)
 
 
 def _rounded(default: Literal | None, scale: int) -> Decimal:
     """Halves are rounded away from zero."""
     try:
-        return _number(default).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _DIGITS)
+        value = _number(default).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _DIGITS)
     except InvalidOperation:
         raise _UnknownFillError(_FORM) from None
+    return abs(value) if value.is_zero() else value
 
 
-def _whole(default: Literal | None) -> int:
-    if default is not None and default.kind is LiteralKind.TEXT:
-        raise _UnknownFillError(_FORM)  # for BIT the text's bytes are the number
-    return int(_rounded(default, 0))
+def _double(default: Literal | None) -> float:
+    number = _number(default)
+    if len(number.as_tuple().digits) > _EXACT_DIGITS:
+        raise _UnknownFillError(_FORM)
+    return float(number)
+
+
+def _bits(default: Literal | None, column: Column) -> bytes:
+    """For BIT, the bytes of a text are the number."""
+    size = (column.meta + 7) // 8
+    if default is None:
+        return bytes(size)
+    if default.kind is LiteralKind.BYTES:
+        number = int(default.text or "0", 16)
+    elif default.kind is LiteralKind.NUMBER and default.text.isdecimal():
+        number = int(_number(default))
+    else:
+        raise _UnknownFillError(_FORM)
+    if number.bit_length() > column.meta:
+        raise _UnknownFillError(_FORM)
+    return number.to_bytes(size, "big")
 
 
 def _year(default: Literal | None) -> int:
+    """A year of two digits, also as text with zeros before it, means one of 1970 to 2069."""
     if default is None:
         return 0
-    text = default.text.strip(" ")
-    if re.fullmatch(r"\d{4}", text):
-        return int(text)
-    if default.kind is LiteralKind.NUMBER and text == "0":
+    if default.kind in (LiteralKind.NUMBER, LiteralKind.TEXT) and _YEAR.fullmatch(default.text):
+        return int(default.text)
+    if default.kind is LiteralKind.NUMBER and default.text == "0":
         return 0
     raise _UnknownFillError(_FORM)
 
@@ -147,7 +176,7 @@ def _invalid_date(text: str, invalid_dates: InvalidDates) -> str | None:
 def _date(default: Literal | None, _column: Column, invalid_dates: InvalidDates) -> FillValue:
     text = "0000-00-00" if default is None or _is_zero(default) else default.text
     match = _DATE.fullmatch(text)
-    if match is None:
+    if match is None or (default is not None and not _is_time(default)):
         raise _UnknownFillError(_FORM)
     try:
         value = date(*map(int, match.groups()))
@@ -158,6 +187,10 @@ def _date(default: Literal | None, _column: Column, invalid_dates: InvalidDates)
 
 def _is_zero(default: Literal) -> bool:
     return default.kind is LiteralKind.NUMBER and default.text == "0"
+
+
+def _is_time(default: Literal) -> bool:
+    return default.kind is LiteralKind.TEXT or _is_zero(default)
 
 
 def _micros(digits: str | None, column: Column) -> int:
@@ -171,7 +204,7 @@ def _datetime(default: Literal | None, column: Column, invalid_dates: InvalidDat
     if default is None or _is_zero(default):
         return _invalid_date("0000-00-00 00:00:00" + fraction, invalid_dates)
     match = _DATETIME.fullmatch(default.text)
-    if match is None:
+    if match is None or not _is_time(default):
         raise _UnknownFillError(_FORM)
     numbers = [int(part or "0") for part in match.groups()[:6]]
     micros = _micros(match[7], column)
@@ -192,7 +225,7 @@ def _timestamp(default: Literal | None, column: Column, invalid_dates: InvalidDa
     if default is None:
         # With explicit_defaults_for_timestamp=OFF the first such column has the time as default.
         raise _UnknownFillError("a TIMESTAMP without DEFAULT")
-    if _is_zero(default) or default.text.startswith("0000-00-00"):
+    if _is_zero(default) or (_is_time(default) and default.text.startswith("0000-00-00")):
         return _datetime(default, column, invalid_dates)
     raise _UnknownFillError("its default depends on the session's time zone")
 
@@ -222,33 +255,56 @@ _TIMES: dict[int, Callable[[Literal | None, Column, InvalidDates], FillValue]] =
 def _text(default: Literal | None, column: Column) -> str:
     if default is None:
         return ""
-    if default.kind is LiteralKind.BYTES:
+    if default.kind is LiteralKind.NUMBER:
+        _number(default)  # one that a server prints as it is written
+    elif default.kind is not LiteralKind.TEXT:
         raise _UnknownFillError(_FORM)  # bytes of a character set
-    if default.kind is LiteralKind.NUMBER and not _PLAIN_NUMBER.fullmatch(default.text):
+    if len(default.text) > column.meta:  # a server cuts spaces
         raise _UnknownFillError(_FORM)
     return default.text.rstrip(" ") if column.type == Type.STRING else default.text
 
 
 def _bytes(default: Literal | None, column: Column) -> bytes:
-    value = b""
-    if default is not None:
-        if default.kind is LiteralKind.BYTES:
-            value = bytes.fromhex(default.text)
-        elif default.kind is LiteralKind.TEXT and default.text.isascii():
-            value = default.text.encode()
-        else:
-            raise _UnknownFillError(_FORM)
+    if default is None:
+        value = b""
+    elif default.kind is LiteralKind.BYTES:
+        value = bytes.fromhex(default.text)
+    elif default.kind is LiteralKind.TEXT and default.text.isascii():
+        value = default.text.encode()
+    else:
+        raise _UnknownFillError(_FORM)
+    if column.type == Type.BLOB:
+        return value
+    if len(value) > column.meta:
+        raise _UnknownFillError(_FORM)
     return value.ljust(column.meta, b"\0") if column.type == Type.STRING else value
+
+
+def _long_text(default: Literal | None) -> str:
+    """The default of a TEXT or JSON: MariaDB has it. MySQL refuses it, unless it is empty and sql_mode is not strict:
+    then there is no default."""
+    if default is None:
+        raise _UnknownFillError("its implicit default depends on the server")
+    if default.kind is not LiteralKind.TEXT or not 0 < len(default.text) <= _LONG_TEXT_MAX:
+        raise _UnknownFillError(_FORM)
+    return default.text
+
+
+def _long_bytes(default: Literal, column: Column) -> bytes:
+    """The default of a BLOB, as `_long_text`."""
+    if default.kind is not LiteralKind.TEXT or not 0 < len(default.text) <= _LONG_TEXT_MAX:
+        raise _UnknownFillError(_FORM)
+    return _bytes(default, column)
 
 
 def _enum(default: Literal | None, column: Column) -> str:
     if default is None:
         return column.labels[0]
-    return _label(default.text.rstrip(" "), default, column)
+    return _label(default.text, default, column)
 
 
 def _set(default: Literal | None, column: Column) -> str:
-    if default is None or default.text == "":
+    if default is None or (default.kind is LiteralKind.TEXT and default.text == ""):
         return ""
     chosen = {_label(part, default, column) for part in default.text.split(",")}
     return ",".join(label for label in column.labels if label in chosen)

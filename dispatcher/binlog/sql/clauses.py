@@ -15,13 +15,15 @@ class LiteralKind(StrEnum):
 
     NULL = "null"
     NUMBER = "number"  # 1, -1.50, 1e3
-    TEXT = "text"  # 'a', N'a', _utf8mb4'a'
-    BYTES = "bytes"  # x'00', 0x00, b'01', _binary'a': a text of hexadecimal digits
+    TEXT = "text"  # 'a'
+    BYTES = "bytes"  # x'00', 0x00, b'01': a text of hexadecimal digits
+    OTHER = "other"  # N'a', _utf8mb4'a', DATE'2024-01-01': its value is not kept
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant of a statement. `text`: its characters without quotes; of BYTES hexadecimal digits; of NULL ""."""
+    """A constant of a statement. `text`: its characters without quotes; of BYTES hexadecimal digits; of NULL and OTHER
+    ""."""
 
     kind: LiteralKind
     text: str = ""

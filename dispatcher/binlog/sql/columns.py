@@ -165,36 +165,17 @@ def _skip_brackets(tokens: SqlTokens) -> None:
 
 
 def _literal(tokens: SqlTokens) -> Literal | None:
-    """Consume a constant, also in brackets. None: it is another expression, some of which may be consumed."""
-    depth = 0
-    while tokens.accept("("):
-        depth += 1
+    """Consume a constant. None: it is another expression, some of which may be consumed; brackets make one."""
     following = tokens.peek()
     if following is None:
         raise NotUnderstoodError
-    found: Literal | None
     if following.kind == "text":
-        found = Literal(LiteralKind.TEXT, tokens.text())
-    else:
-        found = _signed_number(tokens) or _named(tokens, following)
-    while depth and tokens.accept(")"):
-        depth -= 1
-    if depth:
-        _rest_of_brackets(tokens, depth)
-        return None
-    return found
-
-
-def _rest_of_brackets(tokens: SqlTokens, depth: int) -> None:
-    while depth:
-        token = tokens.advance()
-        if token is None:
-            raise NotUnderstoodError
-        depth += (token.keyword == "(") - (token.keyword == ")")
+        return Literal(LiteralKind.TEXT, tokens.text())
+    return _signed_number(tokens) or _named(tokens, following)
 
 
 def _named(tokens: SqlTokens, following: SqlToken) -> Literal | None:
-    """NULL, TRUE, FALSE, x'00', N'a', _utf8mb4'a', DATE'2024-01-01'."""
+    """NULL, TRUE, FALSE, x'00', b'01'; of kind OTHER: N'a', _utf8mb4'a', DATE'2024-01-01'."""
     word = following.keyword
     simple = {
         "NULL": Literal(LiteralKind.NULL),
@@ -210,14 +191,8 @@ def _named(tokens: SqlTokens, following: SqlToken) -> Literal | None:
     tokens.advance()
     if word in ("X", "B"):
         return _digits(tokens.text(), 16 if word == "X" else 2)
-    if word in ("N", "_UTF8MB4", "_UTF8MB3", "_UTF8", "DATE", "TIME", "TIMESTAMP"):
-        return Literal(LiteralKind.TEXT, tokens.text())
-    text = tokens.text()
-    if word.startswith("_") and text.isascii():
-        if word == "_BINARY":
-            return Literal(LiteralKind.BYTES, text.encode().hex())
-        return Literal(LiteralKind.TEXT, text)
-    return None
+    tokens.text()
+    return Literal(LiteralKind.OTHER)
 
 
 def _signed_number(tokens: SqlTokens) -> Literal | None:
