@@ -196,7 +196,7 @@ def _maybe_temporary(kind: DdlKind, query: str) -> bool:
     Servers set the flag if a statement used a temporary table, or CONNECTION_ID(), also where that is the default of a
     column of the table. Without it, ALTER, TRUNCATE and DROP were executed on a table. RENAME TABLE never has it: MySQL
     has no RENAME TABLE of temporary tables, and MariaDB logs it as one of the table of that name. Tested on four
-    servers (`test_servers_temporary`).
+    servers (`test_temporary_tables`).
     """
     if kind is DdlKind.DROP_TABLE:
         return not query.endswith(_SPLIT_DROP)

@@ -99,10 +99,11 @@ def test_a_copy_that_ends_at_the_same_difference_is_not_made_again(
 def test_the_commands_of_a_statement_that_is_not_understood_work(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reading(query: str, database: str, sql_mode: int = 0) -> Sequence[TableEffect]:
-        return effects_of(
-            query.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd"), database, sql_mode
-        )
+    def reading(
+        query: str, database: str, sql_mode: int, thread_specific: bool
+    ) -> Sequence[TableEffect]:
+        text = query.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd")
+        return effects_of(text, database, sql_mode, thread_specific)
 
     for module in (consumer_tables, catch_up):
         monkeypatch.setattr(module, "effects_of", reading)
@@ -123,6 +124,30 @@ def test_the_commands_of_a_statement_that_is_not_understood_work(
     assert mirror.apply() == 0
     assert mirror.record("odd").state is TableState.COMPLETE
     assert_equal(source, target, "odd")
+
+
+@pytest.mark.deep
+def test_a_statement_on_a_temporary_table_stops_the_table_of_its_name(
+    mirror: Mirror, source: Source, target: Target
+) -> None:
+    source.execute(
+        "CREATE TABLE shadowed (id INT PRIMARY KEY)",
+        "INSERT INTO shadowed VALUES (1), (2), (3)",
+        "SET SESSION binlog_format = STATEMENT",
+        "CREATE TEMPORARY TABLE shadowed (id INT)",
+        "TRUNCATE TABLE shadowed",
+        "DROP TEMPORARY TABLE shadowed",
+        "SET SESSION binlog_format = ROW",
+        "INSERT INTO shadowed VALUES (4)",
+    )
+    assert mirror.run() == 1
+    record = mirror.record("shadowed")
+    assert record.state is TableState.STOPPED
+    assert "TRUNCATE TABLE SHADOWED ... was executed on this table or on a temp" in record.reason
+    resolve(mirror, record)
+    assert mirror.apply() == 0
+    assert mirror.record("shadowed").state is TableState.COMPLETE
+    assert_equal(source, target, "shadowed")
 
 
 def resolve(mirror: Mirror, record: TableRecord) -> None:
