@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,8 @@ import typer
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink.log_lines import formatter
-from spark_sink.output import say, say_error, say_json, say_json_text, say_lines
+from spark_sink.output import say, say_json, say_json_text, say_lines
+from spark_sink.own_command import completing, option_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,14 +56,22 @@ LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERRO
 
 
 @contextmanager
-def faults_as_exit_codes() -> Iterator[None]:
-    """Print a BinlogError in one line, and exit with 2 for the user's input and settings, else with 1."""
+def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]:
+    """Print a BinlogError, or an error of Spark's, in one line. Exit with 2 for the user's input and settings, else
+    with 1. `complete`: completes the commands of a message."""
     try:
         yield
     except BinlogError as error:
-        say_error(error)
+        say_lines(complete(str(error)), err=True)
         wrong_input = isinstance(error, UserError) or error.kind is ErrorKind.SETTINGS
         raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        from spark_sink.mirror.faults import in_one_line  # noqa: PLC0415
+
+        say(in_one_line(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
 
 
 def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
@@ -78,25 +88,20 @@ def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
         # They are added to those of the file; a list would replace them.
         parts = (pair.partition("=") for pair in pairs)
         given["spark.conf"] = {key.strip(): text.strip() for key, _, text in parts}
-    overrides = {
-        key: (f"--{_OPTION_NAMES.get(key, key).replace('_', '-')}", value)
-        for key, value in given.items()
-    }
+    overrides = {key: (option_name(key), value) for key, value in given.items()}
     settings = load_mirror_settings(config or [], overrides)
-    configure_log(settings.log_level, settings.log_format)
+    complete = completing(config or [], given, settings)
+    configure_log(settings.log_level, settings.log_format, complete)
     return settings
 
 
-_OPTION_NAMES = {"consumers": "consumer", "spark.conf": "conf", "spark.master": "master"}
-
-
-def configure_log(level: str, form: str = "console") -> None:
+def configure_log(level: str, form: str = "console", complete: Callable[[str], str] = str) -> None:
     """Log to stderr: the mirror's own messages from `level` on, those of libraries from WARNING on.
 
-    `form`: `console` or `json`.
+    `form`: `console` or `json`; `complete`: completes the commands of a message.
     """
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter(form))
+    handler.setFormatter(formatter(form, complete))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("spark_sink").setLevel(level)
     if level != "DEBUG":
@@ -184,6 +189,10 @@ def run(  # noqa: PLR0913 - each option is one setting
     raise typer.Exit(code)
 
 
+def _completing(config: list[Path] | None, target: str | None) -> Callable[[str], str]:
+    return completing(config or [], {"target": target} if target else {})
+
+
 Tables = Annotated[
     list[str], typer.Argument(help="Tables like shop.orders, or patterns like 'shop.*'.")
 ]
@@ -194,7 +203,7 @@ def _spark_of(
     config: list[Path] | None, target: str | None, conf: list[str] | None
 ) -> Iterator[tuple[SparkSession, MirrorSettings]]:
     """Spark and the settings of a command that reads or writes the target."""
-    with faults_as_exit_codes():
+    with faults_as_exit_codes(_completing(config, target)):
         # The daemon and its consumers do not matter here.
         settings = settings_of(
             config,
@@ -230,7 +239,11 @@ def tables(
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.mirror.commands import table_lines  # noqa: PLC0415
 
-        lines = table_lines(spark, settings.target, tables or [])
+        complete = _completing(config, target)
+        lines = [
+            replace(line, reason=complete(line.reason))
+            for line in table_lines(spark, settings.target, tables or [])
+        ]
     if as_json:
         for line in lines:
             say_json(line.as_dict())
@@ -272,7 +285,8 @@ def top(
         from spark_sink import top as mirror_top  # noqa: PLC0415
         from spark_sink.mirror.commands import mirror_readings  # noqa: PLC0415
 
-        readings = mirror_readings(spark, settings, tables or [])
+        complete = _completing(config, target)
+        readings = mirror_readings(spark, settings, tables or [], complete)
         if once:
             mirror_top.print_once(readings, min(every, 1.0), as_json=as_json)
         elif as_json:

@@ -178,6 +178,8 @@ class Job:
         self._applied = 1
         try:
             self._applied = applier.run(self._stop, False)
+        except BinlogError as error:
+            log.error("the applier has failed: %s", error)
         except Exception:
             log.exception("the applier has failed")
         # Without it the log would grow, and no table would change.

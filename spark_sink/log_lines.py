@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from datetime import UTC, datetime
 from typing import Any
@@ -27,13 +27,17 @@ def log_event(
         logger.log(level, "%s", text, extra={"event": event, "fields": dict(fields)})
 
 
-def formatter(form: str) -> logging.Formatter:
-    """Returns the formatter of the setting `log_format`: `console` or `json`."""
-    return JsonLines() if form == "json" else TextLines(_TEXT)
+def formatter(form: str, complete: Callable[[str], str] = str) -> logging.Formatter:
+    """Returns the formatter of the setting `log_format`: `console` or `json`. `complete`: completes a message."""
+    return JsonLines(complete) if form == "json" else TextLines(complete)
 
 
 class TextLines(logging.Formatter):
     """One line of text for each event. Tables, servers and Spark choose parts of it, so that it is made printable."""
+
+    def __init__(self, complete: Callable[[str], str] = str) -> None:
+        super().__init__(_TEXT)
+        self._complete = complete
 
     def format(self, record: logging.LogRecord) -> str:
         record = copy(record)
@@ -41,7 +45,7 @@ class TextLines(logging.Formatter):
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
-        return printable(super().formatMessage(record))
+        return printable(self._complete(super().formatMessage(record)))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
         return indented(super().formatException(ei))
@@ -53,17 +57,24 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """One JSON object a line, with the keys of the daemon's log."""
 
+    def __init__(self, complete: Callable[[str], str] = str) -> None:
+        super().__init__()
+        self._complete = complete
+
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
         line = {
             "timestamp": at.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
-            "event": getattr(record, "event", None) or record.getMessage(),
-            **getattr(record, "fields", {}),
+            "event": getattr(record, "event", None) or self._complete(record.getMessage()),
+            **{key: self._completed(value) for key, value in getattr(record, "fields", {}).items()},
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json_escaped(json.dumps(line, ensure_ascii=False, default=str))
+
+    def _completed(self, value: Any) -> Any:
+        return self._complete(value) if isinstance(value, str) else value
 
 
 def _value(value: Any) -> str:

@@ -54,6 +54,7 @@ SESSION_FILES = tuple(
         "mirror/test_keyless_copy",
         "mirror/test_log",
         "mirror/test_log_append",
+        "mirror/test_lost_files",
         "mirror/test_maintenance",
         "mirror/test_processor",
         "mirror/test_filters",

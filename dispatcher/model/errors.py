@@ -63,6 +63,7 @@ class ErrorKind(StrEnum):
     STORED_POSITION = "stored position unreadable"
     SPILL = "spill"
     UNSUPPORTED_CHANGE = "table change that the mirror cannot apply"
+    TARGET_FILES = "files of the mirror's target"
     INTERNAL = "internal error"
 
 
@@ -212,6 +213,9 @@ POLICY: dict[ErrorKind, Policy] = {
     ErrorKind.UNSUPPORTED_CHANGE: Policy(
         Action.FATAL,
         "apply the change to the mirrored table by hand, or drop the mirrored table to copy it afresh",
+    ),
+    ErrorKind.TARGET_FILES: Policy(
+        Action.FATAL, "put the files back as they were, or copy the tables that need them again"
     ),
     ErrorKind.INTERNAL: Policy(
         Action.FATAL, "this is a bug in binlog-dispatcher; please report it with the log"

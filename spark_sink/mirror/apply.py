@@ -27,6 +27,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.catalog import CatalogEntries, catalog_entries
 from spark_sink.mirror.claims import Claims
 from spark_sink.mirror.consumer_tables import ConsumerTables
@@ -112,11 +113,14 @@ class Applier:
             if (taken_over := self._claims.lost(consumer)) is not None:
                 tables.give_up(taken_over)
                 continue
-            tables.start(pools, self._copier, drain=drain)
+            try:
+                tables.start(pools, self._copier, drain=drain)
+            except BinlogError as error:
+                tables.fail(error)
 
     def _loop(self, stop: threading.Event, drain: bool, pools: Pools) -> None:
         maintenance: Future[None] | None = None
-        goals = {tables.consumer: tables.log_end() for tables in self._consumers if drain}
+        goals = {t.consumer: t.log_end() for t in self._consumers if drain and not t.failure}
         while not stop.is_set():
             self._wake.clear()  # what comes from here on is not looked at yet
             active = [tables for tables in self._consumers if not tables.failure]

@@ -18,21 +18,31 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import _GeneratorContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError
 from spark_sink.log_lines import log_event
+from spark_sink.mirror import remedies
 from spark_sink.mirror.control import MOVED_FROM, TableRecord, TableState, handled
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory, name_at, to_be_replayed
+from spark_sink.mirror.entries import last_lsn
 from spark_sink.mirror.faults import fault_of, in_one_line
+from spark_sink.mirror.log_files import LostFileError
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import RenameBarrier, RowRun, StatementItem, Work, next_work, route
 from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.processor import Processor
 from spark_sink.mirror.queues import ENTRIES_MAX
 from spark_sink.mirror.statements import AlterTable, RenameTables, effects_of
-from spark_sink.mirror.transitions import LEFT_OUT, copied_again, faulted, in_copy
+from spark_sink.mirror.transitions import (
+    LEFT_OUT,
+    copied_again,
+    faulted,
+    in_copy,
+    without_entries,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -299,7 +309,12 @@ class CatchUps:
         record = self._directory.record(table_id)
         former = [(database, table) for _, database, table in record.detail.get("names", ())]
         names = list(dict.fromkeys([*former, record.name]))
-        entries = self._log.entries(record.consumer, cursor, before=goal + 1, tables=names)
+        try:
+            entries = self._log.entries(record.consumer, cursor, before=goal + 1, tables=names)
+        except LostFileError as lost:
+            text, last = remedies.of_fault(lost, record.label), last_lsn(lost.last)
+            self._stand(table_id, lambda now: without_entries(now, text, cursor, last))
+            return -1
         items = [
             item
             for entry in entries
@@ -318,7 +333,7 @@ class CatchUps:
                 alone = True
                 continue
             if fault is not None:
-                self._stand(table_id, fault, work.lsn)
+                self._stand(table_id, partial(faulted, fault=fault, lsn=work.lsn))
                 return -1
             del items[:count]
             cursor = work.lsn
@@ -363,15 +378,17 @@ class CatchUps:
                 if self._stop.wait(wait_s):
                     raise
 
-    def _stand(self, table_id: str, fault: BinlogError, lsn: int) -> None:
+    def _stand(self, table_id: str, standing: Callable[[TableRecord], TableRecord]) -> None:
+        """Stop the table, as the record that `standing` makes of its newest one."""
         with self._directory.exclusive(table_id):
             record = self._directory.record(table_id)
             if "goal" not in record.detail:
                 return  # a statement has settled the table
-            standing = faulted(record, fault, lsn).having(goal=None)
-            self._directory.update((record, standing))
-        said = {"consumer": record.consumer, "table": record.label, "state": "stopped", "lsn": lsn}
-        log_event(log, "table", said | {"reason": str(fault)}, logging.WARNING)
+            stands = standing(record).having(goal=None)
+            self._directory.update((record, stands))
+        said = {"consumer": record.consumer, "table": record.label, "state": "stopped"}
+        said |= {"lsn": stands.detail["failed"], "reason": stands.reason}
+        log_event(log, "table", said, logging.WARNING)
 
 
 def _is_copied(record: TableRecord) -> bool:
@@ -404,7 +421,7 @@ def after_request(record: TableRecord) -> TableRecord:
     if record.request in ("recopy", "copy"):
         reason = "a copy was asked for"
         copied = replace(done, state=TableState.CREATING, reason=reason, signature="")
-        return copied.having(goal=None, failed=None, was=None, exact_from=None)
+        return copied.having(goal=None, failed=None, was=None, exact_from=None, lost=None)
     if record.state is not TableState.STOPPED:
         return done
     was = TableState(record.detail.get("was", TableState.PARTIAL))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from spark_sink.mirror.copy.staging import StagingTable
 from spark_sink.mirror.delta import TABLE_ID_PROPERTY, MirroredTable
 from spark_sink.mirror.entries import append_of
 from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.names import TableName, own_path
+from spark_sink.mirror.names import TableName, fits_pattern, own_path
 from spark_sink.mirror.renames import folder_of
 from spark_sink.mirror.transitions import LEFT_OUT
 from spark_sink.top import MirrorReadings
@@ -91,13 +90,13 @@ def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[Ta
         key=lambda record: (record.consumer, record.name),
     )
     for pattern in patterns:
-        if not any(fnmatchcase(record.label, pattern) for record in tables):
+        if not any(fits_pattern(record.label, pattern) for record in tables):
             raise UserError(
                 ErrorKind.UNKNOWN_TABLE,
                 f"no table of the mirror fits {pattern!r}",
                 remedy="python -m spark_sink tables shows the tables; write a name like database.table",
             )
-    fits = [r for r in tables if any(fnmatchcase(r.label, pattern) for pattern in patterns)]
+    fits = [r for r in tables if any(fits_pattern(r.label, pattern) for pattern in patterns)]
     return fits if patterns else tables
 
 
@@ -150,13 +149,22 @@ def _asked_for(known: ControlRows) -> list[TableRecord]:
 
 
 def mirror_readings(
-    spark: SparkSession, settings: MirrorSettings, patterns: Sequence[str]
+    spark: SparkSession,
+    settings: MirrorSettings,
+    patterns: Sequence[str],
+    complete: Callable[[str], str] = str,
 ) -> MirrorReadings:
-    """Returns what `top` reads: the tables, and the metrics of the job if the settings name their address."""
+    """Returns what `top` reads: the tables, and the metrics of the job if the settings name their address.
+
+    `complete`: completes the commands of the reasons.
+    """
     listen = None if settings.metrics is None else settings.metrics.rpartition(":")
     return MirrorReadings(
         settings.target,
-        lambda: table_lines(spark, settings.target, patterns),
+        lambda: [
+            replace(line, reason=complete(line.reason))
+            for line in table_lines(spark, settings.target, patterns)
+        ],
         None if listen is None else partial(read_numbers, listen[0].strip("[]"), int(listen[2])),
     )
 
@@ -274,7 +282,12 @@ def adopt_tables(
     """
     control = ControlTable(spark, target)
     records = list(control.records().values())
-    labels = {record.label for record in records if record.state is not TableState.DROPPED}
+    # A table that stopped because a Delta table is in its place has no folder of its own.
+    labels = {
+        record.label
+        for record in records
+        if record.state is not TableState.DROPPED and (record.consumer != consumer or record.folder)
+    }
     unowned = [p for p in patterns if p not in labels and _is_delta(spark, target, p)]
     others = (
         selected(records, [p for p in patterns if p not in unowned])

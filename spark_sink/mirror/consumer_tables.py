@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -22,15 +22,16 @@ from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, Ta
 from spark_sink.mirror.copy_track import CopyTrack, TableCopier
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory, without_old_names
-from spark_sink.mirror.entries import EntryKind, append_of, last_lsn
+from spark_sink.mirror.entries import EntryKind, LogEntry, append_of, first_lsn, last_lsn
 from spark_sink.mirror.faults import in_one_line
 from spark_sink.mirror.histories import Histories
 from spark_sink.mirror.history_records import HistoryRecords
 from spark_sink.mirror.history_steps import DeltaHistorySteps
 from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.log_files import LostFileError, log_is_shorter
 from spark_sink.mirror.names import TableName, table_label
-from spark_sink.mirror.plan import RenameBarrier, StatementItem, route
+from spark_sink.mirror.plan import LostItem, RenameBarrier, StatementItem, route
 from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.pools import CatchUpRuns, Pools
 from spark_sink.mirror.processor import Processor
@@ -111,12 +112,14 @@ class ConsumerTables:
     def start(self, pools: Pools, copier: TableCopier | None, *, drain: bool) -> None:
         """Repair what a crash left; then steps may be started. `drain`: the log does not go on."""
         self._steps = pools.steps
-        end = self._log.end(self.consumer)
-        if self._read_to and (end is None or last_lsn(end.append) < self._read_to):
-            self.fail(_log_is_missing(self.consumer, self._log.path))
+        if self._read_to > self.log_end():
+            self.fail(log_is_shorter(self.consumer, self._log.path))
             return
-        if end is not None and end.position is not None:
-            self._processor.server = end.position.server
+        # If the end is lost, so is the server, until the next one is read.
+        with suppress(LostFileError):
+            end = self._log.end(self.consumer)
+            if end is not None and end.position is not None:
+                self._processor.server = end.position.server
         self.directory.settle_doubled()
         try:
             self._mover.finish_moves()
@@ -208,8 +211,8 @@ class ConsumerTables:
 
     def log_end(self) -> int:
         """Returns the largest lsn that the consumer's log can hold now."""
-        end = self._log.end(self.consumer)
-        return last_lsn(end.append) if end else 0
+        append = self._log.last_append(self.consumer)
+        return last_lsn(append) if append else 0
 
     def read(self) -> bool:
         """Read the next entries into the queues. Returns True if there were any."""
@@ -218,7 +221,17 @@ class ConsumerTables:
         newest = self._log.last_append(self.consumer)
         if full or newest <= self._append_seen:
             return False
-        entries = self._log.entries(self.consumer, self._read_to)
+        try:
+            entries = self._log.entries(self.consumer, self._read_to)
+        except LostFileError as lost:
+            return self._leave_out(lost)
+        self._take(entries)
+        # Appends without entries are claims.
+        self._append_seen = append_of(self._read_to) if entries else newest
+        return bool(entries)
+
+    def _take(self, entries: Sequence[LogEntry]) -> None:
+        """Put entries into the queues of their tables."""
         with self._lock:
             for entry in entries:
                 if entry.kind is EntryKind.END and entry.position is not None:
@@ -227,9 +240,22 @@ class ConsumerTables:
                     self._queues.add(name, item)
                 self._read_to = entry.lsn
             self.counter.read(entries)
-            # Appends without entries are claims.
-            self._append_seen = append_of(self._read_to) if entries else newest
-        return bool(entries)
+
+    def _leave_out(self, lost: LostFileError) -> bool:
+        """Read on behind appends that cannot be read. The tables stop before them: any may have changes in them."""
+        first, last = first_lsn(lost.first), last_lsn(lost.last)
+        before = self._log.entries(self.consumer, self._read_to, before=first)
+        if not before and last <= self._read_to:
+            raise lost  # it does not tell which entries are lost
+        self._take(before)
+        if before:
+            return True
+        with self._lock:
+            for name in dict.fromkeys(self._known()):
+                self._queues.add(name, LostItem(first, last, lost))
+            self._read_to = last
+            self._append_seen = append_of(last)
+        return True
 
     def tell_recovered(self) -> None:
         """Write into the records of tables that fail no longer that they do not."""
@@ -407,12 +433,3 @@ class ConsumerTables:
             return without_old_names(record, needed) if settled else record
 
         self.directory.change(shorter, *(r.table_id for r in self.directory.records()))
-
-
-def _log_is_missing(consumer: str, path: str) -> BinlogError:
-    return BinlogError(
-        ErrorKind.HISTORY_DIFFERS,
-        f"the tables are ahead of the log at {path}: the log was deleted or restored from an older copy",
-        where=f"consumer {consumer}",
-        remedy="restore the log, or copy the consumer's tables again into another target",
-    )

@@ -33,7 +33,9 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_sink.mirror import remedies
 from spark_sink.mirror.checkpoints import BACKSTOP
+from spark_sink.mirror.damage import naming_damage
 from spark_sink.mirror.group_commit import GroupCommit
 from spark_sink.mirror.jvm import FileSystem, append_file, delta_version, has_commit
 from spark_sink.mirror.names import TableName, own_path, table_label
@@ -282,10 +284,11 @@ class ControlTable:
         with self._lock:
             if self._version >= 0 and not has_commit(self._files, self.path, self._version + 1):
                 return self._rows
-            version = delta_version(self._spark, self.path)
-            if version != self._version:
-                frame = self._spark.read.format("delta").option("versionAsOf", version)
-                self._hold(version, [row.asDict() for row in frame.load(self.path).collect()])
+            with naming_damage(lambda: self._files, self.path, remedies.of_lost_control(self.path)):
+                version = delta_version(self._spark, self.path)
+                if version != self._version:
+                    frame = self._spark.read.format("delta").option("versionAsOf", version)
+                    self._hold(version, [row.asDict() for row in frame.load(self.path).collect()])
             return self._rows
 
     def _hold(self, version: int, rows: list[Row]) -> None:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror import jvm
+from spark_sink.mirror import jvm, remedies
 from spark_sink.mirror.checkpoints import BACKSTOP
 from spark_sink.mirror.names import quoted
 from spark_sink.mirror.step_clock import StepClock
@@ -199,8 +199,9 @@ class MirroredTable:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"table {self.label} has a column {taken[0]}, which Delta's change data feed has, too",
-                remedy="leave change_data_feed out of the table's policy in the settings of the mirror, then:"
-                f" python -m spark_sink resolve {self.label} --as retry",
+                remedy=remedies.of_setting(
+                    self.label, "leave change_data_feed out of the table's policy"
+                ),
             )
 
     def replace_schema(self, spark: SparkSession, columns: StructType) -> None:

@@ -318,7 +318,7 @@ class TableDirectory:
                 if not to_be_replayed(record) or self._skipped.get(table_id, 0) > cursor:
                     return False
                 live = replace(record, state=TableState(record.detail["goal"]), from_lsn=cursor)
-                live = live.having(goal=None, failed=None, was=None)
+                live = live.having(goal=None, failed=None, was=None, lost=None)
                 if live.state is TableState.COMPLETE:
                     live = replace(live, reason="")
                 # From now on entries are applied; if the record is not written, the catch-up is repeated.

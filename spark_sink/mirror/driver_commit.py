@@ -24,9 +24,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from spark_sink.mirror import data_file, keyed
+from spark_sink.mirror.damage import lost_files, why_lost
 from spark_sink.mirror.delta import FEED_PROPERTY
 from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, write_file
 from spark_sink.mirror.step_clock import StepClock, StepPhase
+from spark_sink.mirror.table_checks import missing_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,10 +97,12 @@ class DriverTable:
     def __init__(
         self, spark: SparkSession, table: MirroredTable, clock: StepClock | None = None
     ) -> None:
-        """`clock`: measures the writing and the commit."""
+        """`clock`: measures the writing and the commit. Raises `BinlogError` TARGET_FILES if there is no table."""
         self._spark, self._table = spark, table
         self._clock = clock or StepClock()
         self._transaction = DeltaTransaction(spark, table.path)
+        if self._transaction.version < 0:
+            raise missing_table(table)
         metadata = self._transaction.metadata()
         properties = {name for name in metadata["configuration"] if name.startswith("delta.")}
         self.feed = metadata["configuration"].get(FEED_PROPERTY) == "true"
@@ -194,10 +198,15 @@ class DriverTable:
         system = FileSystem(self._spark)
         path = unquote(file.action["path"])
         whole = path if ":/" in path or path.startswith("/") else f"{self._table.path}/{path}"
-        if (local := system.local(whole)) is not None:
-            return data_file.read_rows(local, self.columns, bytes_max)
-        with tempfile.TemporaryDirectory(prefix="binlog-dispatcher-") as folder:
-            return data_file.read_rows(system.fetch(whole, folder), self.columns, bytes_max)
+        try:
+            if (local := system.local(whole)) is not None:
+                return data_file.read_rows(local, self.columns, bytes_max)
+            with tempfile.TemporaryDirectory(prefix="binlog-dispatcher-") as folder:
+                return data_file.read_rows(system.fetch(whole, folder), self.columns, bytes_max)
+        except Exception as error:
+            if why := why_lost(system, whole):
+                raise lost_files(self._table.path, f"{whole}: {why}") from error
+            raise
 
     def _stored(self, rows: pa.Table) -> pa.Table | None:
         """Returns rows with the table's columns, those that they do not have NULL; None if the table lacks one of

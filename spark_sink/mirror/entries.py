@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from dispatcher.model.position import Position
 
@@ -78,6 +79,13 @@ class LogEnd:
 
     append: int
     position: Position | None
+
+
+def end_row(position: Position, entry: int, *, gap: bool) -> dict[str, Any]:
+    """Returns the raw row of an END entry. `entry`: its number in the append."""
+    row = {"entry": entry, "kind": EntryKind.END, "rows": 0, "epoch": position.epoch, "gap": gap}
+    row |= dict.fromkeys(("first_seq", "last_seq"), position.seq)
+    return row | {"position": position.to_json()}
 
 
 def first_lsn(append: int) -> int:

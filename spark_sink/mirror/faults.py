@@ -7,7 +7,7 @@ import re
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 # A fault of another process arrives as the text of its traceback.
-_FAULT = re.compile(r"dispatcher\.model\.errors\.(?:BinlogError|UserError): ([^\n]+)")
+_FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
 _CONFLICT = re.compile(
     r"DELTA_CONCURRENT_|Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception"
 )
@@ -19,10 +19,17 @@ def fault_of(error: BaseException) -> BinlogError | None:
     """Returns the fault that an exception of a step is, here or on an executor; None if it is another exception."""
     if isinstance(error, BinlogError):
         return error
-    if match := _FAULT.search(str(error)):
-        kind, what, remedy = _parts(match[1].strip())
+    if (line := fault_line(error)) is not None:
+        kind, what, remedy = _parts(line)
         return BinlogError(kind, what, remedy=remedy)
     return None
+
+
+def fault_line(error: BaseException) -> str | None:
+    """Returns the line of a fault that another process has raised; None for another exception. Of chained exceptions
+    it is that of the last one, which was raised because of the others."""
+    found = _FAULT.findall(str(error))
+    return found[-1].strip() if found else None
 
 
 def _parts(text: str) -> tuple[ErrorKind, str, str]:

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.errors import BinlogError
+from spark_sink.mirror import remedies
 from spark_sink.mirror.control import TableRecord, TableState, handled
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, name_at
@@ -29,7 +30,7 @@ from spark_sink.mirror.entries import append_of, first_lsn
 from spark_sink.mirror.faults import fault_of, in_one_line
 from spark_sink.mirror.history_records import NEWEST, HistoryRecords, has_rows
 from spark_sink.mirror.names import TableName
-from spark_sink.mirror.plan import RowRun, StatementItem, Work, next_work, route
+from spark_sink.mirror.plan import LostItem, RowRun, StatementItem, Work, next_work, route
 from spark_sink.mirror.queues import ENTRIES_MAX
 from spark_sink.mirror.statements import (
     AlterTable,
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.mirror")
 
 STEP_BYTES_MAX = 4 << 20  # of the log, in one step: the driver decodes them
+_AS_IT_IS = (
+    "as_it_is"  # in the record of a history that begins with the rows that the table has now
+)
 MOMENT_APPENDS = 64  # that are searched for the time of a copy
 
 
@@ -111,9 +115,8 @@ class Histories:
     def _stand(self, record: TableRecord, fault: BinlogError) -> bool:
         """Stop the history. Returns False if that cannot be written."""
         text = str(fault)
-        if "python -m spark_sink" not in text:
-            way = f"python -m spark_sink resolve {record.label} --as recopy"
-            text = f"{text}; to go on with the table's rows as they are: {way}"
+        if remedies.MIRROR not in text:
+            text = f"{text}; {remedies.of_history(record.label)}"
         log.warning("%s: %s: stopped: %s", record.consumer, record.label, text)
         try:
             self.records.change(
@@ -155,11 +158,18 @@ class Histories:
             return False
         # The rows as they were when the table became live, if all changes since then are in the log.
         begun = mirrored.from_lsn
-        if self._is_lost(begun) or begun < self._cursor(session, record):
+        if (
+            record.detail.get(_AS_IT_IS)
+            or self._is_lost(begun)
+            or begun < self._cursor(session, record)
+        ):
             begun = self._directory.applied(session.spark, mirrored)
         self._compare(session, record, begun, None)
         self.records.change(
-            record.name, lambda now: replace(now, state=TableState.COMPLETE, reason="")
+            record.name,
+            lambda now: replace(now, state=TableState.COMPLETE, reason="").having(
+                **{_AS_IT_IS: None}
+            ),
         )
         return True
 
@@ -204,6 +214,7 @@ class Histories:
                 exact = is_complete and rest.entries[0].lsn > copied
                 self.steps.rows(session, record, rest, exact=exact)
             return work.lsn
+        assert not isinstance(work, LostItem), "a lost file of the log stops a history"
         effects = work.effects if isinstance(work, StatementItem) else None
         if effects is not None and not any(map(_changes_rows, effects)):
             return work.lsn
@@ -244,7 +255,9 @@ class Histories:
 
 def _begun_anew(record: TableRecord) -> TableRecord:
     reason = "the table's rows are read again"
-    return replace(handled(record), state=TableState.CREATING, reason=reason)
+    anew = replace(handled(record), state=TableState.CREATING, reason=reason)
+    # Not as the rows were once: what lies between may be what the history has stopped at.
+    return anew.having(**{_AS_IT_IS: True})
 
 
 def _copied_at(mirrored: TableRecord | None, name: TableName) -> int:

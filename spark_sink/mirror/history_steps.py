@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import remedies
 from spark_sink.mirror.control import TableRecord
 from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.history_records import HistoryRecords
@@ -49,8 +50,7 @@ class DeltaHistorySteps:
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"table {layout.table_map.label} has no key, so versions of its rows cannot be told apart",
                 where=f"lsn {run.entries[0].lsn}",
-                remedy="give the table a primary key, then let the history begin anew:"
-                f" python -m spark_sink resolve {record.label} --as recopy",
+                remedy=f"give the table a primary key, then {remedies.of_history(record.label)}",
             )
         table = self._fitted(session.spark, record, layout.columns)
         decoded = (
@@ -118,8 +118,8 @@ class DeltaHistorySteps:
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"the history {record.label} cannot be made: {what}",
                 where=table.path,
-                remedy="rename or move that table, or leave the history out in the settings of the mirror; then:"
-                f" python -m spark_sink resolve {record.label} --as recopy",
+                remedy="rename or move that table, or leave the history out of the settings of the mirror, then"
+                f" {remedies.of_history(record.label)}",
             )
 
     def _table(self, record: TableRecord) -> HistoryTable:

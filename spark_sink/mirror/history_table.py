@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror import jvm
+from spark_sink.mirror import jvm, remedies
 from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.names import quoted
 from spark_sink.source.schemas import spark_schema
@@ -98,8 +98,7 @@ class HistoryTable:
                 f"column {column.name} of the history {self.table.label} is {had.dataType.simpleString()}, and is now"
                 f" {column.dataType.simpleString()}: no type holds the values of both",
                 where=self.table.path,
-                remedy="move this folder to another place to keep it, then let the history begin anew:"
-                f" python -m spark_sink resolve {self.table.label} --as recopy",
+                remedy=f"move this folder to another place to keep it, then {remedies.of_history(self.table.label)}",
             )
         name, kind = quoted(had.name), wanted.simpleString()
         spark.sql(f"ALTER TABLE {self.table.sql_name} ALTER COLUMN {name} TYPE {kind}")

@@ -10,6 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.damage import naming_damage
 from spark_sink.mirror.data_file import add_action, new_name
 
 if TYPE_CHECKING:
@@ -180,8 +182,9 @@ def _transaction(spark: SparkSession, path: str) -> Any:
     # A transaction begins with the newest snapshot, which a public `DeltaTable` would read with a Spark job.
     jvm: Any = spark._jvm  # noqa: SLF001
     java_session: Any = spark._jsparkSession  # noqa: SLF001
-    log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session, path)
-    return log.startTransaction()
+    with naming_damage(partial(FileSystem, spark), path):
+        log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session, path)
+        return log.startTransaction()
 
 
 def table_files(spark: SparkSession, path: str) -> tuple[int, DataFrame]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import remedies
 
 # Envelope columns that events carry, so that metadata columns can be filled.
 META = ("seq", "gtid", "committed_at")
@@ -161,8 +162,7 @@ def require_columns(
         ErrorKind.ROW_IMAGE,
         f"rows of table {label} do not hold the columns {', '.join(lacking)}, so the mirrored row is not known",
         where=f"seq {changes.column('seq')[row].as_py()}",
-        remedy=f"{_WHOLE_IMAGES}; then copy the table again:"
-        f" python -m spark_sink resolve {label} --as recopy",
+        remedy=remedies.of_copy_again(label, _WHOLE_IMAGES),
     )
 
 

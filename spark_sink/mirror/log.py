@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.model.position import Position
+from spark_sink.mirror import remedies
+from spark_sink.mirror.damage import naming_damage, why_lost
 from spark_sink.mirror.entries import (
     INLINE_BYTES,
     EntryKind,
@@ -28,8 +31,8 @@ from spark_sink.mirror.entries import (
     first_lsn,
     last_lsn,
 )
-from spark_sink.mirror.jvm import FileSystem, delta_version, has_commit, recorded_versions
-from spark_sink.mirror.log_files import LogFile, LogFiles
+from spark_sink.mirror.jvm import FileSystem, has_commit, recorded_versions
+from spark_sink.mirror.log_files import LogFile, LogFiles, LostFileError, lost_file
 from spark_sink.mirror.log_rows import LogRows
 
 if TYPE_CHECKING:
@@ -85,8 +88,6 @@ class BinlogLog:
 
     def end(self, consumer: str) -> LogEnd | None:
         """Returns the number of the consumer's last append and its newest END entry; None if it has no append."""
-        if delta_version(self._spark, self.path) < 0:
-            return None
         if (number := self.last_append(consumer)) < 1:
             return None
         newest = self._newest_end(consumer, number)
@@ -98,12 +99,24 @@ class BinlogLog:
         while read_to >= 0:
             after = max(0, first_lsn(number - appends)) - 1
             files = [f for f in self._after(consumer, after) if f.first <= read_to]
-            found = self._read(files, after, read_to, ()) if files else []
+            found = self._read_newest(files, after, read_to) if files else []
             if ends := [e for e in found if e.kind is EntryKind.END and e.position is not None]:
                 assert ends[-1].position is not None
                 return ends[-1].lsn, ends[-1].position
             appends, read_to = appends * 64, after
         return None
+
+    def _read_newest(self, files: Sequence[LogFile], after: int, last: int) -> list[LogEntry]:
+        """Read statements and END entries of files. A lost one matters only if it may have the newest END entry."""
+        try:
+            return self._read(files, after, last, ())
+        except LostFileError:
+            found: list[LogEntry] = []
+            for file in sorted(files, key=lambda f: f.last, reverse=True):
+                found = [*self._read([file], after, last, ()), *found]
+                if any(entry.kind is EntryKind.END for entry in found):
+                    return found
+            raise
 
     def first_lsn_held(self, consumer: str) -> int | None:
         """Returns the smallest lsn of the consumer that the log still holds; None if it holds none."""
@@ -115,7 +128,10 @@ class BinlogLog:
         with self._lock:
             version, number = self._appended.get(consumer, (-1, 0))
             if version < 0 or has_commit(self._system, self.path, version + 1):
-                found = recorded_versions(self._spark, self.path, log_app_id(consumer))
+                with naming_damage(
+                    lambda: self._system, self.path, remedies.of_lost_log(self.path)
+                ):
+                    found = recorded_versions(self._spark, self.path, log_app_id(consumer))
                 version, number = found[0], max(0, found[1])
                 self._appended[consumer] = version, number
         return number
@@ -160,13 +176,15 @@ class BinlogLog:
         # Of many appends, fewer payloads are small.
         span = append_of(last) - append_of(after)
         limit = INLINE_BYTES if span <= INLINE_APPENDS else INLINE_BYTES >> 4
-        rows = self._rows.read([f.path for f in files], after, last, limit, tables)
+        with self._naming_lost(files):
+            rows = self._rows.read([f.path for f in files], after, last, limit, tables)
         return sorted(map(entry_of, rows), key=lambda entry: entry.lsn)
 
     def payloads(self, spark: SparkSession, consumer: str, lsns: Sequence[int]) -> DataFrame:
         """Returns `lsn`, `payload` of row changes, as a frame of `spark`; it holds one row for each of `lsns`."""
+        paths = [f.path for f in self._files_with(consumer, lsns)]
         return (
-            self._rows.frame(spark, self._files_with(consumer, lsns))
+            self._rows.frame(spark, paths)
             .where(F.col("lsn").isin(list(lsns)))
             .select("lsn", F.coalesce("small_payload", "payload").alias("payload"))
         )
@@ -174,12 +192,33 @@ class BinlogLog:
     def local_payloads(self, consumer: str, lsns: Sequence[int]) -> dict[int, bytes] | None:
         """Returns payloads of row changes by their lsn, read without a Spark job; None if the log is not on a local
         file system."""
-        return self._rows.local_payloads(self._files_with(consumer, lsns), lsns)
+        files = self._files_with(consumer, lsns)
+        with self._naming_lost(files):
+            return self._rows.local_payloads([f.path for f in files], lsns)
 
-    def _files_with(self, consumer: str, lsns: Sequence[int]) -> list[str]:
+    def require_files(self, consumer: str, lsns: Sequence[int]) -> None:
+        """Raises `LostFileError` if a file that holds one of the entries cannot be read."""
+        self._require(self._files_with(consumer, lsns))
+
+    @contextmanager
+    def _naming_lost(self, files: Sequence[LogFile]) -> Iterator[None]:
+        """Raises `LostFileError` in place of another exception if one of the files that are read is lost."""
+        try:
+            yield
+        except Exception:
+            self._require(files)
+            raise
+
+    def _require(self, files: Sequence[LogFile]) -> None:
+        for file in files:
+            path = f"{self.path}/{file.path}"
+            if why := why_lost(self._system, path):
+                raise lost_file(file, path, why)
+
+    def _files_with(self, consumer: str, lsns: Sequence[int]) -> list[LogFile]:
         wanted = sorted(lsns)
         return [
-            f.path
+            f
             for f in self._after(consumer, wanted[0] - 1)
             if bisect_left(wanted, f.first) < bisect_right(wanted, f.last)
         ]

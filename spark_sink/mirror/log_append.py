@@ -7,9 +7,10 @@ older run is refused. The checkpoint of the query decides nothing.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -20,9 +21,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import remedies
 from spark_sink.mirror.checkpoints import BACKSTOP
 from spark_sink.mirror.data_file import new_name
-from spark_sink.mirror.entries import EntryKind, LogEnd
+from spark_sink.mirror.entries import EntryKind, LogEnd, append_of, end_row
 from spark_sink.mirror.jvm import (
     DeltaTransaction,
     FileSystem,
@@ -31,6 +33,7 @@ from spark_sink.mirror.jvm import (
     delta_version,
 )
 from spark_sink.mirror.log import BinlogLog, log_app_id, prepare_writing
+from spark_sink.mirror.log_files import LostFileError, log_is_shorter
 from spark_sink.mirror.log_slices import (
     COLUMNS,
     AppendedRows,
@@ -47,7 +50,10 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
+    from dispatcher.model.position import Position
     from spark_sink.source.options import SourceOptions
+
+log = logging.getLogger("spark_sink.mirror")
 
 # Of a batch that the driver reads and writes. Workers load the kernels first, which takes seconds.
 DRIVER_BYTES_MAX = 32 << 20
@@ -75,25 +81,55 @@ class LogAppender:
         # Changes of rows that executors have read; those of a task that is tried again count twice.
         self._counted: dict[str, Accumulator[int]] = {}
 
-    def claim(self, consumer: str) -> LogEnd:
+    def claim(
+        self,
+        consumer: str,
+        *,
+        applied: int = 0,
+        behind_loss: Callable[[], Position] | None = None,
+    ) -> LogEnd:
         """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
 
         The batches of the run are appended with the following numbers. An append of an older run that comes first does
         not prevent the claim. Raises `BinlogError` SESSION_FENCED if that happens again and again.
+
+        `applied`: the lsn up to which tables are applied. A log that ends before it was deleted, or restored from an
+        older copy: entries that would get the numbers of older ones would not be applied. Such a log, or one whose end
+        cannot be read, raises `BinlogError` TARGET_FILES, or goes on behind a gap at what `behind_loss` returns.
         """
+        last = self.log.last_append(consumer)
+        loss: BinlogError | None = None
+        if last < (needed := append_of(applied)):
+            loss = log_is_shorter(consumer, self.log.path)
+        if loss is not None and behind_loss is None:
+            raise loss
         self._create()
         self._runs[consumer] = str(uuid.uuid4())
-        number = self._append_claim(consumer)
-        end = self.log.end(consumer)
-        return LogEnd(number, end.position if end else None)
+        number = self._append_claim(consumer, needed)
+        end: LogEnd | None = None
+        try:
+            end = self.log.end(consumer)
+        except LostFileError as error:
+            loss = _has_no_end(consumer, self.log.path, error)
+            if behind_loss is None:
+                raise loss from error
+        if loss is None or behind_loss is None:
+            return LogEnd(number, end.position if end else None)
+        log.warning("%s: %s (%s): goes on without it", consumer, loss.what, loss.where)
+        goes_on = behind_loss()
+        self.append_entries([end_row(goes_on, 0, gap=True)], consumer, number + 1)
+        return LogEnd(number + 1, goes_on)
 
-    def _append_claim(self, consumer: str) -> int:
+    def _append_claim(self, consumer: str, needed: int) -> int:
+        """Append a claim behind the append `needed`, which the log may lack. Returns its number."""
         attempt = 0
         while True:
             attempt += 1
-            number = self.log.last_append(consumer) + 1
+            last = self.log.last_append(consumer)
+            number = max(last, needed) + 1
+            claim = [{"entry": 0, "kind": EntryKind.CLAIM}]
             try:
-                self.append_entries([{"entry": 0, "kind": EntryKind.CLAIM}], consumer, number)
+                self.append_entries(claim, consumer, number, follows=last)
             except BinlogError as error:
                 if error.kind is not ErrorKind.SESSION_FENCED or attempt == CLAIM_ATTEMPTS:
                     raise
@@ -113,12 +149,17 @@ class LogAppender:
         return self._append_by_workers(batch.sparkSession, options, parts, consumer, number)
 
     def append_entries(
-        self, entries: Iterable[Mapping[str, Any]], consumer: str, number: int
+        self,
+        entries: Iterable[Mapping[str, Any]],
+        consumer: str,
+        number: int,
+        *,
+        follows: int | None = None,
     ) -> int:
         """Append entries, rows of raw slices, which the driver writes into one file. Returns and raises as `append`
-        does."""
+        does. `follows`: the number of the append before, if it is another one than `number` - 1."""
         append = self._numbered(consumer, number)
-        transaction = self._begin(append)
+        transaction = self._begin(append, number - 1 if follows is None else follows)
         made = AppendedRows(append)
         rows = made.of(entries)
         if (folder := self._system.local(self.log.path)) is not None:
@@ -159,7 +200,7 @@ class LogAppender:
             read = partial(read_slices, append, options, parts, counted.add)
             self._append_by_spark(numbers.mapInArrow(read, _FILE_COLUMNS), append)
             return counted.value - before
-        transaction = self._begin(append)
+        transaction = self._begin(append, number - 1)
         write = partial(write_slices, folder, append, options, parts)
         written = numbers.mapInArrow(write, "action string, changes bigint").collect()
         self._commit(transaction, [json.loads(row["action"]) for row in written], append)
@@ -177,10 +218,10 @@ class LogAppender:
     def _numbered(self, consumer: str, number: int) -> LogAppend:
         return LogAppend(consumer, number, self._runs[consumer], datetime.now(UTC).date())
 
-    def _begin(self, append: LogAppend) -> DeltaTransaction:
+    def _begin(self, append: LogAppend, follows: int) -> DeltaTransaction:
         """Begin the transaction of an append, before its data is read: a claim that comes meanwhile refuses it."""
         transaction = DeltaTransaction(self._spark, self.log.path)
-        if max(0, transaction.recorded(log_app_id(append.consumer))) != append.number - 1:
+        if max(0, transaction.recorded(log_app_id(append.consumer))) != follows:
             raise _claimed(append)
         return transaction
 
@@ -233,5 +274,14 @@ def _claimed(append: LogAppend) -> BinlogError:
         ErrorKind.SESSION_FENCED,
         f"another job has claimed append {append.number} of the log, so this one stops writing it",
         where=f"consumer {append.consumer}",
-        remedy="run one mirror job per consumer and target",
+        remedy=remedies.of_two_jobs(),
+    )
+
+
+def _has_no_end(consumer: str, path: str, lost: LostFileError) -> BinlogError:
+    return BinlogError(
+        ErrorKind.TARGET_FILES,
+        f"the end of the log of consumer {consumer} cannot be read: {lost.what}",
+        where=path,
+        remedy=remedies.of_lost_log(path),
     )

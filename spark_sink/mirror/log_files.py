@@ -10,10 +10,19 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from spark_sink.mirror.jvm import FileSystem, delta_version, table_files
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import remedies
+from spark_sink.mirror.damage import lost_files, naming_damage
+from spark_sink.mirror.entries import append_of
+from spark_sink.mirror.jvm import (
+    FileSystem,
+    delta_version,
+    table_files,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +42,33 @@ class LogFile:
     day: date
     first: int
     last: int
+
+
+class LostFileError(BinlogError):
+    """Files of the log cannot be read, for good. Appends `first` to `last` are lost with them."""
+
+    first = last = 0
+
+
+def lost_file(file: LogFile, path: str, why: str) -> LostFileError:
+    """Returns the error of a file of the log. `path`: its whole path; `why`: it cannot be read."""
+    error = LostFileError(
+        ErrorKind.TARGET_FILES, f"{path}, a file of the mirror's log, cannot be read: {why}"
+    )
+    # Without statistics nothing is known of a file but that it has one append at least.
+    error.first = append_of(file.first)
+    error.last = error.first if file.last == _LSN_MAX else append_of(file.last)
+    return error
+
+
+def log_is_shorter(consumer: str, path: str) -> BinlogError:
+    """Returns the error of a log that does not reach as far as the consumer's tables. `path`: of the log."""
+    return BinlogError(
+        ErrorKind.TARGET_FILES,
+        f"the tables of consumer {consumer} are ahead of the log: it was deleted, or restored from an older copy",
+        where=path,
+        remedy=remedies.of_lost_log(path),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +119,15 @@ class LogFiles:
         self._commits: dict[int, LogCommit] = {}
 
     def after(self, consumer: str, lsn: int) -> list[LogFile]:
-        """Returns the consumer's files, of the newest version of the table, that hold a larger lsn, in order."""
+        """Returns the consumer's files, of the newest version of the table, that hold a larger lsn, in order.
+
+        Raises `BinlogError` TARGET_FILES if the table's own log is damaged.
+        """
+        system = partial(FileSystem, self._spark)
+        with naming_damage(system, self._path, remedies.of_lost_log(self._path)):
+            return self._after(consumer, lsn)
+
+    def _after(self, consumer: str, lsn: int) -> list[LogFile]:
         newest = delta_version(self._spark, self._path)
         if newest < 0:
             return []
@@ -101,10 +145,14 @@ class LogFiles:
         for version in range(known.version + 1, newest + 1):
             commit = self._commits.get(version)
             if commit is None:
-                text = FileSystem(self._spark).read(f"{self._path}/_delta_log/{version:020d}.json")
+                path = f"{self._path}/_delta_log/{version:020d}.json"
+                text = FileSystem(self._spark).read(path)
                 if text is None:
                     return False
-                commit = self._commits[version] = parse_commit(text)
+                try:
+                    commit = self._commits[version] = parse_commit(text)
+                except ValueError as error:
+                    raise lost_files(self._path, f"{path}: no JSON: {error}") from error
             for path in commit.removed:
                 known.files.pop(path, None)
             known.files |= _of(consumer, known.floor, commit.added)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -25,16 +24,23 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind
+from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, with_name
+from spark_sink.mirror import remedies
+from spark_sink.mirror.control import ControlTable
+from spark_sink.mirror.entries import LogEnd
+from spark_sink.mirror.faults import fault_line
 from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.log_append import LogAppender
 from spark_sink.mirror.names import folder_name, own_path
+from spark_sink.source.client import ConsumerClient
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.slices import newest_form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from dispatcher.model.position import Position
     from spark_sink.mirror.settings import MirrorSettings
 
 log = logging.getLogger("spark_sink.mirror")
@@ -45,9 +51,13 @@ HEALTHY_S = 120.0  # a query that ran for longer starts with a short backoff aga
 BATCHES_KEPT = 100  # of which Spark may still report
 FENCED_MAX = 4  # sessions that another reader ended, one soon after the other
 ATTEMPTS_TO_THE_END = 6  # with available_now
-# A fault of another process arrives as the text of its traceback.
-_FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
 _CLAIMING = threading.Lock()
+# Where the log ends is not a position of the consumer any more.
+_LOST = (
+    ErrorKind.POSITION_PURGED,
+    ErrorKind.POSITION_UNKNOWN,
+    ErrorKind.STORED_POSITION,
+)
 _LATER = (Action.RETRY, Action.OPERATOR)
 
 
@@ -157,9 +167,7 @@ class LogStage:
             if self._lost():
                 self._give_up()
                 return
-            # One at a time: the first claim of a target creates the log.
-            with _CLAIMING:
-                end = self._appender.claim(self.consumer)
+            end = self._claim()
             folder = own_path(self._settings.target, "checkpoints", folder_name(self.consumer))
             FileSystem(self._spark).delete(folder)
             options = self._settings.source_options(self.consumer)
@@ -189,6 +197,24 @@ class LogStage:
         )
         log.info("%s: logging into %s from %s", self.consumer, self._appender.log.path, where)
 
+    def _claim(self) -> LogEnd:
+        """Begin a run. Raises `BinlogError` if the log's end is lost, unless the settings want to go on without it."""
+        applied = ControlTable(self._spark, self._settings.target).applied(self.consumer)
+        behind_loss = None if self._settings.fail_on_data_loss else self._stored_position
+        # One at a time: the first claim of a target creates the log.
+        with _CLAIMING:
+            return self._appender.claim(self.consumer, applied=applied, behind_loss=behind_loss)
+
+    def _stored_position(self) -> Position:
+        """Returns the position at which the daemon has the consumer. No other reader is fenced."""
+        options = SourceOptions.parse(self._settings.source_options(self.consumer))
+        client = ConsumerClient(options.address, self.consumer)
+        try:
+            session = client.open_session(None, read_only=True)
+            return newest_form(session.position, session.head)
+        finally:
+            client.close()
+
     def _append_from(self, first: int, options: SourceOptions) -> Callable[[DataFrame, int], None]:
         def append(batch: DataFrame, number: int) -> None:
             try:
@@ -216,9 +242,23 @@ class LogStage:
 
     def _fault(self, error: BaseException) -> StageFault:
         fault = stage_fault(error)
-        if fault.kind is not ErrorKind.POSITION_PURGED:
-            return fault
-        return replace(fault, text=purged_text(fault.text, self.consumer))
+        if fault.kind is ErrorKind.SESSION_FENCED and self._was_moved():
+            fault = StageFault(ErrorKind.POSITION_PURGED, fault.text)
+        return replace(fault, text=with_remedy(fault, self.consumer))
+
+    def _was_moved(self) -> bool:
+        """True if a person has moved the consumer, which ends its sessions as another job does: it is in another epoch
+        than the log."""
+        try:
+            end = self._appender.log.end(self.consumer)
+            return (
+                end is not None
+                and end.position is not None
+                and (self._stored_position().epoch != end.position.epoch)
+            )
+        except BinlogError as error:
+            log.warning("%s: %s", self.consumer, error)
+            return False
 
     def _failed(self, fault: StageFault) -> None:
         if self._given_up:
@@ -256,25 +296,26 @@ class LogStage:
             return False
 
 
-def purged_text(text: str, consumer: str) -> str:
-    """Returns the fault of a position that the server has purged, with the mirror's way out as its remedy."""
-    what = text.partition("; ")[0]
-    return (
-        f"{what}; move the consumer if the daemon says that it has failed (binlog-dispatcher consumers seek {consumer}"
-        " --to earliest), and run the job once with --no-fail-on-data-loss: then the consumer's tables are copied"
-        " again, or become partial where the settings want that or name no server to copy from"
-    )
+def with_remedy(fault: StageFault, consumer: str) -> str:
+    """Returns the text of a fault with what helps a mirror. The daemon's own remedies are for readers of any kind: to
+    copy tables by hand, and to go on at the position of the copy."""
+    what = fault.text.partition("; ")[0]
+    if fault.kind is ErrorKind.HISTORY_DIFFERS:
+        return f"{what}; {remedies.of_other_log(consumer)}"
+    if fault.kind in _LOST:
+        return f"{what}; {remedies.of_purge(consumer)}"
+    if remedies.DAEMON in fault.text:
+        return f"{with_name(fault.text, consumer)}; {remedies.of_move()}"
+    return fault.text
 
 
 def stage_fault(error: BaseException) -> StageFault:
     """Returns the fault that an exception of a query, or of what it called, stands for."""
     if isinstance(error, BinlogError):
         return StageFault(error.kind, str(error))
-    text = str(error)
-    match = _FAULT.search(text)
-    if match is None:
-        first = text.strip().partition("\n")[0]
+    line = fault_line(error)
+    if line is None:
+        first = str(error).strip().partition("\n")[0]
         return StageFault(None, f"{type(error).__name__}: {first}")
-    line = match[1].strip()
     kinds = (kind for kind in ErrorKind if line.startswith(f"{kind.value}:"))
     return StageFault(next(kinds, None), line)

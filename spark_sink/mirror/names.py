@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from urllib.parse import quote, unquote
 
 TableName = tuple[str, str]  # database, table
@@ -47,3 +48,8 @@ def quoted(name: str) -> str:
 def table_label(name: TableName) -> str:
     """Returns database.table, for messages."""
     return ".".join(name)
+
+
+def fits_pattern(label: str, pattern: str) -> bool:
+    """True if a pattern is the name of a table, which may hold the characters of a pattern, or fits it."""
+    return label == pattern or fnmatchcase(label, pattern)

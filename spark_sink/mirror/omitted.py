@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from dispatcher.binlog.table_map.column_types import Column
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import remedies
 from spark_sink.mirror.names import TableName
 
 OmittedColumns = Callable[[TableName], Collection[str]]
@@ -40,6 +41,7 @@ def _impossible(label: str, what: str) -> BinlogError:
     return BinlogError(
         ErrorKind.UNSUPPORTED_CHANGE,
         f"table {label} cannot leave out {what}",
-        remedy="correct omit_columns of the table's policy in the settings of the mirror and restart it, then:"
-        f" python -m spark_sink resolve {label} --as recopy",
+        remedy=remedies.of_copy_again(
+            label, "correct omit_columns of the table's policy in the settings and restart the job"
+        ),
     )

@@ -102,8 +102,17 @@ class GapItem:
         return self.entry.lsn
 
 
-WorkItem = LogEntry | StatementItem | RenameBarrier | UnclearItem | GapItem
-Work = RowRun | StatementItem | RenameBarrier | UnclearItem | GapItem
+@dataclass(frozen=True, slots=True)
+class LostItem:
+    """Entries of the log cannot be read, from `first` to `lsn`: `error` says why. The table may have some of them."""
+
+    first: int
+    lsn: int
+    error: BinlogError
+
+
+WorkItem = LogEntry | StatementItem | RenameBarrier | UnclearItem | GapItem | LostItem
+Work = RowRun | StatementItem | RenameBarrier | UnclearItem | GapItem | LostItem
 # (text, default database, sql_mode, thread_specific)
 ReadStatement = Callable[[str, str, int, bool], Sequence[TableEffect]]
 

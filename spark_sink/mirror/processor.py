@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 from spark_sink.log_lines import log_event
-from spark_sink.mirror import schema_changes
+from spark_sink.mirror import remedies, schema_changes
 from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.copy.executed import Snapshot
+from spark_sink.mirror.damage import naming_damage
 from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory
 from spark_sink.mirror.entries import LogEntry
+from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.names import TableName, quoted
-from spark_sink.mirror.plan import GapItem, RowRun, StatementItem, UnclearItem, Work
+from spark_sink.mirror.plan import GapItem, LostItem, RowRun, StatementItem, UnclearItem, Work
 from spark_sink.mirror.policies import ApplyOptions, Deletes, MetadataColumn, UnfollowedChange
 from spark_sink.mirror.renames import folder_of
 from spark_sink.mirror.signature import Signature, difference, new_columns
@@ -35,6 +39,7 @@ from spark_sink.mirror.table_checks import (
     require_free,
     require_same_history,
     require_schema,
+    require_table,
     unclear_statement,
 )
 from spark_sink.mirror.transitions import (
@@ -48,6 +53,7 @@ from spark_sink.mirror.transitions import (
     needs_copy,
     stopped,
     unknown_rows,
+    without_entries,
 )
 
 if TYPE_CHECKING:
@@ -99,19 +105,29 @@ class Processor:
         Raises `BinlogError` if the work cannot be applied to this table.
         """
         record = self._directory.find(name, work.lsn)
+        path = self._directory.full_path(folder_of(name) if record is None else record.folder)
         try:
-            match work:
-                case RowRun():
-                    return self._rows_as_they_come(session, name, record, work)
-                case StatementItem():
-                    self._statement(session, name, record, work)
-                case UnclearItem() if record is not None:
-                    self._unclear(session, record, work)
-                case GapItem() if record is not None:
-                    self._gap(session, record, work)
+            with naming_damage(partial(FileSystem, session.spark), path):
+                return self._execute(session, name, record, work)
         except TableNeedsCopyError as error:
             self.write(error.before, error.record, "copy needed")
             self._directory.skipped(error.record, work.lsn)
+        return 0
+
+    def _execute(
+        self, session: StepSession, name: TableName, record: TableRecord | None, work: Work
+    ) -> int:
+        match work:
+            case RowRun():
+                return self._rows_as_they_come(session, name, record, work)
+            case StatementItem():
+                self._statement(session, name, record, work)
+            case UnclearItem() if record is not None:
+                self._unclear(session, record, work)
+            case GapItem() if record is not None:
+                self._gap(session, record, work)
+            case LostItem() if record is not None:
+                self._lost(session, record, work)
         return 0
 
     def write(self, before: TableRecord | None, record: TableRecord, why: str) -> None:
@@ -142,24 +158,40 @@ class Processor:
     ) -> TableRecord:
         unknown = unknown_rows(name, record, entry, self.situation(name))
         if (owner := self._directory.other_owner(name)) is not None:
-            reason = (
-                f"the target has this table from the consumer {owner.consumer}; leave it out of one of the two, or make"
-                f" it this consumer's: python -m spark_sink adopt {'.'.join(name)} --consumer {unknown.consumer}"
-            )
+            way = remedies.of_other_consumer(unknown.label, unknown.consumer)
+            reason = f"the target has this table from the consumer {owner.consumer}; {way}"
             unknown = stopped(replace(unknown, folder=""), reason, entry.lsn - 1, entry.lsn)
         self.write(record, unknown, f"first rows at lsn {entry.lsn}")
         return unknown
 
     def _unclear(self, session: StepSession, record: TableRecord, work: UnclearItem) -> None:
-        if record.state in LIVE and work.lsn > self._directory.applied(session.spark, record):
-            raise unclear_statement(record, work, self._options.target)
+        if work.lsn <= self._directory.applied(session.spark, record):
+            return
+        if record.state in LIVE or not self._left(record, work.lsn):
+            raise unclear_statement(record, work)
+
+    def _left(self, record: TableRecord, lsn: int) -> bool:
+        """Leave an entry of a table that is not live in the log. False if the table is live by now."""
+        return record.state is TableState.DROPPED or self._directory.skipped(record, lsn)
+
+    def _lost(self, session: StepSession, record: TableRecord, work: LostItem) -> None:
+        with self._directory.exclusive(record.table_id):
+            record = self._directory.record(record.table_id)
+            if work.lsn <= self._directory.applied(session.spark, record):
+                return
+            if record.state in LIVE:
+                reason = remedies.of_fault(work.error, record.label)
+                stands = without_entries(record, reason, work.first - 1, work.lsn)
+                self.write(record, stands, f"lost entries from lsn {work.first}")
+                record = stands
+            self._left(record, work.lsn)
 
     def _gap(self, session: StepSession, record: TableRecord, work: GapItem) -> None:
         with self._directory.exclusive(record.table_id):
             record = self._directory.record(record.table_id)
             if work.lsn <= self._directory.applied(session.spark, record):
                 return
-            if record.state in LIVE:
+            if record.state in LIVE or "lost" in record.detail:
                 now = self.situation(record.name)
                 self.write(record, after_gap(record, work.entry, now), f"gap before lsn {work.lsn}")
             elif record.state is TableState.COPYING:
@@ -175,6 +207,18 @@ class Processor:
         if rest is None:
             return 0
         require_same_history(record, rest.entries[0])
+        try:
+            return self._commit_rows(session, record, rest)
+        except (BinlogError, TableNeedsCopyError):
+            raise
+        except Exception:
+            # What is lost is told by its name; anything else is tried again.
+            self._log.require_files(record.consumer, [entry.lsn for entry in rest.entries])
+            if record.folder:
+                require_table(session.spark, self._directory.table(record))
+            raise
+
+    def _commit_rows(self, session: StepSession, record: TableRecord, rest: RowRun) -> int:
         policy = self._options.policy(record.name)
         layout = RowLayout.of(rest, self._options.invalid_dates, policy.omitted)
         columns = layout.stored_columns(policy)
@@ -227,6 +271,9 @@ class Processor:
         if not record.folder:
             record = replace(record, folder=folder_of(record.name))
             require_free(session.spark, self._directory.table(record), record)
+        elif _has_rows(record):
+            # Creating it anew would lose its rows.
+            require_table(session.spark, self._directory.table(record))
         table = self._directory.table(record)
         feed = self._options.policy(record.name).feed
         table.create(session.spark, columns, feed=feed)
@@ -312,6 +359,8 @@ class Processor:
         if moved.work is DeltaWork.NOTHING and not moved.recopy:
             return record
         table = self._directory.table(record)
+        if moved.work is not DeltaWork.DROP and before is not None and _has_rows(before):
+            require_table(session.spark, table)
         if moved.recopy and not table.is_empty(session.spark):
             assert before is not None
             now = self.situation(before.name)
@@ -358,3 +407,8 @@ def _snapshot(record: TableRecord) -> Snapshot | None:
     if "exact" not in record.detail:
         return None
     return Snapshot(*(Position.from_dict(record.detail[name]) for name in ("begin", "executed")))
+
+
+def _has_rows(record: TableRecord) -> bool:
+    """True unless the table is known to have had no rows since it was made; then it may have no Delta table yet."""
+    return bool(record.signature) or "exact_from" not in record.detail

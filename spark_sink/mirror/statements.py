@@ -195,8 +195,6 @@ def _not_understood(query: str, database: str, sql_mode: int) -> BinlogError:
         ErrorKind.UNSUPPORTED_CHANGE,
         f"a statement that is not understood: {_beginning(query, sql_mode)} ...",
         where=f"default database {database}" if database else "",
-        remedy="do to the Delta tables what it did to the tables, then:"
-        " python -m spark_sink resolve TABLE --as applied",
     )
 
 

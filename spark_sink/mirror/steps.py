@@ -36,7 +36,7 @@ from dispatcher.binlog.decode import arrow_types, delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror import keyed
+from spark_sink.mirror import keyed, remedies
 from spark_sink.mirror.copy.executed import Snapshot
 from spark_sink.mirror.delta import MergeForm, MirroredTable, StepSession
 from spark_sink.mirror.driver_commit import DriverTable
@@ -45,6 +45,7 @@ from spark_sink.mirror.omitted import kept_columns
 from spark_sink.mirror.plan import RowRun
 from spark_sink.mirror.policies import Deletes, MetadataColumn, TablePolicy
 from spark_sink.mirror.step_clock import StepPhase
+from spark_sink.mirror.table_checks import require_table
 from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ class RowLayout:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"table {self.table_map.label} has a column {taken[0]}, which is the name of a metadata column",
-                remedy="leave this metadata column out of the table's policy in the settings of the mirror",
+                remedy=remedies.of_setting(
+                    self.table_map.label, "leave this metadata column out of the table's policy"
+                ),
             )
         extra = [StructField(name, _METADATA_TYPES[name], True) for name in policy.extra]
         return StructType([*self.columns, *extra])
@@ -248,8 +251,11 @@ class RowStep:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"table {self.table.label} has no key, so it cannot have metadata columns or soft deletes",
-                remedy="give the table a primary key, or a policy without them in the settings of the mirror",
+                remedy=remedies.of_setting(
+                    self.table.label, "give the table a policy without them"
+                ),
             )
+        require_table(session.spark, self.table)
         session.expect(self.run.payload_bytes, -1)  # Delta stores the source, which reads the table
         with session.clock.phase(StepPhase.READ):
             counts = self._counts(session, log)
@@ -291,7 +297,7 @@ class RowStep:
             raise BinlogError(
                 ErrorKind.INVALID_VALUE,
                 f"table {self.table.label}, which has no key, lacks {-lacking[0]} rows that were deleted or changed",
-                remedy=f"copy it again: python -m spark_sink resolve {self.table.label} --as recopy",
+                remedy=remedies.of_copy_again(self.table.label),
             )
         kept = present.withColumn("kept", F.greatest(F.col("present") + F.col("change"), F.lit(0)))
         removes = kept.select("row", F.lit(True).alias("removes"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import remedies
 from spark_sink.mirror.control import TableRecord
+from spark_sink.mirror.damage import lost_files
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.entries import LogEntry
 from spark_sink.mirror.plan import UnclearItem
@@ -26,8 +27,7 @@ def require_same_history(record: TableRecord, entry: LogEntry) -> None:
             f"table {record.label} is of epoch {record.epoch}, and its rows are now of epoch {entry.epoch}: the"
             " consumer was moved, or the server's log is another one",
             where=f"lsn {entry.lsn}",
-            remedy=f"copy it again: python -m spark_sink resolve {record.label} --as recopy; or, if its rows equal"
-            f" the server's at that point, python -m spark_sink resolve {record.label} --as applied",
+            remedy=remedies.of_other_history(record.label),
         )
 
 
@@ -39,9 +39,19 @@ def require_free(spark: SparkSession, table: MirroredTable, record: TableRecord)
         ErrorKind.UNSUPPORTED_CHANGE,
         f"a Delta table that is not the mirror's of {record.consumer} is where {record.label} has to be",
         where=table.path,
-        remedy=f"make it this consumer's: python -m spark_sink adopt {record.label} --consumer {record.consumer};"
-        f" or delete it, then python -m spark_sink resolve {record.label} --as retry",
+        remedy=remedies.of_other_folder(record.label, record.consumer),
     )
+
+
+def require_table(spark: SparkSession, table: MirroredTable) -> None:
+    """Raises `BinlogError` TARGET_FILES if a table that had rows has no Delta table any more."""
+    if not table.exists(spark):
+        raise missing_table(table)
+
+
+def missing_table(table: MirroredTable) -> BinlogError:
+    """Returns the error of a table whose folder was deleted or moved away."""
+    return lost_files(table.path, "there is none: its folder was deleted or moved")
 
 
 def require_schema(spark: SparkSession, table: MirroredTable, columns: StructType) -> None:
@@ -62,17 +72,15 @@ def require_schema(spark: SparkSession, table: MirroredTable, columns: StructTyp
         ErrorKind.UNSUPPORTED_CHANGE,
         f"the Delta table of {table.label} has other columns than the log: {'; '.join(differing)}",
         where=table.path,
+        remedy=remedies.of_copy_again(table.label),
     )
 
 
-def unclear_statement(record: TableRecord, work: UnclearItem, target: str) -> BinlogError:
+def unclear_statement(record: TableRecord, work: UnclearItem) -> BinlogError:
     """Returns the error of a statement that may have changed the table, with the commands by which it goes on."""
-    words = ["resolve", record.label, "--target", target, "--as"]
-    command = f"python -m spark_sink {shlex.join(words)}"
     return BinlogError(
         work.error.kind,
         work.error.what,
         where=f"lsn {work.lsn}, {work.entry.file}:{work.entry.pos}",
-        remedy=f"do to the Delta table what the statement did to the table, then: {command} applied; or have the table"
-        f" copied again: {command} recopy",
+        remedy=remedies.of_statement(record.label),
     )

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import remedies
 from spark_sink.mirror.control import (
     MOVE_STEP,
     MOVED_FROM,
@@ -107,7 +108,8 @@ def _after_effect(
             work = DeltaWork.DROP if exists else DeltaWork.NOTHING
             created = _anew(name, record, entry, now)
             if effect.cascades:
-                created = replace(created, reason=_cascades_reason(effect.cascades))
+                reason = _cascades_reason(effect.cascades, created.label)
+                created = replace(created, reason=reason)
             return Transition(created, work)
         case DropTable() if exists:
             assert record is not None
@@ -179,10 +181,10 @@ def _forgetting(record: TableRecord) -> TableRecord:
     return replace(record, detail={k: v for k, v in record.detail.items() if k in _LASTING})
 
 
-def _cascades_reason(cascades: tuple[str, ...]) -> str:
+def _cascades_reason(cascades: tuple[str, ...], label: str) -> str:
     return (
-        f"{', '.join(cascades)}: servers before MySQL 9.6 do not log the rows that a foreign key changes; compare with"
-        " python -m spark_sink verify"
+        f"{', '.join(cascades)}: servers before MySQL 9.6 do not log the rows that a foreign key changes;"
+        f" {remedies.of_cascades(label)}"
     )
 
 
@@ -193,7 +195,7 @@ def _altered(
         return Transition(record)
     done = replace(record, from_lsn=entry.lsn)
     if effect.cascades:
-        done = replace(done, reason=_cascades_reason(effect.cascades))
+        done = replace(done, reason=_cascades_reason(effect.cascades, record.label))
     if not record.signature:
         # Without rows so far the next rows tell the columns; an adopted table is compared with them.
         return Transition(done, recopy=effect.copy_reason)
@@ -213,7 +215,8 @@ def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> Ta
     if now.can_copy and now.policy.unfollowed is not UnfollowedChange.STOP:
         state = replace(record, state=TableState.CREATING, from_lsn=lsn, reason=reason)
         return _forgetting(replace(state, signature=""))
-    return stopped(record, f"{reason}; the rows that exist have to be copied again", lsn - 1, lsn)
+    way = remedies.of_unknown_rows(record.label, can_copy=now.can_copy)
+    return stopped(record, f"{reason}, so its existing rows are not known; {way}", lsn - 1, lsn)
 
 
 def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> TableRecord:
@@ -226,10 +229,7 @@ def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> 
     if record.detail.get("conflict") != differs:
         after = needs_copy(record, reason, lsn, now)
         return after.having(conflict=differs) if after.state is TableState.CREATING else after
-    text = (
-        f"{reason}, also after a copy; if the table's values are right, let it have the columns of the log: python -m"
-        f" spark_sink resolve {record.label} --as applied"
-    )
+    text = f"{reason}, also after a copy; {remedies.of_conflict(record.label)}"
     # The entry has not been applied: it comes again.
     return stopped(record, text, lsn - 1, lsn - 1)
 
@@ -241,14 +241,16 @@ def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
     applied.
     """
     other_history = fault.kind is ErrorKind.HISTORY_DIFFERS
-    return stopped(record, str(fault), lsn - 1, lsn - 1 if other_history else lsn)
+    text = remedies.of_fault(fault, record.label)
+    return stopped(record, text, lsn - 1, lsn - 1 if other_history else lsn)
 
 
 def stopped(record: TableRecord, reason: str, before: int, failed: int) -> TableRecord:
-    """The record of a table that stands: everything up to `before` is applied, `failed` could not be."""
-    way = f"python -m spark_sink resolve {record.label} --as applied|skip|recopy"
-    text = reason if "python -m spark_sink" in reason else f"{reason}; then: {way}"
-    halted = replace(record, state=TableState.STOPPED, reason=text, from_lsn=before)
+    """The record of a table that stands: everything up to `before` is applied, `failed` could not be.
+
+    `reason` ends with a remedy, of `remedies`.
+    """
+    halted = replace(record, state=TableState.STOPPED, reason=reason, from_lsn=before)
     return halted.having(failed=failed, was=str(_was(record)))
 
 
@@ -260,6 +262,11 @@ def place_taken(record: TableRecord, aside: str, fault: BinlogError) -> TableRec
         return waits
     halted = replace(waits, state=TableState.STOPPED, reason=str(fault))
     return halted.having(goal=str(record.state), was=str(record.state))
+
+
+def without_entries(record: TableRecord, reason: str, before: int, last: int) -> TableRecord:
+    """The record of a table that stands because the log's entries behind `before` up to `last` are lost."""
+    return stopped(record, reason, before, last).having(lost=last)
 
 
 def _was(record: TableRecord) -> TableState:
@@ -291,12 +298,8 @@ def _without_rows(
         return replace(known, state=TableState.PARTIAL, reason=partly)
     if policy is UnknownTables.COPY and now.can_copy:
         return replace(known, state=TableState.CREATING, from_lsn=lsn)
-    label = known.label
-    reason = (
-        f"{missing}; copy it: python -m spark_sink copy {label}; or go on without them: python -m spark_sink resolve"
-        f" {label} --as partial"
-    )
-    return stopped(known, reason, known.from_lsn, lsn)
+    way = remedies.of_unknown_table(known.label, can_copy=now.can_copy)
+    return stopped(known, f"{missing}; {way}", known.from_lsn, lsn)
 
 
 def left_out(record: TableRecord, lsn: int) -> TableRecord:
@@ -328,6 +331,6 @@ def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableReco
     after = replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn)
     if now.can_copy and now.policy.purged is PurgedChanges.COPY:
         return _forgetting(replace(after, state=TableState.CREATING, signature=""))
-    way = f"to copy it: python -m spark_sink copy {record.label}"
+    way = remedies.of_gap(record.label, can_copy=now.can_copy)
     partial = replace(after, state=TableState.PARTIAL, reason=f"{reason}; {way}")
-    return partial.having(exact_from=None)
+    return partial.having(exact_from=None, lost=None, failed=None, was=None)

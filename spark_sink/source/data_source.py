@@ -54,6 +54,7 @@ from spark_sink.source.schemas import stream_schema
 from spark_sink.source.slices import (
     Slice,
     data_loss,
+    newest_form,
     position_text,
     read_bytes,
     slice_batches,
@@ -213,7 +214,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             polled = self._poll(session, after, limit)
         end = polled.end
-        if self._target is not None and end.order >= self._target.order:
+        if polled.gap:
+            # Where the consumer goes on; the target may be of an older epoch.
+            end = newest_form(end, polled.head)
+        elif self._target is not None and end.order >= self._target.order:
             end = self._target
         self._planned = (after, polled) if end == polled.end else None
         return start if end == after else end.as_dict()
@@ -244,7 +248,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         polled: PolledRange | None = None
         if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
             polled = self._planned[1]
-        markers = polled is not None and polled.transactions == 0
+        # Nothing can be read across a gap: it is a batch of its own, also one that an earlier process has planned.
+        is_gap = first.epoch != last.epoch
+        markers = is_gap or (polled is not None and polled.transactions == 0)
         if markers and not self._options.raw:
             return []
         cuts: list[SliceCut] = []
@@ -280,16 +286,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _open(self, after: Position | None) -> Session:
-        try:
-            session = self._client_now().open_session(after)
-        except BinlogError as error:
-            if after is None or error.kind is not ErrorKind.POSITION_UNKNOWN:
-                raise
-            now = self._client_now().open_session(None, read_only=True).position
-            if now.epoch == after.epoch:
-                raise
-            # Somebody has moved the consumer (`consumers seek`): what lies between is unknown, as behind a purge.
-            self._skip_gap(after, now)
+        session = self._opened_at(after)
+        if session is None:
+            assert after is not None
+            # A person has moved the consumer (`consumers seek`): what lies between is unknown, as behind a purge.
+            self._skip_gap(after, self._client_now().open_session(None, read_only=True).position)
             session = replace(self._client_now().open_session(None), gap=True)
         if session.gap and after is not None:
             self._skip_gap(after, session.position)
@@ -300,6 +301,19 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = replace(target, epoch=at.epoch)
         self._session, self._head = session, session.head
         return session
+
+    def _opened_at(self, after: Position | None) -> Session | None:
+        """Returns a session at a position; None if the consumer is in another epoch than this position."""
+        try:
+            return self._client_now().open_session(after)
+        except BinlogError as error:
+            if after is None or error.kind is not ErrorKind.POSITION_UNKNOWN:
+                raise
+            now = self._client_now().open_session(None, read_only=True).position
+            if now.epoch == after.epoch:
+                raise
+        # Not within the handler: Spark passes the texts of all chained exceptions, and their reader takes one.
+        return None
 
     def _check_ahead(self, after: Position) -> None:
         """Raise unless `after`, which is ahead of this run's target, lies in the server's log after all."""

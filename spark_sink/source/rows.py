@@ -23,7 +23,7 @@ from dispatcher.binlog.decode.selected import (
     selected_changes,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.entries import EntryKind, entry_number
+from spark_sink.mirror.entries import EntryKind, end_row, entry_number
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.selection import JsonSelection, TypedSelection
 from spark_sink.source.single_row import single_row
@@ -78,11 +78,7 @@ def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
         yield row
         index += 1
     if part.batch_end is not None:
-        row = {"entry": entry_number(part.number, index), "kind": EntryKind.END, "rows": 0}
-        row |= {"epoch": part.batch_end.epoch, "gap": part.gap}
-        row |= dict.fromkeys(("first_seq", "last_seq"), part.batch_end.seq)
-        row["position"] = part.batch_end.to_json()
-        yield row
+        yield end_row(part.batch_end, entry_number(part.number, index), gap=part.gap)
 
 
 def _statement_row(ddl: delivered.Ddl) -> dict[str, Any]:

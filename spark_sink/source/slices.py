@@ -118,6 +118,12 @@ def data_loss(consumer: str, after: Position, goes_on: Position | None) -> Binlo
     )
 
 
+def newest_form(position: Position, head: Position) -> Position:
+    """Returns the server's newest position if no transaction lies between the two: the beginning of a file and its end
+    so far may be one place. A copy that is made there is of the latter."""
+    return head if head.order == position.order else position
+
+
 def position_text(position: Position) -> str:
     return f"epoch {position.epoch}, seq {position.seq} ({position.file}:{position.offset})"
 

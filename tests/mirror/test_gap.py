@@ -17,6 +17,7 @@ from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import PASSWORD
 from tests.daemon.test_history import purge
 from tests.mirror.harness import COPY_GRANTS, COPY_USER, MirrorJob
+from tests.mirror.printed import commands, run_mirror_commands
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 
@@ -86,7 +87,8 @@ def test_a_purge_stops_the_consumer_and_its_remedy_copies_the_tables(make_job: M
     assert job.run("shop") == 1, job.log
     (message,) = (line for line in job.log.splitlines() if " ERROR " in line)
     assert "position purged: the server has purged changes after epoch" in message
-    assert "run the job once with --no-fail-on-data-loss" in message
+    assert "run --config" in message
+    assert "--available-now --no-fail-on-data-loss" in message
     assert [text.partition(":")[0] for text in job.differences("shop")] == ["shop.t"]
 
     job.options = ("--no-fail-on-data-loss",)
@@ -106,7 +108,7 @@ def test_without_a_server_to_copy_from_tables_become_partial(make_job: MakeJob) 
     mirror_then_purge(job)
     job.daemon.api.until_state("shop", "failed")
     assert job.run("shop") == 1, job.log
-    assert "binlog-dispatcher consumers seek shop --to earliest" in job.log
+    assert "binlog-dispatcher consumers seek --url " in job.log
 
     url = f"http://127.0.0.1:{job.daemon.port}"
     words = ["consumers", "seek", "shop", "--to", "earliest", "--url", url, "--yes"]
@@ -119,6 +121,13 @@ def test_without_a_server_to_copy_from_tables_become_partial(make_job: MakeJob) 
     assert {line["state"] for line in found.values()} == {"partial"}
     for name, line in found.items():
         assert "the server had purged changes before lsn" in line["reason"]
-        assert f"python -m spark_sink copy {name}" in line["reason"]
+        assert line["reason"].endswith(f" {name}")
     (difference,) = job.differences("shop")
     assert difference.startswith("shop.t: ") and "4" not in difference
+
+    job.copies, job.options = True, ()
+    job.command("copy", consumers=("shop",))  # writes the settings
+    printed = [command for line in found.values() for command in commands(line["reason"])]
+    run_mirror_commands(printed, job.home)
+    assert job.run("shop") == 0, job.log
+    assert job.differences("shop") == []

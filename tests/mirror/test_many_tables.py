@@ -15,7 +15,7 @@ from tests.mirror.harness import MirrorJob
 _MARKED = {
     "shop.keyless": "has no primary key",
     "shop.incomplete": "row image incomplete",
-    "shop.narrowed": "have to be copied again",
+    "shop.narrowed": "existing rows are not known",
 }
 
 

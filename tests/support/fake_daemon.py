@@ -233,7 +233,10 @@ class FakeDaemon:
             "lag_seconds": 0.0,
         }
 
-    def _slices(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _slices(self, body: dict[str, Any]) -> dict[str, Any] | Answer:
+        if self._before_gap(start := Position.from_dict(body["start"])):
+            what = f"it belongs to epoch {start.epoch}; this consumer reads epoch {self.base.epoch}"
+            return problem(400, ErrorKind.POSITION_UNKNOWN, what)
         chosen = self._range(body)
         step = max(1, len(chosen) // body["n"])
         cuts = [t.position.as_dict() for t in chosen[:-1][step - 1 :: step][: body["n"] - 1]]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.source.mysql.answers import ask, text_value
 from spark_sink.mirror.control import ControlTable, TableState
 from spark_sink.mirror.copy.server import CopyServer
-from spark_sink.mirror.names import TableName, table_label
+from spark_sink.mirror.names import TableName, fits_pattern, table_label
 from spark_sink.mirror.settings import CopySettings, MirrorSettings
 from spark_sink.mirror.verify import TableDifference, VerifyWatch, verify
 
@@ -64,14 +63,14 @@ def run_copy(
 def _fitting(names: Sequence[TableName], patterns: Sequence[str]) -> list[TableName]:
     labels = {name: table_label(name) for name in names}
     for pattern in patterns:
-        if not any(fnmatchcase(label, pattern) for label in labels.values()):
+        if not any(fits_pattern(label, pattern) for label in labels.values()):
             raise UserError(
                 ErrorKind.UNKNOWN_TABLE,
                 f"no table fits {pattern!r}",
                 remedy="write a name like database.table, or a pattern like 'shop.*'",
             )
     return sorted(
-        name for name, label in labels.items() if any(fnmatchcase(label, p) for p in patterns)
+        name for name, label in labels.items() if any(fits_pattern(label, p) for p in patterns)
     )
 
 

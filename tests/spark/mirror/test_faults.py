@@ -38,6 +38,16 @@ def test_a_fault_of_an_executor_is_found_in_its_trace() -> None:
     assert fault_of(fault) is fault
 
 
+def test_of_chained_faults_the_last_one_is_meant() -> None:
+    first = BinlogError(ErrorKind.POSITION_UNKNOWN, "it belongs to epoch 1")
+    last = BinlogError(ErrorKind.POSITION_PURGED, "the server has purged changes")
+    raised = "dispatcher.model.errors.BinlogError: "
+    text = f"{raised}{first}\n\nDuring handling of the above exception\n{raised}{last}\n"
+    found = fault_of(RuntimeError(text))
+    assert found is not None
+    assert found.kind is ErrorKind.POSITION_PURGED
+
+
 @pytest.mark.parametrize(
     ("text", "conflict"),
     [

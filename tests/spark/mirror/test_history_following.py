@@ -379,6 +379,7 @@ def test_a_history_waits_for_its_table_and_stops_alone_until_it_is_begun_anew() 
     assert scene.records.oldest_needed() == record.from_lsn
     asked = replace(record, request="recopy").having(asked={"id": "1"})
     scene.control.histories[record.table_id] = asked
+    scene.directory.committed(stopped, last)
     scene.steps.fault = None
     scene.records.read_requests()
     scene.rest()

@@ -5,22 +5,25 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from dispatcher.model.position import Position
+from spark_sink.cli import app
 from spark_sink.mirror import catch_up, consumer_tables
 from spark_sink.mirror.apply import Applier
-from spark_sink.mirror.commands import Resolution, request_resolution
 from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.copy_track import copy_folder
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.entries import LogEnd
 from spark_sink.mirror.policies import TablePolicy, UnknownTables
+from spark_sink.mirror.remedies import CommandOptions, completed
 from spark_sink.mirror.signature import Signature
 from spark_sink.mirror.statements import TableEffect, effects_of
+from tests.mirror.printed import commands
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 from tests.spark.mirror.test_schema_changes import signature
@@ -56,7 +59,7 @@ class Copied:
 
 
 def test_a_copy_that_ends_at_the_same_difference_is_not_made_again(
-    mirror: Mirror, source: Source, target: Target
+    mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror.policy = TablePolicy(unknown=UnknownTables.COPY)
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
@@ -87,7 +90,7 @@ def test_a_copy_that_ends_at_the_same_difference_is_not_made_again(
     assert (
         "column 'v' is BIGINT in the mirror and int in the log, also after a copy" in record.reason
     )
-    resolve(mirror, record)
+    resolve(mirror, record, monkeypatch)
     source.execute("UPDATE t SET v = 9 WHERE id = 1")
     assert apply() == 0
     assert len(copier.copies) == 2
@@ -120,7 +123,7 @@ def test_the_commands_of_a_statement_that_is_not_understood_work(
     record = mirror.record("odd")
     assert record.state is TableState.STOPPED
     assert "a statement that is not understood: FROBNICATE ODD ..." in record.reason
-    resolve(mirror, record)
+    resolve(mirror, record, monkeypatch)
     assert mirror.apply() == 0
     assert mirror.record("odd").state is TableState.COMPLETE
     assert_equal(source, target, "odd")
@@ -128,7 +131,7 @@ def test_the_commands_of_a_statement_that_is_not_understood_work(
 
 @pytest.mark.deep
 def test_a_statement_on_a_temporary_table_stops_the_table_of_its_name(
-    mirror: Mirror, source: Source, target: Target
+    mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.execute(
         "CREATE TABLE shadowed (id INT PRIMARY KEY)",
@@ -144,16 +147,58 @@ def test_a_statement_on_a_temporary_table_stops_the_table_of_its_name(
     record = mirror.record("shadowed")
     assert record.state is TableState.STOPPED
     assert "TRUNCATE TABLE SHADOWED ... was executed on this table or on a temp" in record.reason
-    resolve(mirror, record)
+    resolve(mirror, record, monkeypatch)
     assert mirror.apply() == 0
     assert mirror.record("shadowed").state is TableState.COMPLETE
     assert_equal(source, target, "shadowed")
 
 
-def resolve(mirror: Mirror, record: TableRecord) -> None:
-    """Do what the first command of a stopped table's reason does."""
-    command = record.reason.partition("python -m spark_sink resolve ")[2].partition(";")[0]
-    name, *options = shlex.split(command)
-    assert options[-2:] == ["--as", "applied"]
-    assert options[:-2] in ([], ["--target", str(mirror.target.path)])
-    request_resolution(mirror.spark, str(mirror.target.path), [name], Resolution.APPLIED)
+def test_a_statement_that_is_not_understood_waits_for_a_table_that_is_stopped(
+    mirror: Mirror, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reading(
+        query: str, database: str, sql_mode: int, thread_specific: bool
+    ) -> Sequence[TableEffect]:
+        text = query.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd")
+        return effects_of(text, database, sql_mode, thread_specific)
+
+    for module in (consumer_tables, catch_up):
+        monkeypatch.setattr(module, "effects_of", reading)
+    source.execute("CREATE TABLE odd (id INT PRIMARY KEY)", "INSERT INTO odd VALUES (1)")
+    assert mirror.run() == 0
+    stands = replace(mirror.record("odd"), state=TableState.STOPPED, reason="by hand")
+    mirror.control.write(stands.having(failed=stands.from_lsn, was="complete"))
+    source.execute("ALTER TABLE odd COMMENT 'x'")
+    assert mirror.run() == 1
+    mirror.control.request(stands.table_id, "retry")
+    assert mirror.apply() == 1
+    assert "a statement that is not understood: FROBNICATE" in mirror.record("odd").reason
+
+
+def test_the_commands_of_rows_of_another_history_work(
+    mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    assert mirror.run() == 0
+    record = mirror.record("t")
+    mirror.control.write(replace(record, epoch=record.epoch + 7))
+    source.execute("INSERT INTO t VALUES (2)")
+    assert mirror.run() == 1
+    assert "is of epoch" in mirror.record("t").reason
+    resolve(mirror, mirror.record("t"), monkeypatch)
+    assert mirror.apply() == 0
+    assert mirror.record("t").state is TableState.COMPLETE
+    assert_equal(source, target, "t")
+
+
+def resolve(mirror: Mirror, record: TableRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the command by which a stopped table goes on, as it is printed, in the shared Spark."""
+    options = CommandOptions(target=("--target", str(mirror.target.path)))
+    printed = commands(completed(record.reason, options))
+    (line,) = [command for command in printed if command.endswith("--as applied")]
+    shared = mirror.spark.newSession()
+    monkeypatch.setattr(shared, "stop", lambda: None)
+    monkeypatch.setattr("spark_sink.session.spark_session", lambda _: shared)
+    monkeypatch.setattr("spark_sink.cli.configure_log", lambda *_: None)
+    done = CliRunner().invoke(app, shlex.split(line)[3:])
+    assert (done.exit_code, done.stdout) == (0, f"{record.label}: applied\n"), done.output

@@ -154,12 +154,26 @@ def test_a_table_whose_rows_are_not_known_is_copied_by_policy(
 
 
 def test_a_stopped_table_says_how_it_goes_on_and_what_it_was() -> None:
-    after = stopped(record(TableState.PARTIAL), "why", 8, 9)
-    assert after.reason == "why; then: python -m spark_sink resolve db.t --as applied|skip|recopy"
+    after = stopped(record(TableState.PARTIAL), "why; what to do", 8, 9)
+    assert after.reason == "why; what to do"
     assert (after.detail, after.from_lsn) == ({"failed": 9, "was": "partial"}, 8)
-    again = stopped(after, "why: python -m spark_sink copy db.t", 10, 11)
-    assert again.reason == "why: python -m spark_sink copy db.t"
+    again = stopped(after, "another", 10, 11)
+    assert again.reason == "another"
     assert again.detail["was"] == "partial"
+
+
+def test_a_fault_has_the_remedies_of_the_mirror_in_place_of_the_daemons() -> None:
+    reason = faulted(record(), BinlogError(ErrorKind.MALFORMED_EVENT, "no event"), 9).reason
+    assert reason.startswith("malformed event: no event; to have the table copied again: python")
+    assert "consumers seek" not in reason
+
+
+def test_a_fault_keeps_a_remedy_of_its_own() -> None:
+    fault = BinlogError(ErrorKind.INVALID_VALUE, "no date", remedy="let dates become NULL")
+    reason = faulted(record(), fault, 9).reason
+    assert reason.startswith(
+        "value that the target cannot hold: no date; let dates become NULL; to"
+    )
 
 
 def test_rows_of_another_history_are_applied_when_a_person_says_what_was_before_them() -> None:
@@ -193,7 +207,7 @@ def test_a_gap_makes_a_table_partial_and_of_the_new_epoch() -> None:
     end = entry(9, kind=EntryKind.END, gap=True, position=position)
     after = after_gap(record(detail={"exact_from": 2}), end, now())
     assert (after.state, after.epoch, after.from_lsn, after.detail) == ("partial", 7, 9, {})
-    assert after.reason.endswith("to copy it: python -m spark_sink copy db.t")
+    assert after.reason.endswith("copy the table: python -m spark_sink copy db.t")
     copied = after_gap(record(), end, now(can_copy=True))
     assert (copied.state, copied.signature) == (TableState.CREATING, "")
     kept = after_gap(record(), end, now(can_copy=True, purged=PurgedChanges.PARTIAL))

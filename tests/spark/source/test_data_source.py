@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -503,6 +504,46 @@ def test_a_gap_with_nothing_behind_it_is_a_batch_of_its_own(
     (part,) = reader.partitions(start, end)
     assert part.gap and part.batch_end == behind
     assert reader.latestOffset(end, ALL) == end
+
+
+def test_a_gap_with_nothing_behind_it_ends_at_the_tip_as_the_server_writes_it(
+    daemon: FakeDaemon, new_reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = daemon.add(b"x" * 10)
+    behind = daemon.purge()
+    tip = replace(behind, offset=behind.offset + 40)  # no transaction lies between the two
+    monkeypatch.setattr(FakeDaemon, "head", property(lambda _: tip))
+    reader = new_reader(failOnDataLoss="false", raw="true", startingOffsets=one.to_json())
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, ALL)
+    (part,) = reader.partitions(start, end)
+    assert (part.gap, part.markers, part.batch_end) == (True, True, tip)
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_a_consumer_that_is_moved_during_a_run_to_the_tip_goes_on_in_its_new_epoch(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    reader = new_reader(failOnDataLoss="false", raw="true", startingOffsets=one.to_json())
+    start = reader.initialOffset()
+    daemon.add(b"x" * 10)
+    reader.prepareForTriggerAvailableNow()
+    behind = daemon.purge()
+    end = reader.latestOffset(start, ALL)
+    (part,) = reader.partitions(start, end)
+    assert (part.gap, part.batch_end) == (True, behind)
+
+
+def test_a_gap_that_was_planned_before_a_crash_is_planned_again(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    behind = daemon.purge()
+    reader = new_reader(failOnDataLoss="false", raw="true")
+    (part,) = reader.partitions(one.as_dict(), behind.as_dict())
+    assert (part.gap, part.markers, part.batch_end) == (True, True, behind)
 
 
 # -- a checkpoint that is ahead of the server ----------------------------------------------------------------

@@ -1,0 +1,233 @@
+"""What a person can do about a table, a history or a consumer that stands: all remedies of the mirror. Pure.
+
+A remedy names whole commands. What says which mirror and which daemon they are about, such as `--config`, is the same
+for all of them, and known to the process that prints them: its command line completes them (`completed`).
+
+Each function here has a case in `tests/mirror/test_remedies.py`, which runs its commands as they are printed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from dispatcher.model.errors import POLICY, BinlogError, ErrorKind
+
+MIRROR = "python -m spark_sink"
+DAEMON = "binlog-dispatcher consumers"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOptions:
+    """What completes the commands of a message, as words of a command line.
+
+    `target`: which mirror a command is about; `run`: the options of the job; `daemon`: its address.
+    """
+
+    target: tuple[str, ...] = ()
+    run: tuple[str, ...] = ()
+    daemon: tuple[str, ...] = ()
+
+
+_COMMAND = re.compile(
+    rf"{re.escape(MIRROR)} (?P<mirror>resolve|copy|adopt|verify|tables|run)(?= )"
+    rf"|{re.escape(DAEMON)} (?P<daemon>seek|forget)(?= )"
+)
+
+
+def completed(text: str, options: CommandOptions) -> str:
+    """Returns a message whose commands have the options of this process."""
+
+    def words(found: re.Match[str]) -> str:
+        more = options.run if found["mirror"] == "run" else options.target
+        if found["daemon"]:
+            more = options.daemon
+        return " ".join([found[0], shlex.join(more)]) if more else found[0]
+
+    return _COMMAND.sub(words, text)
+
+
+# -- commands ------------------------------------------------------------------------------------------------------
+
+
+def _resolve(label: str, way: str) -> str:
+    return f"{MIRROR} resolve {shlex.quote(label)} --as {way}"
+
+
+def _copy(label: str) -> str:
+    return f"{MIRROR} copy {shlex.quote(label)}"
+
+
+def _adopt(label: str, consumer: str) -> str:
+    return f"{MIRROR} adopt {shlex.quote(label)} --consumer {shlex.quote(consumer)}"
+
+
+def _run_behind_loss() -> str:
+    return f"{MIRROR} run --available-now --no-fail-on-data-loss"
+
+
+def _seek(consumer: str) -> str:
+    return f"{DAEMON} seek {shlex.quote(consumer)} --to earliest"
+
+
+# -- of a table ----------------------------------------------------------------------------------------------------
+
+
+_FIRST = {
+    ErrorKind.METADATA_MISSING: "SET PERSIST binlog_row_metadata=FULL on the server",
+    ErrorKind.UNSUPPORTED_TYPE: "change the column's type on the server, or leave the table out with exclude",
+    ErrorKind.INVALID_VALUE: "correct the value on the server",
+}
+
+
+def of_fault(fault: BinlogError, label: str) -> str:
+    """The text of a fault of the table's data, with what the mirror can do about it."""
+    if MIRROR in fault.remedy:
+        return str(fault)
+    own = _FIRST.get(fault.kind, "")
+    if fault.remedy != POLICY[fault.kind].remedy:
+        own = fault.remedy
+    place = f" ({fault.where})" if fault.where else ""
+    ways = of_lost_file(label) if fault.kind is ErrorKind.TARGET_FILES else of_entry(label)
+    return f"{fault.kind.value}: {fault.what}{place}; {own + '; ' if own else ''}{ways}"
+
+
+def of_entry(label: str) -> str:
+    """An entry of the log cannot be applied to the table."""
+    return (
+        f"to have the table copied again: {_resolve(label, 'recopy')}; to go on after you have applied the entry by"
+        f" hand: {_resolve(label, 'applied')}; to go on without it, as partial: {_resolve(label, 'skip')}"
+    )
+
+
+def of_statement(label: str) -> str:
+    """A statement is not understood, and may have changed the table."""
+    return (
+        "do to the Delta table what the statement did to the table, then:"
+        f" {_resolve(label, 'applied')}; or have the table copied again: {_resolve(label, 'recopy')}"
+    )
+
+
+def of_unknown_table(label: str, *, can_copy: bool) -> str:
+    """Rows arrived of a table whose CREATE TABLE the log does not hold."""
+    return (
+        f"{_to_copy(can_copy)}: {_copy(label)}; or go on without them: {_resolve(label, 'partial')}"
+    )
+
+
+def of_unknown_rows(label: str, *, can_copy: bool) -> str:
+    """The rows that a table has are not those of the server any more."""
+    return f"{_to_copy(can_copy)}: {_resolve(label, 'recopy')}"
+
+
+def of_conflict(label: str) -> str:
+    """The log describes other columns than the server."""
+    return (
+        "if the table's values are right, let it have the columns of the log:"
+        f" {_resolve(label, 'applied')}; or copy it again: {_resolve(label, 'recopy')}"
+    )
+
+
+def of_other_history(label: str) -> str:
+    """The rows of the log are of another epoch than those of the table."""
+    return (
+        f"copy it again: {_resolve(label, 'recopy')}; or, if its rows equal the server's at that point:"
+        f" {_resolve(label, 'applied')}"
+    )
+
+
+def of_other_folder(label: str, consumer: str) -> str:
+    """Another Delta table lies where the table has to be created."""
+    return (
+        f"make it this consumer's: {_adopt(label, consumer)}; or move its folder away, then:"
+        f" {_resolve(label, 'retry')}"
+    )
+
+
+def of_other_consumer(label: str, consumer: str) -> str:
+    """Two consumers mirror one table."""
+    return (
+        "leave it out of one of the two with exclude, or make it this consumer's:"
+        f" {_adopt(label, consumer)}"
+    )
+
+
+def of_setting(label: str, change: str) -> str:
+    """A setting of the mirror does not fit the table. `change`: what to do about it."""
+    return f"{change}, start the job with that, then: {_resolve(label, 'retry')}"
+
+
+def of_copy_again(label: str, first: str = "") -> str:
+    """The table can only be copied again. `first`: what has to be done before."""
+    return f"{first + ', then ' if first else ''}copy it again: {_resolve(label, 'recopy')}"
+
+
+def of_lost_file(label: str) -> str:
+    """A file that the table needs cannot be read."""
+    return (
+        f"copy the table again: {_resolve(label, 'recopy')}; or put the file back in place, then:"
+        f" {_resolve(label, 'retry')}"
+    )
+
+
+def of_gap(label: str, *, can_copy: bool) -> str:
+    """Changes of the table were purged or lost, and it goes on without them."""
+    return f"{_to_copy(can_copy)}: {_copy(label)}"
+
+
+def of_cascades(label: str) -> str:
+    """Rows may change that the server does not log."""
+    return f"compare with {MIRROR} verify {shlex.quote(label)}"
+
+
+def of_history(label: str) -> str:
+    """The history of a table stands. `label`: its own name."""
+    return f"to go on with the table's rows as they are: {_resolve(label, 'recopy')}"
+
+
+def _to_copy(can_copy: bool) -> str:
+    if can_copy:
+        return "copy it"
+    return "name a server to copy from in the section copy of the settings, and copy the table"
+
+
+# -- of a consumer -------------------------------------------------------------------------------------------------
+
+_AND_THEN = "the consumer's tables are copied again, or become partial where the settings say so"
+
+
+def of_purge(consumer: str) -> str:
+    """The consumer cannot go on where the log ends."""
+    return (
+        f"stop this job, move the consumer unless you have done so: {_seek(consumer)}; then go on behind what is"
+        f" missing: {_run_behind_loss()}; {_AND_THEN}"
+    )
+
+
+def of_other_log(consumer: str) -> str:
+    """The server's log is not the one that the consumer has read."""
+    return f"if it is the wrong server, correct its address; if it was reset or restored, {of_purge(consumer)}"
+
+
+def of_move() -> str:
+    """The consumer has to be moved by a person, to a place that the daemon's message names."""
+    return f"then, with this job stopped: {_run_behind_loss()}; {_AND_THEN}"
+
+
+def of_lost_log(path: str) -> str:
+    """The log, or its end, cannot be read. `path`: of its folder."""
+    return (
+        f"put it back as it was; or stop this job, move {path} to another place if Delta cannot read it, and go on"
+        f" without what is lost: {_run_behind_loss()}; {_AND_THEN}"
+    )
+
+
+def of_lost_control(path: str) -> str:
+    """The control table cannot be read, so nothing is known of the tables. `path`: of its folder."""
+    return f"put {path} back as it was; without it, mirror into another target"
+
+
+def of_two_jobs() -> str:
+    """Another job writes the log, or applies it."""
+    return "run one mirror job per consumer and target, and end the others"

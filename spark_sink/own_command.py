@@ -1,0 +1,59 @@
+"""Which options complete the commands that this process prints: those with which it was started itself.
+
+`--conf` is left out: it may hold a secret, and what the commands need of it belongs into the settings' file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_sink.mirror.remedies import CommandOptions, completed
+
+if TYPE_CHECKING:
+    from spark_sink.mirror.settings import MirrorSettings
+
+# the command itself says these, or cannot.
+_OF_THE_RUN = ("available_now", "fail_on_data_loss", "spark.conf")
+_OF_A_COMMAND = ("target",)
+_NAMES = {"consumers": "consumer", "spark.conf": "conf", "spark.master": "master"}
+
+
+def option_name(key: str) -> str:
+    """Returns the option of a setting, like `--token-file`."""
+    return f"--{_NAMES.get(key, key).replace('_', '-')}"
+
+
+def completing(
+    config: Sequence[Path], given: Mapping[str, Any], settings: MirrorSettings | None = None
+) -> Callable[[str], str]:
+    """Returns a function that completes the commands of a message.
+
+    `given`: the settings of the command line, by their keys; `settings`: all of them, for the daemon's commands.
+    """
+    files = [word for path in config for word in ("--config", str(path))]
+    run = {key: value for key, value in given.items() if key not in _OF_THE_RUN}
+    target = {key: value for key, value in run.items() if key in _OF_A_COMMAND}
+    options = CommandOptions(
+        target=(*files, *_words(target)),
+        run=(*files, *_words(run)),
+        daemon=() if settings is None else tuple(_daemon(settings)),
+    )
+    return partial(completed, options=options)
+
+
+def _words(given: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in given.items():
+        for each in value if isinstance(value, list) else [value]:
+            yield option_name(key)
+            yield str(each)
+
+
+def _daemon(settings: MirrorSettings) -> Iterator[str]:
+    yield from ("--url", settings.url)
+    if settings.token_file is not None:
+        yield from ("--token-file", str(settings.token_file))
+    if settings.ca_file is not None:
+        yield from ("--ca", str(settings.ca_file))

@@ -1,0 +1,49 @@
+"""Which test follows which remedy of the mirror."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StoppedTable:
+    """A table that `test_remedies` brings into a state. `remedy`: the function that prints its reason's remedy;
+    `command`: of its commands the one that is followed; `shown`: the name in `tables`, if it is another one."""
+
+    remedy: str
+    command: str
+    state: str = "stopped"
+    shown: str = ""
+
+
+TABLES = {
+    "older_copy": StoppedTable("of_unknown_table", " copy "),
+    "older_partial": StoppedTable("of_unknown_table", "--as partial"),
+    "alter_recopy": StoppedTable("of_unknown_rows", "--as recopy"),
+    "entry_recopy": StoppedTable("of_entry", "--as recopy"),
+    "entry_applied": StoppedTable("of_entry", "--as applied"),
+    "entry_skip": StoppedTable("of_entry", "--as skip"),
+    "image_recopy": StoppedTable("of_copy_again", "--as recopy"),
+    "lost_recopy": StoppedTable("of_lost_file", "--as recopy"),
+    "lost_retry": StoppedTable("of_lost_file", "--as retry"),
+    "folder_adopt": StoppedTable("of_other_folder", " adopt "),
+    "folder_retry": StoppedTable("of_other_folder", "--as retry"),
+    "owner_adopt": StoppedTable("of_other_consumer", " adopt "),
+    "setting_retry": StoppedTable("of_setting", "--as retry"),
+    "cascades_verify": StoppedTable("of_cascades", " verify ", "complete"),
+    "history_recopy": StoppedTable("of_history", "--as recopy", shown="history_recopy__history"),
+}
+# Remedies that other tests follow, by file and function.
+_PROCESSOR = "tests/spark/mirror/test_processor.py"
+CASES = {
+    "of_gap": "tests/mirror/test_gap.py::test_without_a_server_to_copy_from_tables_become_partial",
+    "of_purge": "tests/mirror/test_remedies.py::purge_while_down",
+    "of_other_log": "tests/mirror/test_remedies.py::reset",
+    "of_move": "tests/mirror/test_remedies.py::log_a_statement",
+    "of_lost_log": "tests/mirror/test_remedies.py::delete_the_log",
+    "of_conflict": f"{_PROCESSOR}::test_a_copy_that_ends_at_the_same_difference_is_not_made_again",
+    "of_other_history": f"{_PROCESSOR}::test_the_commands_of_rows_of_another_history_work",
+    "of_statement": f"{_PROCESSOR}::test_the_commands_of_a_statement_that_is_not_understood_work",
+}
+# What a person does without a command.
+WORDS = {"of_two_jobs", "of_lost_control"}

@@ -1,0 +1,126 @@
+"""The remedies of the mirror stand in one module, and each command of them has a test that runs it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import remedies
+from spark_sink.mirror.remedies import CommandOptions, completed
+from spark_sink.own_command import completing
+from tests.mirror.printed import commands
+from tests.mirror.remedy_cases import CASES, TABLES, WORDS
+
+ROOT = Path(remedies.__file__).parents[2]
+SAMPLES = {"can_copy": True, "fault": BinlogError(ErrorKind.MALFORMED_EVENT, "no event")}
+
+
+def printed(name: str) -> list[str]:
+    """The commands of a remedy."""
+    function = getattr(remedies, name)
+    given = {key: SAMPLES.get(key, key) for key in inspect.signature(function).parameters}
+    return commands(function(**given))
+
+
+NAMES = [name for name in vars(remedies) if name.startswith("of_")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_remedy_names_commands_that_a_test_runs(name: str) -> None:
+    found = printed(name)
+    assert bool(found) is (name not in WORDS)
+    # The faults of all kinds have the remedies of an entry.
+    followed = [
+        case.command for case in TABLES.values() if case.remedy == name.replace("fault", "entry")
+    ]
+    if followed:
+        assert [c for c in found if not any(part in c for part in followed)] == [], found
+    else:
+        assert name in {*CASES, *WORDS}
+
+
+@pytest.mark.parametrize("case", CASES.values())
+def test_each_case_exists(case: str) -> None:
+    file, _, function = case.partition("::")
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_no_case_is_of_a_remedy_that_does_not_exist() -> None:
+    assert {*CASES, *WORDS, *(case.remedy for case in TABLES.values())} <= set(NAMES)
+
+
+def texts(tree: ast.Module) -> list[str]:
+    """The texts of a module, without its docstrings."""
+    documents = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return [n.value for n in constants if isinstance(n.value, str) and id(n) not in documents]
+
+
+def test_no_other_module_of_the_mirror_writes_a_command_that_changes_something() -> None:
+    changing = re.compile(
+        r"python -m spark_sink (resolve|copy|adopt|verify|run )|consumers (seek|forget)"
+    )
+    found = [
+        f"{file.name}: {text}"
+        for file in sorted((ROOT / "spark_sink").rglob("*.py"))
+        if file.name != "remedies.py"
+        for text in texts(ast.parse(file.read_text(encoding="utf-8")))
+        if changing.search(text)
+    ]
+    assert [text for text in found if not text.startswith("cli.py")] == []
+
+
+OPTIONS = CommandOptions(
+    ("--config", "a b.yaml"), ("--config", "m.yaml", "--stages", "log"), ("--url", "http://x")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        (
+            "why; copy it: python -m spark_sink resolve db.t --as recopy",
+            "why; copy it: python -m spark_sink resolve --config 'a b.yaml' db.t --as recopy",
+        ),
+        (
+            "python -m spark_sink run --available-now",
+            "python -m spark_sink run --config m.yaml --stages log --available-now",
+        ),
+        (
+            "binlog-dispatcher consumers seek shop --to earliest",
+            "binlog-dispatcher consumers seek --url http://x shop --to earliest",
+        ),
+        ("nothing to do", "nothing to do"),
+    ],
+)
+def test_a_printed_command_has_the_options_of_the_process_that_prints_it(
+    text: str, whole: str
+) -> None:
+    assert completed(text, OPTIONS) == whole
+    assert completed(text, CommandOptions()) == text
+
+
+def test_options_of_the_command_line_complete_commands_but_for_secrets() -> None:
+    given = {"url": "http://d", "consumers": ["a", "b"], "target": "/t", "spark.conf": {"k": "v"}}
+    complete = completing(
+        [Path("m.yaml")], given | {"available_now": True, "fail_on_data_loss": False}
+    )
+    assert complete("python -m spark_sink run --available-now") == (
+        "python -m spark_sink run --config m.yaml --url http://d --consumer a --consumer b --target /t"
+        " --available-now"
+    )
+    assert complete("python -m spark_sink copy a.b") == (
+        "python -m spark_sink copy --config m.yaml --target /t a.b"
+    )
