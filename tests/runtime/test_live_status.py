@@ -117,7 +117,7 @@ def test_every_event_of_the_timeline_is_one_of_the_log_and_has_a_colour() -> Non
     root = Path(timeline_module.__file__).parents[1]
     code = "".join(
         file.read_text(encoding="utf-8")
-        for folder in ("dispatch", "runtime", ".")
+        for folder in ("dispatch", "runtime", "state", ".")
         for file in (root / folder).glob("*.py")
         if file.name != "timeline.py"
     )
