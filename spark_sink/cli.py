@@ -426,7 +426,7 @@ def verify_mirror(
             tables or [],
             wait_s=wait_seconds,
             watch=VerifyWatch(
-                lambda difference: say_lines(str(difference)),
+                lambda difference: say_lines(_completing(config, target)(str(difference))),
                 lambda label, rows: long_work(f"verify {label}", rows, "rows"),
             ),
         )

@@ -175,7 +175,9 @@ def test_every_remedy_of_a_stopped_table_ends_with_an_equal_table(job: MirrorJob
 
 
 def _verify(job: MirrorJob, names: dict[str, Any]) -> list[str]:
-    labels = " ".join(f"shop.{name}" for name in names if not name.endswith("__history"))
+    # A table that a person takes as it is has no rows that are missing here, but is partial: `verify` leaves it out.
+    others = (name for name in names if not name.endswith("__history") and name != "older_partial")
+    labels = " ".join(f"shop.{name}" for name in others)
     return [f"python -m spark_sink verify {labels} --config {job.home / 'mirror.yaml'}"]
 
 
