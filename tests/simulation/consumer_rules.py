@@ -58,7 +58,7 @@ class ConsumerRules:
             return
         history, queue = self._world.readers[consumer.name].history, consumer.queue
         place = self._place_of(consumer, seen)
-        same = history in (None, self._world.history)
+        same = history in (None, self._world.surveyed_history)
         created = queue.files.created_of(queue.queued.file) if consumer.started else 0
         if not consumer.started and consumer.progress is not None:
             created = abs(consumer.progress.created)

@@ -81,6 +81,7 @@ class PlayedWorld(World):
         self.scenario = scenario
         self.histories = list(scenario.histories)
         self.history = self.histories.pop(0)
+        self.surveyed_history = self.history  # of the log that the newest survey asked about
         self.servers = self.history.servers()
         for server in self.servers:
             write(server, scenario.written)
@@ -374,6 +375,11 @@ class PlayedWorld(World):
             self.server.grow(len(self.history.transactions))
         if self.rng.random() < 0.7:
             self.survey_or_tell()
+
+    def survey(self) -> None:
+        """Poll the server. Its answer says nothing of a log that begins later."""
+        super().survey()
+        self.surveyed_history = self.history
 
     def survey_or_tell(self) -> None:
         """Poll the server, or step the answer to an earlier poll."""
