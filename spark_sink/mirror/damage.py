@@ -6,7 +6,6 @@ once more, by themselves: a missing one, and one that has no valid content, is l
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.commit_actions import commit_actions
 
 if TYPE_CHECKING:
     from spark_sink.mirror.jvm import FileSystem
@@ -108,8 +108,7 @@ def _why_no_json(text: str | None) -> str:
     if text is None:
         return MISSING
     try:
-        for line in filter(None, text.splitlines()):
-            json.loads(line)
+        list(commit_actions(text))
     except ValueError as error:
         return f"no JSON: {error}"
     return ""

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.commit_actions import commit_actions
 from spark_sink.mirror.damage import naming_damage
 from spark_sink.mirror.data_file import add_action, new_name
 
@@ -63,8 +64,8 @@ def newest_commit(spark: SparkSession, path: str) -> dict[str, Any]:
     reads the same with a Spark job."""
     version = delta_version(spark, path)
     text = FileSystem(spark).read(f"{path}/_delta_log/{version:020d}.json") or ""
-    actions = (json.loads(line) for line in text.splitlines())
-    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    infos = (action["commitInfo"] for action in commit_actions(text) if "commitInfo" in action)
+    return next(infos, {})
 
 
 def has_commit(files: FileSystem, path: str, version: int) -> bool:

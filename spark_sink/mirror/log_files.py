@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror import remedies
+from spark_sink.mirror.commit_actions import commit_actions
 from spark_sink.mirror.damage import lost_files, naming_damage
 from spark_sink.mirror.entries import append_of
 from spark_sink.mirror.jvm import (
@@ -93,7 +94,7 @@ def added_file(path: str, values: Mapping[str, str], stats: str | None) -> LogFi
 
 def parse_commit(text: str) -> LogCommit:
     """Parse a commit of Delta's log: a JSON object with one action per line."""
-    actions: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line]
+    actions = list(commit_actions(text))
     adds = (action["add"] for action in actions if "add" in action)
     return LogCommit(
         tuple(added_file(add["path"], add["partitionValues"], add.get("stats")) for add in adds),

@@ -6,11 +6,11 @@ without an lsn, such as compactions, change no rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.commit_actions import commit_actions
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.jvm import FileSystem, delta_version
 from spark_sink.mirror.names import quoted
@@ -53,8 +53,8 @@ def mirrored_rows(
 
 def lsn_of_commit(text: str, app_id: str) -> int | None:
     """Returns the version that a commit of Delta's log records for `app_id`, None if it records none."""
-    actions = (json.loads(line) for line in text.splitlines() if line)
-    found = (a["txn"]["version"] for a in actions if "txn" in a and a["txn"]["appId"] == app_id)
+    txns = (action["txn"] for action in commit_actions(text) if "txn" in action)
+    found = (txn["version"] for txn in txns if txn["appId"] == app_id)
     return next((int(version) for version in found), None)
 
 

@@ -43,6 +43,14 @@ def test_a_commit_names_files_with_their_lsns_and_paths_that_are_gone() -> None:
     )
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u0085"])
+def test_only_a_newline_ends_an_action(separator: str) -> None:
+    """Delta writes what a comment holds as it is, and `str.splitlines` divides at these, too."""
+    comment = json.dumps({"commitInfo": {"comment": f"a{separator}b"}}, ensure_ascii=False)
+    commit = parse_commit(f"{comment}\n{add('one.parquet')}")
+    assert [file.path for file in commit.added] == ["one.parquet"]
+
+
 def test_a_file_without_stats_may_hold_any_lsn() -> None:
     found = added_file("f", {"consumer": "c", "day": "2026-11-22"}, None)
     assert (found.first, found.last) == (0, 2**63 - 1)

@@ -1,0 +1,18 @@
+"""The actions of a commit of Delta's log: a JSON object per line. Source: Delta's protocol, "Delta Log Entries"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+
+def commit_actions(text: str) -> Iterator[dict[str, Any]]:
+    """Yields the actions of a commit. Raises ValueError for a line that is no JSON.
+
+    Only a newline ends a line: names and comments of tables may hold the other characters at which `str.splitlines`
+    divides, such as U+2028, and Delta writes those as they are.
+    """
+    for line in text.split("\n"):
+        if line:
+            yield json.loads(line)
