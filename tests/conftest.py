@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import
 from tests.support.secrets import leaks
 
 pytest_plugins = ["tests.servers.plugin"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell lets its background jobs ignore Ctrl-C, and the programs that tests start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline for a single example: it would measure the machine's other load. A failure prints how to repeat it.
 settings.register_profile("fast", deadline=None, print_blob=True, max_examples=60)
@@ -31,8 +36,8 @@ _JOBS = {
         "tests/spark/test_tutorial.py",
     ),
 }
-# Tests that share a session, which costs more to start than most of its tests. Those of the mirror, of its copies and
-# of the source have one each.
+# Tests that share a session, which costs more to start than most of its tests: one for the source, one for copies of
+# the mirror and two for its other tests, so that none of them is the last one running for long.
 SESSION_FILES = tuple(
     f"tests/spark/{name}.py"
     for name in (
@@ -97,7 +102,9 @@ def _session(file: str) -> str:
     """Returns the name of the unit whose Spark session the tests of a file share."""
     if not file.startswith("tests/spark/mirror/"):
         return "source session"
-    return "copy session" if "/copy/" in file else "mirror session"
+    if "/copy/" in file:
+        return "copy session"
+    return "mirror session" if Path(file).name < "test_h" else "second mirror session"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:

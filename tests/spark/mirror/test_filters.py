@@ -77,7 +77,7 @@ def test_a_table_that_is_taken_in_again_needs_a_copy(
     assert apply_with(spark, target, {"shop": {}}) == 1
     record = mirror.record("u")
     assert record.state is TableState.STOPPED
-    assert f"copy it: python -m spark_sink copy {source.database}.u" in record.reason
+    assert f"python -m spark_sink copy {source.database}.u;" in record.reason
 
 
 def test_a_gap_does_not_copy_a_table_that_is_left_out(
