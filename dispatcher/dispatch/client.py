@@ -93,6 +93,7 @@ class Client:
         self.consumers: dict[str, Consumer] = {}
         self.merges = 0
         self.last_poll: ServerPolled | None = None
+        self._surveyed: Mapping[str, Position] = {}  # what the newest poll asked for `recovery`
         self.new_epoch: Callable[[], int] = lambda: 0  # for consumers without stored progress
         self._allocate = allocate
         self._assignment = Assignment(self.files, self.limits)
@@ -211,14 +212,15 @@ class Client:
     def files_to_poll(self) -> list[str]:
         """Returns the files whose creation times the runway and `recovery` need."""
         files = runway.files_to_poll(self.last_poll, [_file_of(c) for c in self.consumers.values()])
-        failed = recovery.places_to_survey(self.consumers.values())
-        return sorted({*files, *(file for file, _ in failed if file)})
+        failed = recovery.positions_to_survey(self.consumers.values()).values()
+        return sorted({*files, *(position.file for position in failed if position.file)})
 
     def offsets_to_poll(self) -> list[tuple[str, int]]:
         """Begin a poll. Returns the files and offsets where the open dispatchers' consumers stand now, and those that
         failed on another server than their own."""
         self._history.take_snapshot(POLL)
-        failed = recovery.places_to_survey(self.consumers.values())
+        self._surveyed = recovery.positions_to_survey(self.consumers.values())
+        failed = [(position.file, position.offset) for position in self._surveyed.values()]
         return history_check.offsets_to_probe([*self._history.offsets(POLL), *failed])
 
     @property
@@ -305,7 +307,8 @@ class Client:
         effects = self._duplicates.compare(poll.view.duplicates, self.label, now)
         effects += self._history.compare(POLL, poll.view, now)
         effects += compare_with(poll.view.databases, self.consumers.values())
-        effects += recovery.recover(self.consumers.values(), poll.view, self.label)
+        consumers = self.consumers.values()
+        effects += recovery.recover(consumers, self._surveyed, poll.view, self.label)
         if poll.view.server == self.files.server:
             self._update_files(poll.view)
         return effects

@@ -11,13 +11,14 @@ that its own server contradicts (RESET, restore) stays failed, whatever that ser
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dispatcher.dispatch import start_position
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.effects import Effect, Note, Wake
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
 
 
 def is_elsewhere(consumer: Consumer, view: ServerView, error: BinlogError) -> bool:
@@ -40,18 +41,26 @@ def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> Binlo
     return BinlogError(error.kind, f"{error.what} (server {view.server})", remedy=remedy)
 
 
-def places_to_survey(consumers: Iterable[Consumer]) -> list[tuple[str, int]]:
-    """Returns the files and offsets that a survey has to ask for, so that it can check as a login does."""
-    positions = [consumer.position for consumer in _failed_elsewhere(consumers)]
-    return [(position.file, position.offset) for position in positions if position is not None]
+def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
+    """Returns the positions that a survey has to ask for, by consumer, so that it can check as a login does."""
+    positions = {consumer.name: consumer.position for consumer in _failed_elsewhere(consumers)}
+    return {name: position for name, position in positions.items() if position is not None}
 
 
-def recover(consumers: Iterable[Consumer], view: ServerView, label: str) -> list[Effect]:
-    """Let each consumer go on that failed elsewhere, and whose log is this server's. A login checks it again."""
+def recover(
+    consumers: Iterable[Consumer], surveyed: Mapping[str, Position], view: ServerView, label: str
+) -> list[Effect]:
+    """Let each consumer go on that failed elsewhere, and whose log is this server's. A login checks it again.
+
+    `surveyed`: what `positions_to_survey` was when the server was asked. A view from before a consumer failed says
+    nothing of it: the consumer may have read further since.
+    """
     effects: list[Effect] = []
     for consumer in _failed_elsewhere(consumers):
         position = consumer.position
         if position is None or position.server != view.server:
+            continue
+        if surveyed.get(consumer.name) != position:
             continue
         try:
             start_position.check(consumer, view)

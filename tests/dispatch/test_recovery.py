@@ -7,8 +7,9 @@ from dataclasses import replace
 from dispatcher.dispatch import recovery
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.effects import Connect
+from dispatcher.dispatch.effects import Connect, Effect
 from dispatcher.dispatch.events import LoggedIn, Lost, ServerPolled
+from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Earliest, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support.dispatch_parts import CREATED, consumer_at, declared, stored_at, view
@@ -24,9 +25,15 @@ def failed(consumer: Consumer) -> Consumer:
     return consumer
 
 
+def recovered(consumer: Consumer, server: ServerView) -> list[Effect]:
+    """What a survey makes of a consumer for which it was asked."""
+    surveyed = recovery.positions_to_survey([consumer])
+    return recovery.recover([consumer], surveyed, server, LABEL)
+
+
 def test_it_goes_on_at_its_own_server_behind_a_login() -> None:
     consumer = failed(consumer_at(12))
-    assert recovery.recover([consumer], view(30), LABEL)
+    assert recovered(consumer, view(30))
     assert consumer.failed is None and consumer.error is None
     assert not consumer.verified
 
@@ -34,14 +41,14 @@ def test_it_goes_on_at_its_own_server_behind_a_login() -> None:
 def test_one_that_has_not_read_since_the_start_goes_on_too() -> None:
     progress = Progress(stored_at(10), stored_at(12), CREATED["binlog.000009"])
     consumer = failed(declared(progress=progress))
-    assert recovery.recover([consumer], view(30), LABEL)
+    assert recovered(consumer, view(30))
     assert consumer.failed is None
 
 
 def test_it_does_not_go_on_at_a_replica_that_executes_its_numbers_later() -> None:
     """They may be those of a primary that has lost the transactions which the consumer has read."""
     consumer = failed(consumer_at(12))
-    assert recovery.recover([consumer], view(30, server=REPLICA), LABEL) == []
+    assert recovered(consumer, view(30, server=REPLICA)) == []
     assert consumer.failed is not None
 
 
@@ -51,16 +58,26 @@ def test_it_does_not_go_on_where_its_set_is_all_that_can_be_compared() -> None:
     files = (("binlog.000010", 400),)
     purged = replace(view(30), files=files, file="binlog.000010", offset=400, created={})
     for consumer, server in ((unknown, view(30)), (consumer_at(12), purged)):
-        assert recovery.recover([failed(consumer)], server, LABEL) == []
+        assert recovered(failed(consumer), server) == []
         assert consumer.failed is not None
 
 
 def test_its_own_server_with_another_log_fails_it_for_good() -> None:
     consumer = failed(consumer_at(12))
-    assert recovery.recover([consumer], view(3), LABEL)
+    assert recovered(consumer, view(3))
     assert consumer.failed is not None and "never executed" in consumer.failed.what
-    assert recovery.recover([consumer], view(30), LABEL) == []
+    assert recovered(consumer, view(30)) == []
     assert consumer.failed is not None
+
+
+def test_a_survey_from_before_its_failure_says_nothing_of_it() -> None:
+    """The consumer may have read further since the server was asked: the view lacks that, and the server does not."""
+    consumer = failed(consumer_at(12))
+    for surveyed in ({}, recovery.positions_to_survey([failed(consumer_at(8))])):
+        assert recovery.recover([consumer], surveyed, view(10), LABEL) == []
+        assert recovery.recover([consumer], surveyed, view(30), LABEL) == []
+    assert consumer.failed_elsewhere
+    assert recovered(consumer, view(30)) and consumer.failed is None
 
 
 def test_a_failure_at_its_own_server_is_not_one_elsewhere() -> None:

@@ -67,7 +67,9 @@ class ConsumerRules:
             and place is not None
             and view.server == seen.server
             and created != 0
-            and place.file in view.created  # a survey from before the failure did not ask
+            and place.file in view.created
+            and consumer.name in self._world.surveyed_failures
+            and self._world.surveyed_failures[consumer.name] == consumer.position
             and _has(view, place)
         )
         if consumer.failed is not None:

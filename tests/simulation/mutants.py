@@ -562,7 +562,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "stays failed though its own server is back",
         "6: a consumer that failed on another server goes on when its own server has its file",
         "dispatch.client.Client._server_polled",
-        Replace("recovery.recover(self.consumers.values(), poll.view, self.label)", "[]"),
+        Replace("recovery.recover(consumers, self._surveyed, poll.view, self.label)", "[]"),
+    ),
+    Mutant(
+        "believes a survey from before the consumer failed",
+        "6: a consumer that failed on another server is judged by a survey that asked for its position",
+        "dispatch.recovery.recover",
+        If("surveyed.get(consumer.name) != position", "False"),
+        tests="tests/dispatch/test_recovery.py",
     ),
     Mutant(
         "goes on at a server that lacks its position",

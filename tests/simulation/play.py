@@ -299,8 +299,20 @@ def arrived(world: ReadWorld) -> bool:
                 world.revive(name)
             done = False
         elif not at_the_end(world, name):
+            follow_refusal(world, name)
             done = False
     return done and len(world.client.dispatchers) == 1 == len(world.links)
+
+
+def follow_refusal(world: ReadWorld, name: str) -> None:
+    """Do what a refused session says: a reader that is ahead of the queue, at a position that the server does not have,
+    opens one without a position. It would not take what is queued, and the daemon reads no further."""
+    queue, reader = world.client.consumers[name].queue, world.readers[name]
+    if not world.client.consumers[name].started or not reader.positions:
+        return
+    is_ahead = reader.position.order > (queue.epoch, queue.queued.seq)
+    if is_ahead and not world.resume(name, reader.position):
+        world.fence(name)
 
 
 def at_the_end(world: ReadWorld, name: str) -> bool:

@@ -20,6 +20,7 @@ from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Earliest, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position
 from tests.simulation.histories import History
 from tests.simulation.lives import purge_would_be_noticed, write
 from tests.simulation.rules import Rules
@@ -82,6 +83,7 @@ class PlayedWorld(World):
         self.histories = list(scenario.histories)
         self.history = self.histories.pop(0)
         self.surveyed_history = self.history  # of the log that the newest survey asked about
+        self.surveyed_failures: dict[str, Position | None] = {}  # where failed consumers stood then
         self.servers = self.history.servers()
         for server in self.servers:
             write(server, scenario.written)
@@ -377,9 +379,11 @@ class PlayedWorld(World):
             self.survey_or_tell()
 
     def survey(self) -> None:
-        """Poll the server. Its answer says nothing of a log that begins later."""
+        """Poll the server. Its answer says nothing of a log that begins later, or of a consumer that fails later."""
         super().survey()
         self.surveyed_history = self.history
+        failed = (consumer for consumer in self.client.consumers.values() if consumer.failed)
+        self.surveyed_failures = {consumer.name: consumer.position for consumer in failed}
 
     def survey_or_tell(self) -> None:
         """Poll the server, or step the answer to an earlier poll."""
