@@ -27,17 +27,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Folders whose files take longest, longest first: started last, one would run while other workers are idle.
 _SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "runtime")
-# Tests that start jobs, in two units: a job waits for servers and JVMs most of its time, but all cores start it.
-_JOBS = {
-    "jobs": ("tests/mirror/", "tests/spark/test_session.py"),
-    "programs": (
-        "tests/demo/test_demo.py",
-        "tests/spark/test_pipelines.py",
-        "tests/spark/test_tutorial.py",
-    ),
-}
-# Tests that share a session, which costs more to start than most of its tests: one for the source, one for copies of
-# the mirror and two for its other tests, so that none of them is the last one running for long.
+# Three units run Spark: tests that start jobs; those that share a session for the source and for copies; those that
+# share one for the rest of the mirror. With more JVMs at a time on two cores, a Python worker does not start within the
+# ten seconds that Spark waits for it. A session costs more to start than most of its tests.
+_JOBS = (
+    "tests/mirror/",
+    "tests/demo/test_demo.py",
+    "tests/spark/test_pipelines.py",
+    "tests/spark/test_session.py",
+    "tests/spark/test_tutorial.py",
+)
 SESSION_FILES = tuple(
     f"tests/spark/{name}.py"
     for name in (
@@ -92,19 +91,12 @@ class Units(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        for unit, files in _JOBS.items():
-            if file.startswith(files):
-                return unit
-        return _session(file) if file in SESSION_FILES else file
-
-
-def _session(file: str) -> str:
-    """Returns the name of the unit whose Spark session the tests of a file share."""
-    if not file.startswith("tests/spark/mirror/"):
-        return "source session"
-    if "/copy/" in file:
-        return "copy session"
-    return "mirror session" if Path(file).name < "test_h" else "second mirror session"
+        if file.startswith(_JOBS):
+            return "jobs"
+        if file not in SESSION_FILES:
+            return file
+        mirror = file.startswith("tests/spark/mirror/") and "/copy/" not in file
+        return "mirror session" if mirror else "session"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:

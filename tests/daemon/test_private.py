@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Daemon
+from tests.daemon.harness import Daemon, until
 from tests.support.event_encoder import LogWriter
 
 TOKEN = "a-token-in-the-settings"
@@ -41,6 +41,8 @@ def daemon() -> Iterator[Daemon]:
 
 
 def test_only_the_daemons_user_may_read_its_files(daemon: Daemon) -> None:
+    newest = daemon.folder / "state" / "state.db.newest"
+    until(newest.exists, "the first position is stored")
     paths = [daemon.folder / "state", *(daemon.folder / "state").rglob("*")]
     modes = {path.name: path.stat().st_mode & 0o777 for path in paths}
     assert modes == {
@@ -49,6 +51,7 @@ def test_only_the_daemons_user_may_read_its_files(daemon: Daemon) -> None:
         "state.db-shm": 0o600,
         "state.db-wal": 0o600,
         "state.db.lock": 0o600,
+        "state.db.newest": 0o600,
         "state.db.spill": 0o700,
     }
 
