@@ -96,9 +96,8 @@ def why_unreadable(path: str) -> str:
     except pa.ArrowException as error:
         return _first_line(error)
     except OSError as error:
-        if (
-            error.errno is not None
-        ):  # of the file system; Arrow raises it without a number for damaged content
+        # The file system sets a number; Arrow raises it without one for damaged content.
+        if error.errno is not None:
             raise
         return _first_line(error)
     return ""

@@ -307,8 +307,9 @@ def arrived(world: ReadWorld) -> bool:
 def follow_refusal(world: ReadWorld, name: str) -> None:
     """Do what a refused session says: a reader that is ahead of the queue, at a position that the server does not have,
     opens one without a position. It would not take what is queued, and the daemon reads no further."""
-    queue, reader = world.client.consumers[name].queue, world.readers[name]
-    if not world.client.consumers[name].started or not reader.positions:
+    consumer, reader = world.client.consumers[name], world.readers[name]
+    queue = consumer.queue
+    if not consumer.started or not reader.positions:
         return
     is_ahead = reader.position.order > (queue.epoch, queue.queued.seq)
     if is_ahead and not world.resume(name, reader.position):

@@ -389,9 +389,8 @@ def _lock(connection: Connection, source: SourceTable) -> None:
     # MySQL before 5.7.5 gives a read lock while transactions that have changed the table are open, and they may commit.
     waits = is_mariadb(version) or version_numbers(version) >= (5, 7, 5)
     if not waits:
-        fetch(
-            connection, "SET SESSION TRANSACTION READ WRITE"
-        )  # of this session alone, which only locks
+        # Of this session alone, which only locks.
+        fetch(connection, "SET SESSION TRANSACTION READ WRITE")
     try:
         fetch(connection, f"LOCK TABLES {name} {'READ' if waits else 'WRITE'}")
     except BinlogError as error:
