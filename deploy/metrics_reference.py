@@ -12,7 +12,7 @@ from dispatcher.telemetry import metrics
 from dispatcher.telemetry.exposition import GAUGE, kind_of
 from spark_sink.listener import BinlogListener, StreamCollector
 from spark_sink.mirror.metrics import MirrorCollector
-from spark_sink.mirror.progress import ConsumerProgress
+from spark_sink.mirror.runtime.progress import ConsumerProgress
 
 PATH = Path(__file__).parents[1] / "docs/metrics.md"
 

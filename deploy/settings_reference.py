@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deploy.mirror_meanings import MIRROR
 from dispatcher.settings.reference import SettingReference, daemon_settings, section_settings
-from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.mirror.values.settings import MirrorSettings
 
 PATH = Path(__file__).parents[1] / "docs/settings.md"
 

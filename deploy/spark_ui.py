@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_sink.job import Job
 from spark_sink.mirror.assembly import make_applier
-from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.session import spark_session
 from tests.cli.program import free_port
 from tests.daemon.harness import PASSWORD, Daemon, until

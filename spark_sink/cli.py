@@ -23,7 +23,7 @@ from spark_sink.own_command import completing, option_name
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_sink.mirror.settings import MirrorSettings
+    from spark_sink.mirror.values.settings import MirrorSettings
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
 
@@ -68,7 +68,7 @@ def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        from spark_sink.mirror.faults import in_one_line  # noqa: PLC0415
+        from spark_sink.mirror.values.faults import in_one_line  # noqa: PLC0415
 
         say(in_one_line(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None
@@ -81,7 +81,7 @@ def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
 
     Raises `SettingsError` with all errors.
     """
-    from spark_sink.mirror.settings import load_mirror_settings  # noqa: PLC0415
+    from spark_sink.mirror.values.settings import load_mirror_settings  # noqa: PLC0415
 
     given = {key.replace("__", "."): value for key, value in options.items() if value is not None}
     if (pairs := given.get("spark.conf")) and all("=" in pair for pair in pairs):
@@ -237,7 +237,7 @@ def tables(
 ) -> None:
     """Show state, lag and last error of the mirrored tables."""
     with _spark_of(config, target, conf) as (spark, settings):
-        from spark_sink.mirror.commands import table_lines  # noqa: PLC0415
+        from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
 
         complete = _completing(config, target)
         lines = [
@@ -283,10 +283,9 @@ def top(
             raise UserError(ErrorKind.SETTINGS, "top needs a terminal", remedy=remedy)
     with _spark_of(config, target, conf) as (spark, settings), suppress(KeyboardInterrupt):
         from spark_sink import top as mirror_top  # noqa: PLC0415
-        from spark_sink.mirror.commands import mirror_readings  # noqa: PLC0415
 
         complete = _completing(config, target)
-        readings = mirror_readings(spark, settings, tables or [], complete)
+        readings = mirror_top.mirror_readings(spark, settings, tables or [], complete)
         if once:
             mirror_top.print_once(readings, min(every, 1.0), as_json=as_json)
         elif as_json:
@@ -359,7 +358,7 @@ def copy(
 ) -> None:
     """Ask for copies of tables, or of all that fit 'shop.*', from the server. The running job makes them."""
     with _spark_of(config, target, conf) as (spark, settings):
-        from spark_sink.mirror.copy.requests import run_copy  # noqa: PLC0415
+        from spark_sink.mirror.copy_commands import run_copy  # noqa: PLC0415
 
         asked = run_copy(spark, settings, tables, consumer)
     for name in asked:
@@ -417,8 +416,8 @@ def verify_mirror(
     """Compare tables with the server, at one position each. Exit code 1 if one is not equal."""
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.long_work import long_work  # noqa: PLC0415
-        from spark_sink.mirror.copy.requests import run_verify  # noqa: PLC0415
-        from spark_sink.mirror.verify import VerifyWatch  # noqa: PLC0415
+        from spark_sink.mirror.copy_commands import run_verify  # noqa: PLC0415
+        from spark_sink.mirror.verify.verify import VerifyWatch  # noqa: PLC0415
 
         found = run_verify(
             spark,

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_sink.listener import BinlogListener
-    from spark_sink.mirror.claims import Claims
-    from spark_sink.mirror.log_stage import LogStage
-    from spark_sink.mirror.progress import ConsumerProgress
-    from spark_sink.mirror.settings import MirrorSettings
+    from spark_sink.mirror.log.stage import LogStage
+    from spark_sink.mirror.runtime.claims import Claims
+    from spark_sink.mirror.runtime.progress import ConsumerProgress
+    from spark_sink.mirror.values.settings import MirrorSettings
 
 log = logging.getLogger("spark_sink.mirror")
 
@@ -80,9 +80,9 @@ class Job:
         self._stop.set()
 
     def _run(self, spark: SparkSession) -> int:
-        from spark_sink.mirror.claims import Claims, stages_of  # noqa: PLC0415
-        from spark_sink.mirror.control import ControlTable  # noqa: PLC0415
-        from spark_sink.mirror.executors import ExecutorWatch  # noqa: PLC0415
+        from spark_sink.mirror.cluster.executors import ExecutorWatch  # noqa: PLC0415
+        from spark_sink.mirror.lake.control_table import ControlTable  # noqa: PLC0415
+        from spark_sink.mirror.runtime.claims import Claims, stages_of  # noqa: PLC0415
 
         settings = self._settings
         executors = ExecutorWatch(spark, settings, self._stop)
@@ -191,7 +191,7 @@ class Job:
 
     def _log(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
         """Run the log stages until stopped, or until all have ended. Returns 1 if one of them has failed."""
-        from spark_sink.mirror.log_stage import LogStage, StageState  # noqa: PLC0415
+        from spark_sink.mirror.log.stage import LogStage, StageState  # noqa: PLC0415
 
         def appended() -> None:
             if applier is not None:

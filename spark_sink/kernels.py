@@ -23,7 +23,7 @@ from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.mirror.copy import text_kernels
 from spark_sink.mirror.copy.text_rows import TextDecoder
-from spark_sink.mirror.row_checksums import Buckets
+from spark_sink.mirror.verify.row_checksums import Buckets
 
 SAMPLE = Path(__file__).with_name("kernels.binlog")
 

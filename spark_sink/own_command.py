@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_sink.mirror.remedies import CommandOptions, completed
+from spark_sink.mirror.rules.remedies import CommandOptions, completed
 
 if TYPE_CHECKING:
-    from spark_sink.mirror.settings import MirrorSettings
+    from spark_sink.mirror.values.settings import MirrorSettings
 
 # the command itself says these, or cannot.
 _OF_THE_RUN = ("available_now", "fail_on_data_loss", "spark.conf")

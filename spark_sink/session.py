@@ -9,26 +9,13 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink import register
+from spark_sink.mirror.values.small_tables import SMALL_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_sink.mirror.settings import MirrorSettings
+    from spark_sink.mirror.values.settings import MirrorSettings
 
-# A table's state, and the versions that its commits record, are in the checksum file of each commit, so that the next
-# commit does not compute them with Spark jobs: a MERGE of few rows takes one second in place of five.
-SMALL_TABLES = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.databricks.delta.incremental.commit.enabled": "true",
-    "spark.databricks.delta.setTransactionsInCrc.writeOnCommit": "true",
-    "spark.databricks.delta.allFilesInCrc.enabled": "true",
-    "spark.databricks.delta.allFilesInCrc.verificationMode.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.stopTimeout": "30s",
-    # The time that a Python worker may take to start. The default of 15 s was too short on a busy machine.
-    "spark.python.authenticate.socketTimeout": "120s",
-}
 _PYTHON = "spark.pyspark.python"  # which only spark-submit reads
 _OWN_JARS = {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"}
 _NAME = {"spark.app.name": "binlog-dispatcher mirror"}

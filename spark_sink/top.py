@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -17,13 +18,15 @@ from rich.text import Text
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.printable import printable
 from dispatcher.model.sizes import duration_text, size_text
-from spark_sink.job_numbers import MIRROR, ConsumerLine, JobNumbers, consumer_lines
+from spark_sink.job_numbers import MIRROR, ConsumerLine, JobNumbers, consumer_lines, read_numbers
+from spark_sink.mirror.table_lines import TableLine, table_lines
 from spark_sink.output import say_json
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.console import RenderableType
 
-    from spark_sink.mirror.commands import TableLine
+    from spark_sink.mirror.values.settings import MirrorSettings
 
 _STYLES = {"complete": "green", "stopped": "red", "partial": "yellow"}
 _BAR_WIDTH = 20
@@ -138,6 +141,27 @@ class MirrorReadings:
                     _text(f"{line.table}: {line.reason}", style=_STYLES.get(line.state, ""))
                 )
         return Group(table, *(Padding(note, (0, 0, 0, 2)) for note in notes))
+
+
+def mirror_readings(
+    spark: SparkSession,
+    settings: MirrorSettings,
+    patterns: Sequence[str],
+    complete: Callable[[str], str] = str,
+) -> MirrorReadings:
+    """Returns what `top` reads: the tables, and the metrics of the job if the settings name their address.
+
+    `complete`: completes the commands of the reasons.
+    """
+    listen = None if settings.metrics is None else settings.metrics.rpartition(":")
+    return MirrorReadings(
+        settings.target,
+        lambda: [
+            replace(line, reason=complete(line.reason))
+            for line in table_lines(spark, settings.target, patterns)
+        ],
+        None if listen is None else partial(read_numbers, listen[0].strip("[]"), int(listen[2])),
+    )
 
 
 def _consumers(lines: Sequence[ConsumerLine]) -> RenderableType:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_sink.mirror.apply import Applier
-from spark_sink.mirror.catalog_names import CatalogTemplate
 from spark_sink.mirror.copy.copier import Copier
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.policies import (
+from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.values.catalog_names import CatalogTemplate
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import (
     ApplyOptions,
     Deletes,
     MetadataColumn,
@@ -21,8 +21,8 @@ from spark_sink.mirror.policies import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_sink.mirror.claims import Claims
-    from spark_sink.mirror.settings import MirrorSettings
+    from spark_sink.mirror.runtime.claims import Claims
+    from spark_sink.mirror.values.settings import MirrorSettings
 
 
 def apply_options(settings: MirrorSettings) -> ApplyOptions:

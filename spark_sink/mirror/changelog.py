@@ -19,20 +19,20 @@ from dispatcher.binlog.decode import arrow_types, delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import ErrorKind, UserError
-from spark_sink.mirror.entries import EntryKind
-from spark_sink.mirror.jvm import delta_version
-from spark_sink.mirror.log import FOLDER, entry_of
-from spark_sink.mirror.log_slices import COLUMNS
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.plan import GapItem, route
-from spark_sink.mirror.statements import effects_of
+from spark_sink.mirror.lake.delta_log import delta_version
+from spark_sink.mirror.log.binlog_log import FOLDER, entry_of
+from spark_sink.mirror.log.slices import COLUMNS
+from spark_sink.mirror.rules.plan import GapItem, route
+from spark_sink.mirror.schema.statements import effects_of
+from spark_sink.mirror.values.names import TableName
+from spark_sink.source.raw_entries import EntryKind
 from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from spark_sink.mirror.change_rows import LayoutRows
+    from spark_sink.mirror.schema.change_rows import LayoutRows
 
 _CLOCKS_APART = timedelta(days=1)  # of the server and the job, whose clock dates the log's days
 _PAYLOADS = ("small_payload", "payload")
@@ -110,7 +110,7 @@ def table_changes(
     Raises `UserError` UNKNOWN_TABLE if the log has no rows of the table; `BinlogError` UNSUPPORTED_CHANGE if a column
     has had types that no type holds.
     """
-    from spark_sink.mirror.change_rows import changelog_schema, joint_row  # noqa: PLC0415
+    from spark_sink.mirror.schema.change_rows import changelog_schema, joint_row  # noqa: PLC0415
 
     within = within or ChangelogRange()
     name = _name(table)
@@ -170,7 +170,7 @@ def _no_rows(table: str) -> UserError:
 
 
 def _layouts(entries: DataFrame, table: str, invalid_dates: InvalidDates) -> list[LayoutRows]:
-    from spark_sink.mirror.change_rows import LayoutRows  # noqa: PLC0415
+    from spark_sink.mirror.schema.change_rows import LayoutRows  # noqa: PLC0415
 
     of_layout = entries.groupBy("layout").agg(
         F.first("table_map").alias("table_map"), F.min("lsn").alias("a"), F.max("lsn").alias("z")
@@ -200,7 +200,7 @@ def _decode(
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Decode entries to their changes. Runs on the executors."""
-    from spark_sink.mirror.change_rows import change_rows  # noqa: PLC0415
+    from spark_sink.mirror.schema.change_rows import change_rows  # noqa: PLC0415
 
     for batch in batches:
         for lsn, payload in zip(
@@ -214,7 +214,7 @@ def _statements(
     spark: SparkSession, log: DataFrame, name: TableName, schema: pa.Schema
 ) -> DataFrame:
     """The statements that concern the table, and the gaps."""
-    from spark_sink.mirror.change_rows import GAP_OP, STATEMENT_OP  # noqa: PLC0415
+    from spark_sink.mirror.schema.change_rows import GAP_OP, STATEMENT_OP  # noqa: PLC0415
 
     chosen = (F.col("kind") == EntryKind.STATEMENT.value) | F.col("gap")
     found: list[dict[str, Any]] = []

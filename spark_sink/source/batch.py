@@ -25,7 +25,8 @@ from spark_sink.source.cut_transactions import with_cut_transactions
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import EARLIEST, LATEST, Place
 from spark_sink.source.planning import range_cuts, range_slices
-from spark_sink.source.slices import Slice, position_text, read_bytes, slice_batches
+from spark_sink.source.slice_reader import slice_batches
+from spark_sink.source.slices import Slice, position_text, read_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

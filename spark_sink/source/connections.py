@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from dispatcher.model.errors import ErrorKind, UserError
 
 if TYPE_CHECKING:
-    from spark_sink.source.client import DaemonEndpoint
+    from spark_sink.source.endpoint import DaemonEndpoint
 
 # The daemon closes a connection after 75 s without a request. A firewall may drop one silently, later as a rule.
 IDLE_MAX_S = 60.0

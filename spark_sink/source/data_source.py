@@ -51,14 +51,8 @@ from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import Place
 from spark_sink.source.planning import range_cuts, range_slices
 from spark_sink.source.schemas import stream_schema
-from spark_sink.source.slices import (
-    Slice,
-    data_loss,
-    newest_form,
-    position_text,
-    read_bytes,
-    slice_batches,
-)
+from spark_sink.source.slice_reader import slice_batches
+from spark_sink.source.slices import Slice, data_loss, newest_form, position_text, read_bytes
 from spark_sink.source.stream_progress import NOT_KNOWN, latest_offset
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.model.sizes import nearest_size, size_in_bytes
 from dispatcher.model.subscription import TablePattern, literal
-from spark_sink.mirror.entries import SLICES_MAX
-from spark_sink.source.client import DaemonEndpoint
 from spark_sink.source.column_choice import ColumnPattern
+from spark_sink.source.endpoint import DaemonEndpoint
 from spark_sink.source.places import Place, parse_moment, parse_place
+from spark_sink.source.raw_entries import SLICES_MAX
 
 KEYS = {
     "url": "address of the daemon, like http://host:8085",

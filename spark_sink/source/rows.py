@@ -23,8 +23,8 @@ from dispatcher.binlog.decode.selected import (
     selected_changes,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.entries import EntryKind, end_row, entry_number
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.raw_entries import EntryKind, end_row, entry_number
 from spark_sink.source.selection import JsonSelection, TypedSelection
 from spark_sink.source.single_row import single_row
 from spark_sink.source.slices import Slice

@@ -6,11 +6,8 @@ reads them where it writes them, so their bytes do not pass through the JVM.
 
 from __future__ import annotations
 
-import importlib
 import pickle
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +19,12 @@ from dispatcher.model.position import Position
 from spark_sink.source.client import ConsumerClient, SliceCut
 from spark_sink.source.connections import PROCESS_POOL
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.worker_objects import PROCESS_OBJECTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dispatcher.binlog.decode.metadata import CutTransaction
 
-_DECODER = "spark_sink.source.rows"
 SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", False)
 
 
@@ -71,36 +66,6 @@ def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
     if part.batch_end is not None:
         part = replace(part, gap=part.gap or delivered.gap)
     return part, delivered.data
-
-
-def slice_batches(
-    options: SourceOptions,
-    schema: StructType,
-    part: Slice,
-    read: Callable[[SourceOptions, Slice], tuple[Slice, memoryview]],
-) -> Iterator[pa.RecordBatch]:
-    """Returns the rows of a slice, in the form that the options select. `read`: `read_bytes`, or another with its
-    result."""
-    if options.unread:
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loads pyarrow
-
-        return slice_rows(to_arrow_schema(schema), part)
-    if _DECODER in sys.modules:
-        part, data = read(options, part)
-    else:
-        # The first slice of a process: numba and the decoder are imported while the daemon answers.
-        with ThreadPoolExecutor(1) as executor:
-            reading = executor.submit(read, options, part)
-            importlib.import_module(_DECODER)
-            part, data = reading.result()
-    from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
-
-    return _then_freeze(rows.read_slice(options, schema, part, data))
-
-
-def _then_freeze(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
-    PROCESS_OBJECTS.freeze()  # now also the kernels are loaded that the rows needed
 
 
 def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:

@@ -11,7 +11,7 @@ from deploy.demo.operations import Shop, Statement, first_rows, operations
 from deploy.demo.runner import CONSUMERS, MIRRORED, mirror_settings, settings
 from deploy.demo.schema import DATABASES
 from dispatcher.settings.load import load_settings
-from spark_sink.mirror.settings import load_mirror_settings
+from spark_sink.mirror.values.settings import load_mirror_settings
 
 
 def statements(writer: int, seed: int, count: int = 300) -> list[Statement]:

@@ -17,9 +17,9 @@ from deploy.demo.watch import (
     mirror_progress,
 )
 from dispatcher.model.gtid import GtidSet
-from spark_sink.mirror.control import TableState
 from spark_sink.mirror.metrics import MirrorCollector
-from spark_sink.mirror.progress import ConsumerProgress, CopyState
+from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.runtime.progress import ConsumerProgress, CopyState
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 CONSUMERS = (

@@ -23,7 +23,7 @@ from deploy import manifests
 from deploy.manifests import CHART, COPIES, MANIFESTS, RENDERED
 from dispatcher.model.errors import BinlogError
 from dispatcher.settings.load import load_settings
-from spark_sink.mirror.settings import load_mirror_settings
+from spark_sink.mirror.values.settings import load_mirror_settings
 from tests.support.prometheus import promtool
 
 DEPLOY = RENDERED.parent

@@ -14,7 +14,7 @@ from pathlib import Path
 import pymysql
 
 from deploy.demo import compare, delta
-from spark_sink.mirror.names import folder_name, table_folder
+from spark_sink.mirror.values.names import folder_name, table_folder
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.mirror.lake import table_states
 from tests.servers import Server

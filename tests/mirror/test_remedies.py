@@ -1,6 +1,6 @@
 """Every remedy of the mirror, run as it is printed: afterwards the tables equal the server's.
 
-`remedy_cases` says which test follows which function of `spark_sink.mirror.remedies`, and
+`remedy_cases` says which test follows which function of `spark_sink.mirror.rules.remedies`, and
 `tests/spark/test_remedies.py` holds that against the module.
 """
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_sink.mirror.names import folder_name
-from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.mirror.values.names import folder_name
+from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.session import spark_session
 from tests.conftest import SESSION_FILES
 from tests.servers import Server

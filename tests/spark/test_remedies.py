@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror import remedies
-from spark_sink.mirror.remedies import CommandOptions, completed
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.remedies import CommandOptions, completed
 from spark_sink.own_command import completing
 from tests.mirror.printed import commands
 from tests.mirror.remedy_cases import CASES, TABLES, WORDS
 
-ROOT = Path(remedies.__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 SAMPLES = {"can_copy": True, "fault": BinlogError(ErrorKind.MALFORMED_EVENT, "no event")}
 
 

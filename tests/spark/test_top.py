@@ -20,11 +20,11 @@ from spark_sink.job_numbers import JobNumbers, consumer_lines, numbers_of, read_
 from spark_sink.listener import BinlogListener, StreamCollector
 from spark_sink.long_work import LINE_EVERY_S, long_work
 from spark_sink.metrics_server import serve_metrics
-from spark_sink.mirror.commands import TableLine
 from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.metrics import MirrorCollector
-from spark_sink.mirror.progress import ConsumerProgress, TableSteps
-from spark_sink.mirror.step_clock import StepPhase
+from spark_sink.mirror.runtime.progress import ConsumerProgress, TableSteps
+from spark_sink.mirror.table_lines import TableLine
+from spark_sink.mirror.values.step_clock import StepPhase
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 from tests.support.stream_reports import progress_report, query_reported
 

@@ -31,7 +31,7 @@ def _is_current() -> bool:
 
 def _use_spark(folder: Path) -> None:
     """Load the classes of a session, of Delta's commands, of a stream and of Python workers, and end the JVM."""
-    from spark_sink.mirror.settings import MirrorSettings  # noqa: PLC0415
+    from spark_sink.mirror.values.settings import MirrorSettings  # noqa: PLC0415
     from spark_sink.session import spark_session  # noqa: PLC0415 - after the environment is set
 
     conf = dict(setting.split("=", 1) for setting in QUICK_SPARK)

@@ -13,7 +13,7 @@ from dispatcher.binlog.table_map.column_types import Column, InvalidDates
 from dispatcher.source.mysql.login import Endpoint
 from spark_sink.mirror.copy.session import ResultColumn, RowReader, open_session
 from spark_sink.mirror.copy.text_rows import TextDecoder
-from spark_sink.mirror.data_file import StoredColumn, require_folder, write_files
+from spark_sink.mirror.lake.data_file import StoredColumn, require_folder, write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa

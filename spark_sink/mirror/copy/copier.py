@@ -27,7 +27,6 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.log_lines import log_event
-from spark_sink.mirror.control import TableRecord
 from spark_sink.mirror.copy.chunk_reader import ChunkReading
 from spark_sink.mirror.copy.chunks import (
     Bound,
@@ -50,12 +49,13 @@ from spark_sink.mirror.copy.session import ResultColumn, RowReader, changed_duri
 from spark_sink.mirror.copy.source_table import SourceTable
 from spark_sink.mirror.copy.staging import Batches, StagedCopy, StagingTable
 from spark_sink.mirror.copy.text_rows import TextDecoder
-from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.entries import LogEnd
-from spark_sink.mirror.faults import fault_of
-from spark_sink.mirror.names import own_path
-from spark_sink.mirror.omitted import OmittedColumns, no_columns
-from spark_sink.mirror.settings import CopySettings
+from spark_sink.mirror.rules.omitted import OmittedColumns, no_columns
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.values.entries import LogEnd
+from spark_sink.mirror.values.faults import fault_of
+from spark_sink.mirror.values.names import own_path
+from spark_sink.mirror.values.settings import CopySettings
 
 if TYPE_CHECKING:
     import pyarrow as pa

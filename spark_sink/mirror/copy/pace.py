@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from dispatcher.model.errors import Action, BinlogError
 from spark_sink.mirror.copy.server import CopyServer, server_load
-from spark_sink.mirror.faults import in_one_line
-from spark_sink.mirror.settings import CopySettings
+from spark_sink.mirror.values.faults import in_one_line
+from spark_sink.mirror.values.settings import CopySettings
 
 log = logging.getLogger("spark_sink.copy")
 

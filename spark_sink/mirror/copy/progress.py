@@ -9,7 +9,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.position import Position
 from spark_sink.mirror.copy.source_table import SourceTable
-from spark_sink.mirror.signature import Signature
+from spark_sink.mirror.schema.signature import Signature
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,12 +45,12 @@ from dispatcher.source.mysql.server_facts import (
     server_version,
     version_numbers,
 )
-from spark_sink.mirror.copy.executed import is_mariadb_position, not_comparable
 from spark_sink.mirror.copy.session import open_session
 from spark_sink.mirror.copy.source_table import SourceTable, read_source_table
 from spark_sink.mirror.copy.text_rows import quoted_name
-from spark_sink.mirror.omitted import OmittedColumns, no_columns
-from spark_sink.mirror.settings import CopySettings
+from spark_sink.mirror.rules.executed import is_mariadb_position, not_comparable
+from spark_sink.mirror.rules.omitted import OmittedColumns, no_columns
+from spark_sink.mirror.values.settings import CopySettings
 
 _POLL_S = 0.1
 _SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"

@@ -20,7 +20,7 @@ from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.server_facts import is_mariadb, server_version
 from dispatcher.source.mysql.table_schema import table_definition
 from spark_sink.mirror.copy.text_rows import quoted_name
-from spark_sink.mirror.omitted import kept_columns
+from spark_sink.mirror.rules.omitted import kept_columns
 
 _ESTIMATES = """
 SELECT ENGINE, TABLE_ROWS, AVG_ROW_LENGTH, TABLE_TYPE FROM information_schema.TABLES

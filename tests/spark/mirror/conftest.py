@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dispatcher.model.position import Position
-from spark_sink.mirror.apply import Applier
-from spark_sink.mirror.control import ControlTable, TableRecord
-from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.log_append import LogAppender
-from spark_sink.mirror.policies import ApplyOptions, TablePolicy
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.log.append import LogAppender
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
 from spark_sink.source.client import SliceCut
 from spark_sink.source.rows import raw_rows
 from spark_sink.source.slices import Slice

@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from spark_sink.mirror.catalog_names import CatalogTemplate
-from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.mirror.values.catalog_names import CatalogTemplate
+from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.session import spark_session
 from tests.servers import Server
 from tests.spark.conftest import Source, Target

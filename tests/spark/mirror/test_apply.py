@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from spark_sink.mirror.commands import adopt_tables, table_lines
-from spark_sink.mirror.consumer_tables import ConsumerTables
-from spark_sink.mirror.control import TableState
-from spark_sink.mirror.delta import StepSession
-from spark_sink.mirror.policies import (
+from spark_sink.mirror.commands import adopt_tables
+from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.runtime.consumer_tables import ConsumerTables
+from spark_sink.mirror.table_lines import table_lines
+from spark_sink.mirror.tables.delta import StepSession
+from spark_sink.mirror.values.policies import (
     Deletes,
     MetadataColumn,
     TablePolicy,
@@ -334,7 +335,7 @@ def test_large_steps_are_decoded_on_the_executors(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DRIVER_BYTES_MAX", "LOCAL_BYTES_MAX"):
-        monkeypatch.setattr(f"spark_sink.mirror.steps.{name}", 0)
+        monkeypatch.setattr(f"spark_sink.mirror.tables.steps.{name}", 0)
     source.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))",
         "SET sql_generate_invisible_primary_key = 0",

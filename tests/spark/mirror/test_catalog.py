@@ -8,20 +8,21 @@ from typing import cast
 
 import pytest
 
-from spark_sink.mirror.catalog import CatalogEntries, RegisteredRecords, below, same_location
-from spark_sink.mirror.catalog_names import CatalogTemplate
-from spark_sink.mirror.control import (
-    MOVED_FROM,
-    ControlRows,
-    ControlTable,
-    TableRecord,
-    TableState,
+from spark_sink.mirror.history.history_records import HistoryRecords
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.rules.table_record import MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.runtime.catalog import (
+    CatalogEntries,
+    RegisteredRecords,
+    below,
+    same_location,
 )
-from spark_sink.mirror.directory import TableDirectory
-from spark_sink.mirror.history_records import HistoryRecords
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.policies import ApplyOptions, TablePolicy
-from spark_sink.mirror.renames import folder_of
+from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.values.catalog_names import CatalogTemplate
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
 from tests.daemon.harness import until
 
 TARGET = "file:/lake"

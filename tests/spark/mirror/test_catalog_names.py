@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.mirror.catalog_names import (
+from spark_sink.mirror.values.catalog_names import (
     CatalogTemplate,
     catalog_identifier,
     schema_name,

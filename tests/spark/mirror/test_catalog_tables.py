@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from dispatcher.model.errors import BinlogError
-from spark_sink.mirror.catalog import SparkCatalog, catalog_entries, same_location
-from spark_sink.mirror.catalog_names import CatalogTemplate
-from spark_sink.mirror.delta import MirroredTable
+from spark_sink.mirror.runtime.catalog import SparkCatalog, catalog_entries, same_location
+from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.values.catalog_names import CatalogTemplate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.changelog import table_changes
-from spark_sink.mirror.delta import FEED_PROPERTY, MergeForm, MirroredTable, StepSession
-from spark_sink.mirror.driver_commit import DriverTable
-from spark_sink.mirror.jvm import delta_version, newest_commit, table_properties
-from spark_sink.mirror.policies import TablePolicy
+from spark_sink.mirror.lake.delta_log import delta_version, newest_commit, table_properties
+from spark_sink.mirror.tables.delta import FEED_PROPERTY, MergeForm, MirroredTable, StepSession
+from spark_sink.mirror.tables.driver_commit import DriverTable
+from spark_sink.mirror.values.policies import TablePolicy
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 

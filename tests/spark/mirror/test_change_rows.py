@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.change_rows import LayoutRows, change_rows, changelog_schema, joint_row
+from spark_sink.mirror.schema.change_rows import (
+    LayoutRows,
+    change_rows,
+    changelog_schema,
+    joint_row,
+)
 from tests.spark.mirror.test_keyed import CHANGES, ROW
 
 ENVELOPE = [

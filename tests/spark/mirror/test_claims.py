@@ -8,8 +8,9 @@ from typing import cast
 
 import pytest
 
-from spark_sink.mirror.claims import Claims, stages_of
-from spark_sink.mirror.control import ClaimedStage, ControlRows, ControlTable
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.control_rows import ClaimedStage, ControlRows
+from spark_sink.mirror.runtime.claims import Claims, stages_of
 
 
 @dataclass

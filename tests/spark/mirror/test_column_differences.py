@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark_sink.mirror.column_differences import column_differences
+from spark_sink.mirror.verify.column_differences import column_differences
 
 TYPES: dict[str, DataType] = {
     "int": IntegerType(),

@@ -11,26 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.mirror.catch_up import after_request
-from spark_sink.mirror.control import (
-    MOVED_FROM,
-    ClaimedStage,
-    ControlTable,
-    TableRecord,
-    TableState,
-    handled,
-    latest_rows,
-    superseded,
-)
-from spark_sink.mirror.directory import (
-    TableDirectory,
-    find_record,
-    name_at,
-    renamed,
-    without_old_names,
-)
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.renames import Crossings, crossings, names_after, records_after
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.control_rows import ClaimedStage, latest_rows, superseded
+from spark_sink.mirror.rules.records import find_record, name_at, renamed, without_old_names
+from spark_sink.mirror.rules.renames import Crossings, crossings, names_after, records_after
+from spark_sink.mirror.rules.requests import after_request
+from spark_sink.mirror.rules.table_record import MOVED_FROM, TableRecord, TableState, handled
+from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.values.names import TableName
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

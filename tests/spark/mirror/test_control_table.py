@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_sink.mirror.control import ControlTable, TableRecord
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.table_record import TableRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,10 +24,16 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
-from spark_sink.mirror.columns import ColumnSignature
-from spark_sink.mirror.conversions import ConversionRules, Kept, conversion
-from spark_sink.mirror.signature import Recopy, SchemaChange, Signature, change_of, difference
-from spark_sink.mirror.statements import AlterTable, effects_of
+from spark_sink.mirror.schema.columns import ColumnSignature
+from spark_sink.mirror.schema.conversions import ConversionRules, Kept, conversion
+from spark_sink.mirror.schema.signature import (
+    Recopy,
+    SchemaChange,
+    Signature,
+    change_of,
+    difference,
+)
+from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from spark_sink.source.schemas import spark_schema
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log

@@ -9,17 +9,19 @@ from typing import Any, cast
 import pytest
 
 from dispatcher.model.position import Position
-from spark_sink.mirror import copy_track
-from spark_sink.mirror.catch_up import CatchUps
-from spark_sink.mirror.control import MOVED_FROM, ControlTable, TableRecord, TableState
-from spark_sink.mirror.copy_track import CopyTrack
-from spark_sink.mirror.delta import StepSession
-from spark_sink.mirror.directory import TableDirectory
-from spark_sink.mirror.entries import EntryKind, LogEnd, LogEntry, last_lsn
-from spark_sink.mirror.jvm import FileSystem
-from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.progress import ProgressCounter
-from spark_sink.mirror.renames import records_after
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules.renames import records_after
+from spark_sink.mirror.rules.table_record import MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.runtime import copy_track
+from spark_sink.mirror.runtime.catch_up import CatchUps
+from spark_sink.mirror.runtime.copy_track import CopyTrack
+from spark_sink.mirror.runtime.progress import ProgressCounter
+from spark_sink.mirror.tables.delta import StepSession
+from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.values.entries import LogEnd, LogEntry, last_lsn
+from spark_sink.source.raw_entries import EntryKind
 
 BEGIN = Position("server", "", "binlog.1", 100, 1, 1)
 NOW = Position("server", "", "binlog.1", 200, 2, 1)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from spark_sink.mirror.apply import Applier
-from spark_sink.mirror.consumer_tables import ConsumerTables
-from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.directory import TableDirectory
-from spark_sink.mirror.log_append import LogAppender
-from spark_sink.mirror.renames import FolderMover
-from spark_sink.mirror.steps import RowStep
+from spark_sink.mirror.log.append import LogAppender
+from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.runtime.consumer_tables import ConsumerTables
+from spark_sink.mirror.runtime.folder_mover import FolderMover
+from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.tables.steps import RowStep
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.damage import MISSING, naming_damage, table_damage, why_lost
+from spark_sink.mirror.lake.damage import MISSING, naming_damage, table_damage, why_lost
 
 
 class LocalFiles:

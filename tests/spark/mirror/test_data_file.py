@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.mirror.data_file import (
+from spark_sink.mirror.lake.data_file import (
     StoredColumn,
     fits_into,
     may_hold,
@@ -24,7 +24,7 @@ from spark_sink.mirror.data_file import (
     stored_columns,
     without_keys,
 )
-from spark_sink.mirror.keyed import key_range
+from spark_sink.mirror.tables.keyed import key_range
 
 _MOMENTS = st.datetimes(min_value=datetime.fromisoformat("1000-01-01"))
 _VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

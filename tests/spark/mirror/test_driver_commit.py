@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 
-from spark_sink.mirror.delta import MirroredTable, StepSession
-from spark_sink.mirror.driver_commit import JOINED_FROM_FILES, DriverTable
-from spark_sink.mirror.faults import is_conflict
-from spark_sink.mirror.jvm import DeltaTransaction
+from spark_sink.mirror.lake.delta_commit import DeltaTransaction
+from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.tables.driver_commit import JOINED_FROM_FILES, DriverTable
+from spark_sink.mirror.values.faults import is_conflict
 from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:

@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.mirror.entries import (
-    ENTRIES_MAX,
-    SLICES_MAX,
-    append_of,
-    entry_number,
-    first_lsn,
-    last_lsn,
-)
+from spark_sink.mirror.values.entries import append_of, first_lsn, last_lsn
+from spark_sink.source.raw_entries import ENTRIES_MAX, SLICES_MAX, entry_number
 
 PLACES = st.tuples(
     st.integers(1, 2**31 - 1), st.integers(0, SLICES_MAX - 1), st.integers(0, ENTRIES_MAX - 1)

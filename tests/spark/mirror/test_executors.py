@@ -11,9 +11,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror import executors
-from spark_sink.mirror.executors import ExecutorWatch, _unusable
-from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.mirror.cluster import executors
+from spark_sink.mirror.cluster.executors import ExecutorWatch, _unusable
+from spark_sink.mirror.values.settings import MirrorSettings
 
 SETTINGS = MirrorSettings.model_validate(
     {"url": "http://127.0.0.1:1", "consumers": ["shop"], "target": "/none"}

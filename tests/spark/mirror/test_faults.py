@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.faults import fault_of, in_one_line, is_conflict
+from spark_sink.mirror.values.faults import fault_of, in_one_line, is_conflict
 
 JAVA = (
     "An error occurred while calling o7.execute.\n"

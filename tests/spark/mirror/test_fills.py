@@ -13,8 +13,8 @@ from dispatcher.binlog.decode.delivered import Ddl, TableChanges
 from dispatcher.binlog.sql.lexer import STRICT_TRANS_TABLES
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
-from spark_sink.mirror.signature import Recopy, Signature, change_of, difference
-from spark_sink.mirror.statements import AlterTable, effects_of
+from spark_sink.mirror.schema.signature import Recopy, Signature, change_of, difference
+from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
 

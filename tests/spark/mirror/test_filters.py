@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dispatcher.model.errors import UserError
-from spark_sink.mirror.apply import Applier
 from spark_sink.mirror.assembly import apply_options
 from spark_sink.mirror.commands import Resolution, request_resolution
-from spark_sink.mirror.control import TableState
-from spark_sink.mirror.copy.requests import mirrored_names
-from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.mirror.copy_commands import mirrored_names
+from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.values.settings import MirrorSettings
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from spark_sink.mirror.group_commit import GroupCommit
+from spark_sink.mirror.lake.group_commit import GroupCommit
 from tests.daemon.harness import until
 
 

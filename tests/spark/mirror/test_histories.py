@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from spark_sink.mirror.commands import Resolution, request_resolution, table_lines
-from spark_sink.mirror.control import TableState
-from spark_sink.mirror.policies import TablePolicy
+from spark_sink.mirror.commands import Resolution, request_resolution
+from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.table_lines import table_lines
+from spark_sink.mirror.values.policies import TablePolicy
 from tests.spark.conftest import Source, Target, assert_equal, comparable
 from tests.spark.mirror.conftest import Mirror
 

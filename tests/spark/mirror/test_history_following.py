@@ -14,15 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, TableState
-from spark_sink.mirror.directory import TableDirectory
-from spark_sink.mirror.entries import EntryKind, LogEntry, first_lsn
-from spark_sink.mirror.histories import Histories
-from spark_sink.mirror.history_records import NEWEST, HistoryRecords
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.plan import RowRun
-from spark_sink.mirror.policies import ApplyOptions, TablePolicy
-from spark_sink.mirror.row_versions import row_versions
+from spark_sink.mirror.history.histories import Histories
+from spark_sink.mirror.history.history_records import NEWEST, HistoryRecords
+from spark_sink.mirror.history.row_versions import row_versions
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.values.entries import LogEntry, first_lsn
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
+from spark_sink.source.raw_entries import EntryKind
 from tests.spark.mirror.test_keyed import ROW, Change
 from tests.spark.mirror.test_row_versions import (
     KEY,

@@ -8,13 +8,14 @@ import pytest
 from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.control import ControlTable, TableRecord
-from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.directory import TableDirectory
-from spark_sink.mirror.history_records import HistoryRecords
-from spark_sink.mirror.history_steps import DeltaHistorySteps
-from spark_sink.mirror.history_table import HistoryTable
-from spark_sink.mirror.policies import ApplyOptions, TablePolicy
+from spark_sink.mirror.history.history_records import HistoryRecords
+from spark_sink.mirror.history.history_steps import DeltaHistorySteps
+from spark_sink.mirror.history.history_table import HistoryTable
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
 from tests.spark.mirror.test_catalog import Control
 
 NAME = ("shop", "t")

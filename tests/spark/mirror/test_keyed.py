@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.decode.arrow_types import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.keyed import (
+from spark_sink.mirror.tables.keyed import (
     LastEvents,
     chosen_columns,
     event_form,
@@ -24,7 +24,7 @@ from spark_sink.mirror.keyed import (
     require_columns,
     row_counts_of,
 )
-from spark_sink.mirror.steps import _joined
+from spark_sink.mirror.tables.steps import _joined
 
 ROW = pa.struct(
     [pa.field("id", pa.int64()), pa.field("part", pa.string()), pa.field("v", pa.string())]

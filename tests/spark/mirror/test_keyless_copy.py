@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dispatcher.model.position import Position
-from spark_sink.mirror.apply import Applier
-from spark_sink.mirror.control import TableRecord, TableState, new_table_id
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.progress import CopyResult
 from spark_sink.mirror.copy.server import CopyServer, executed_position
+from spark_sink.mirror.rules.table_record import TableRecord, TableState, new_table_id
+from spark_sink.mirror.runtime.apply import Applier
 from tests.servers import Server
 from tests.spark.conftest import Source, Target
 from tests.spark.mirror.conftest import Mirror

@@ -12,18 +12,11 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.mirror.entries import (
-    INLINE_BYTES,
-    EntryKind,
-    LogEnd,
-    append_of,
-    entry_number,
-    first_lsn,
-    last_lsn,
-)
-from spark_sink.mirror.jvm import delta_version
-from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.log_append import LogAppender
+from spark_sink.mirror.lake.delta_log import delta_version
+from spark_sink.mirror.log.append import LogAppender
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.values.entries import INLINE_BYTES, LogEnd, append_of, first_lsn, last_lsn
+from spark_sink.source.raw_entries import EntryKind, entry_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +133,7 @@ def test_what_is_appended_is_read_back(
     assert log.local_payloads("shop", [second.lsn]) == {second.lsn: large}
     # Of a log that is not on a local file system, Spark reads the same.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_sink.mirror.jvm.FileSystem.local", lambda *_: None)
+        patch.setattr("spark_sink.mirror.lake.file_system.FileSystem.local", lambda *_: None)
         assert log.entries("shop", 0) == [first, second, third, end]
         assert log.entries("shop", 0, tables=[("shop", "t")]) == [first, third, end]
         assert log.local_payloads("shop", [second.lsn]) is None
@@ -278,7 +271,7 @@ def on_day(monkeypatch: pytest.MonkeyPatch, day: int) -> None:
         def now(cls, tz: Any = None) -> Clock:
             return cls(2026, 1, day, 12, tzinfo=tz)
 
-    monkeypatch.setattr("spark_sink.mirror.log_append.datetime", Clock)
+    monkeypatch.setattr("spark_sink.mirror.log.append.datetime", Clock)
 
 
 @pytest.mark.deep
@@ -316,10 +309,10 @@ def test_a_day_of_many_files_is_compacted_and_read_as_before(
     before = log.entries("shop", 0)
     log.compact("shop")  # few files: nothing to do
     version = delta_version(spark, log.path)
-    monkeypatch.setattr("spark_sink.mirror.log.COMPACTED_FILES", 2)
+    monkeypatch.setattr("spark_sink.mirror.log.binlog_log.COMPACTED_FILES", 2)
     log.compact("shop")  # the day grows
     assert delta_version(spark, log.path) == version
-    monkeypatch.setattr("spark_sink.mirror.log.COMPACTED_FILES_TODAY", 2)
+    monkeypatch.setattr("spark_sink.mirror.log.binlog_log.COMPACTED_FILES_TODAY", 2)
     log.compact("shop")
     assert delta_version(spark, log.path) == version + 1
     assert len(log._after("shop", -1)) == 1

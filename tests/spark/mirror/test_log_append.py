@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror import log_append
-from spark_sink.mirror.entries import INLINE_BYTES, EntryKind, LogEntry
-from spark_sink.mirror.jvm import FileSystem
-from spark_sink.mirror.log_append import LogAppender
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.log import append
+from spark_sink.mirror.log.append import LogAppender
+from spark_sink.mirror.values.entries import INLINE_BYTES, LogEntry
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.raw_entries import EntryKind
 from tests.spark.conftest import Source, to_end
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def options_of(source: Source) -> dict[str, str]:
 
 def choose(writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if writer != "driver":
-        monkeypatch.setattr(log_append, "DRIVER_BYTES_MAX", 1)
+        monkeypatch.setattr(append, "DRIVER_BYTES_MAX", 1)
     if writer == "Spark":
         monkeypatch.setattr(FileSystem, "local", lambda *_: None)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from spark_sink.mirror.log_files import (
+from spark_sink.mirror.log.files import (
     LogCommit,
     LogFile,
     LogFiles,
@@ -67,8 +67,8 @@ def test_files_that_are_not_kept_in_memory_are_found_again(monkeypatch: pytest.M
             loads.append(floor)
             return _Known(0, floor, _of(consumer, floor, stored))
 
-    monkeypatch.setattr("spark_sink.mirror.log_files.delta_version", lambda *_: 0)
-    monkeypatch.setattr("spark_sink.mirror.log_files.FILES_MAX", 4)
+    monkeypatch.setattr("spark_sink.mirror.log.files.delta_version", lambda *_: 0)
+    monkeypatch.setattr("spark_sink.mirror.log.files.FILES_MAX", 4)
     files = Stored(cast("Any", None), "log")
     for after in (0, 6, 2, 8):
         assert [f.last for f in files.after("shop", after)] == list(range(after + 1, 9))

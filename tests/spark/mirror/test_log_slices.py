@@ -14,15 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.mirror.entries import INLINE_BYTES, entry_number, first_lsn
-from spark_sink.mirror.log_files import added_file
-from spark_sink.mirror.log_slices import (
+from spark_sink.mirror.log.files import added_file
+from spark_sink.mirror.log.slices import (
     COLUMNS,
     ROW_GROUP_BYTES,
     FileContent,
     LogAppend,
     file_in_memory,
 )
+from spark_sink.mirror.values.entries import INLINE_BYTES, first_lsn
+from spark_sink.source.raw_entries import entry_number
 
 DAY = date(2026, 1, 2)
 COMMITTED = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

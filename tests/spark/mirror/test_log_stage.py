@@ -7,8 +7,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from dispatcher.model.errors import ErrorKind
-from spark_sink.mirror.log_stage import FENCED_MAX, LogStage, StageFault, StageState
-from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.mirror.log.stage import FENCED_MAX, LogStage, StageFault, StageState
+from spark_sink.mirror.values.settings import MirrorSettings
 
 FENCED = StageFault(ErrorKind.SESSION_FENCED, "session fenced: a newer session reads it")
 

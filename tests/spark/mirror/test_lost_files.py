@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.control import TableState
-from spark_sink.mirror.entries import append_of
-from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.log_append import LogAppender
+from spark_sink.mirror.log.append import LogAppender
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.values.entries import append_of
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 
@@ -282,7 +282,8 @@ def test_a_log_whose_own_log_is_damaged_is_said_in_one_line(
     elif which == "missing commit":
         commits[-2].unlink()
     else:
-        from spark_sink.mirror.jvm import forget_table, write_checkpoint  # noqa: PLC0415
+        from spark_sink.mirror.lake.delta_commit import write_checkpoint  # noqa: PLC0415
+        from spark_sink.mirror.lake.delta_log import forget_table  # noqa: PLC0415
 
         path = str(log.parent)
         write_checkpoint(mirror.spark, path)

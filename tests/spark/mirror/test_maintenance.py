@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_sink.mirror import checkpoints, maintenance
-from spark_sink.mirror.checkpoints import Checkpoints
-from spark_sink.mirror.directory import TableDirectory
-from spark_sink.mirror.history_records import HistoryRecords
-from spark_sink.mirror.jvm import delta_version, table_properties, table_size
-from spark_sink.mirror.maintenance import Maintenance
+from spark_sink.mirror.history.history_records import HistoryRecords
+from spark_sink.mirror.lake import checkpoints
+from spark_sink.mirror.lake.checkpoints import Checkpoints
+from spark_sink.mirror.lake.delta_log import delta_version, table_properties, table_size
+from spark_sink.mirror.rules import upkeep
+from spark_sink.mirror.runtime import maintenance
+from spark_sink.mirror.runtime.maintenance import Maintenance
+from spark_sink.mirror.tables.directory import TableDirectory
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 
@@ -55,7 +57,7 @@ def test_tables_are_compacted_and_have_checkpoints(
         assert mirror.run() == 0
     path = target.of(source, "t")
     assert table_size(mirror.spark, path)[1] == 4
-    monkeypatch.setattr(maintenance, "SMALL_FILES_MAX", 3)
+    monkeypatch.setattr(upkeep, "SMALL_FILES_MAX", 3)
     monkeypatch.setattr(maintenance, "DELETION_VECTORS_FROM_BYTES", 1)
     monkeypatch.setattr(maintenance, "CHECKPOINTS_EVERY_S", 0.0)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_COMMITS", 3)

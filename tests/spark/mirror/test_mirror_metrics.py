@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark_sink.metrics_server import serve_metrics
-from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.metrics import PREFIX, MirrorCollector
-from spark_sink.mirror.progress import (
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.runtime.progress import (
     OTHER_TABLES,
     TABLES_MAX,
     ConsumerProgress,
@@ -19,7 +19,7 @@ from spark_sink.mirror.progress import (
     ProgressCounter,
     TableSteps,
 )
-from spark_sink.mirror.step_clock import StepClock, StepPhase
+from spark_sink.mirror.values.step_clock import StepClock, StepPhase
 
 
 def test_a_scrape() -> None:

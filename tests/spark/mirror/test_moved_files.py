@@ -10,10 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from spark_sink.mirror.control import MOVE_STEP, MOVED_FROM, ControlTable, TableRecord, TableState
-from spark_sink.mirror.directory import TableDirectory, to_be_replayed
-from spark_sink.mirror.moved_files import moving_order
-from spark_sink.mirror.renames import FolderMover, folder_of
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.lake.moved_files import moving_order
+from spark_sink.mirror.rules.records import to_be_replayed
+from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.rules.table_record import MOVE_STEP, MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.runtime.folder_mover import FolderMover
+from spark_sink.mirror.tables.directory import TableDirectory
 from tests.spark.mirror.test_catalog import Control
 
 

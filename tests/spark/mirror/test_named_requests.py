@@ -10,17 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from spark_sink.mirror.catch_up import after_request
-from spark_sink.mirror.control import (
-    ControlRows,
-    ControlTable,
-    TableRecord,
-    TableState,
-    latest_rows,
-)
-from spark_sink.mirror.directory import NameTakenError, TableDirectory
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.renames import records_after
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.control_rows import ControlRows, latest_rows
+from spark_sink.mirror.rules.renames import records_after
+from spark_sink.mirror.rules.requests import after_request
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.tables.directory import NameTakenError, TableDirectory
+from spark_sink.mirror.values.names import TableName
 
 X = ("shop", "x")
 

@@ -10,11 +10,11 @@ from dispatcher.binlog.table_map.column_types import InvalidDates, Type
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.assembly import apply_options
 from spark_sink.mirror.copy.source_table import SourceTable
-from spark_sink.mirror.omitted import kept_columns
-from spark_sink.mirror.plan import RowRun
-from spark_sink.mirror.settings import MirrorSettings
-from spark_sink.mirror.signature import Signature, difference
-from spark_sink.mirror.steps import RowLayout
+from spark_sink.mirror.rules.omitted import kept_columns
+from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.schema.signature import Signature, difference
+from spark_sink.mirror.tables.steps import RowLayout
+from spark_sink.mirror.values.settings import MirrorSettings
 from tests.spark.mirror.test_plan import entry
 from tests.support.rows_encoder import Spec, table_map
 

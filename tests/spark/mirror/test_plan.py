@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.entries import EntryKind, LogEntry
-from spark_sink.mirror.plan import (
+from spark_sink.mirror.rules.plan import (
     GapItem,
     RenameBarrier,
     RowRun,
@@ -22,8 +21,8 @@ from spark_sink.mirror.plan import (
     next_work,
     route,
 )
-from spark_sink.mirror.queues import ENTRIES_MAX, TableQueues
-from spark_sink.mirror.statements import (
+from spark_sink.mirror.rules.queues import ENTRIES_MAX, TableQueues
+from spark_sink.mirror.schema.statements import (
     AlterTable,
     CreateTable,
     DropDatabase,
@@ -32,6 +31,8 @@ from spark_sink.mirror.statements import (
     TableEffect,
     TruncateTable,
 )
+from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.source.raw_entries import EntryKind
 
 A, B, C = ("db", "a"), ("db", "b"), ("db", "c")
 

@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from spark_sink.mirror import catch_up
-from spark_sink.mirror.catch_up import CatchUps
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState
-from spark_sink.mirror.directory import TableDirectory
-from spark_sink.mirror.pools import COPIES, CatchUpRuns, Pools
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.runtime import catch_up
+from spark_sink.mirror.runtime.catch_up import CatchUps
+from spark_sink.mirror.runtime.pools import COPIES, CatchUpRuns, Pools
+from spark_sink.mirror.tables.directory import TableDirectory
 from tests.daemon.harness import until
 from tests.spark.mirror.test_copy_track import Control
 

@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 from dispatcher.model.position import Position
 from spark_sink.cli import app
-from spark_sink.mirror import catch_up, consumer_tables
-from spark_sink.mirror.apply import Applier
-from spark_sink.mirror.control import TableRecord, TableState
-from spark_sink.mirror.copy_track import copy_folder
-from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.entries import LogEnd
-from spark_sink.mirror.policies import TablePolicy, UnknownTables
-from spark_sink.mirror.remedies import CommandOptions, completed
-from spark_sink.mirror.signature import Signature
-from spark_sink.mirror.statements import TableEffect, effects_of
+from spark_sink.mirror.rules.remedies import CommandOptions, completed
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.runtime import catch_up, consumer_tables
+from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.runtime.copy_track import copy_folder
+from spark_sink.mirror.schema.signature import Signature
+from spark_sink.mirror.schema.statements import TableEffect, effects_of
+from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.values.entries import LogEnd
+from spark_sink.mirror.values.policies import TablePolicy, UnknownTables
 from tests.mirror.printed import commands
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_sink.mirror.control import TableState
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.policies import TablePolicy, UnknownTables
+from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import TablePolicy, UnknownTables
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 

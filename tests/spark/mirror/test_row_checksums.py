@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_sink.mirror.row_checksums import Buckets, bucket_of, row_hashes
+from spark_sink.mirror.verify.row_checksums import Buckets, bucket_of, row_hashes
 
 GEOMETRY = pa.struct([("srid", pa.int64()), ("wkb", pa.binary())])
 SCHEMA = pa.schema(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.row_versions import row_versions
+from spark_sink.mirror.history.row_versions import row_versions
 from tests.spark.mirror.test_keyed import CHANGES, ROW, Change, row
 
 KEY = ("id", "part")

@@ -14,10 +14,17 @@ import pytest
 
 from dispatcher.binlog.sql.lexer import STRICT_TRANS_TABLES
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from spark_sink.mirror import jvm, schema_changes
-from spark_sink.mirror.columns import ColumnSignature
-from spark_sink.mirror.signature import Recopy, SchemaChange, Signature, change_of, new_columns
-from spark_sink.mirror.statements import AlterTable, effects_of
+from spark_sink.mirror.lake import delta_log
+from spark_sink.mirror.schema.columns import ColumnSignature
+from spark_sink.mirror.schema.signature import (
+    Recopy,
+    SchemaChange,
+    Signature,
+    change_of,
+    new_columns,
+)
+from spark_sink.mirror.schema.statements import AlterTable, effects_of
+from spark_sink.mirror.tables import schema_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,11 +96,11 @@ class Mirror:
     @contextmanager
     def by_metadata(self) -> Iterator[None]:
         """What happens within makes one commit, and writes no file."""
-        before, commits = self.files(), jvm.delta_version(self.spark, self.path)
+        before, commits = self.files(), delta_log.delta_version(self.spark, self.path)
         yield
         assert self.files() == before
-        assert jvm.delta_version(self.spark, self.path) == commits + 1
-        assert jvm.txn_version(self.spark, self.path, APP) == self.version
+        assert delta_log.delta_version(self.spark, self.path) == commits + 1
+        assert delta_log.txn_version(self.spark, self.path, APP) == self.version
 
     def files(self) -> list[str]:
         return sorted(str(path) for path in Path(self.path).rglob("*.parquet"))
@@ -201,7 +208,7 @@ def test_types_that_a_rewrite_changes(spark: SparkSession, tmp_path: Path) -> No
     assert table.alter(modified(REWRITTEN)) == ""
     nulls = (None,) * len(REWRITTEN)
     assert table.rows() == [(1, *(case[3] for case in REWRITTEN)), (2, *nulls)]
-    assert jvm.txn_version(spark, table.path, APP) == 1
+    assert delta_log.txn_version(spark, table.path, APP) == 1
 
 
 def test_an_added_column_has_its_default_in_existing_rows(mirror: Mirror) -> None:
@@ -220,12 +227,12 @@ def test_an_added_column_has_its_default_in_existing_rows(mirror: Mirror) -> Non
 def test_a_repeated_change_is_skipped(mirror: Mirror) -> None:
     first = following(mirror.signature, "ADD n INT DEFAULT 7")
     mirror.execute(first)
-    commits = jvm.delta_version(mirror.spark, mirror.path)
+    commits = delta_log.delta_version(mirror.spark, mirror.path)
     for _ in range(2):
         assert schema_changes.execute(mirror.spark, mirror.path, APP, mirror.version, first) == ""
     older = following(mirror.signature, "DROP a")
     assert schema_changes.execute(mirror.spark, mirror.path, APP, mirror.version, older) == ""
-    assert jvm.delta_version(mirror.spark, mirror.path) == commits
+    assert delta_log.delta_version(mirror.spark, mirror.path) == commits
 
 
 @pytest.mark.deep
@@ -250,9 +257,9 @@ def test_rows_that_do_not_follow_leave_the_table_as_it_is(
     mirror.signature = signature(id="int", a="int", b="varchar(20)")
     other = Mirror(mirror.spark, mirror.path + "2", mirror.signature)
     other.fill("(1, 10, 'long ')")
-    commits = jvm.delta_version(other.spark, other.path)
+    commits = delta_log.delta_version(other.spark, other.path)
     assert other.alter(clause) == reason
-    assert jvm.delta_version(other.spark, other.path) == commits
+    assert delta_log.delta_version(other.spark, other.path) == commits
 
 
 @pytest.mark.deep

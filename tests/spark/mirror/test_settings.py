@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.settings.load import SettingsError
-from spark_sink.mirror.settings import MirroredConsumer, MirrorSettings, load_mirror_settings
+from spark_sink.mirror.values.settings import MirroredConsumer, MirrorSettings, load_mirror_settings
 from spark_sink.source.options import SourceOptions
 
 ROOT = Path(__file__).parents[3]

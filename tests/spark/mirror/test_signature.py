@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.sql.lexer import STRICT_TRANS_TABLES
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from spark_sink.mirror.columns import ColumnSignature, spark_type_text
-from spark_sink.mirror.signature import (
+from spark_sink.mirror.schema.columns import ColumnSignature, spark_type_text
+from spark_sink.mirror.schema.signature import (
     PAD_CHAR_TO_FULL_LENGTH,
     Recopy,
     SchemaChange,
@@ -19,7 +19,7 @@ from spark_sink.mirror.signature import (
     change_of,
     new_columns,
 )
-from spark_sink.mirror.statements import AlterTable, effects_of
+from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from spark_sink.source.schemas import spark_schema
 
 ASCII = "rlike(`b`, '[^\\\\x00-\\\\x7F]')"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.log_stage import stage_fault, with_remedy
+from spark_sink.mirror.log.stage import stage_fault, with_remedy
 from tests.mirror.printed import commands
 
 SEEK = "binlog-dispatcher consumers seek shop --to earliest"

@@ -18,7 +18,7 @@ from dispatcher.binlog.sql.clauses import (
 from dispatcher.binlog.sql.lexer import STRICT_ALL_TABLES, STRICT_TRANS_TABLES
 from dispatcher.binlog.sql.statement import DdlKind
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.statements import (
+from spark_sink.mirror.schema.statements import (
     HARMLESS,
     AlterTable,
     CreateTable,

@@ -11,15 +11,16 @@ from typing import Any, cast
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.catch_up import TableAside
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState
-from spark_sink.mirror.directory import TableDirectory
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.plan import RowRun
-from spark_sink.mirror.policies import ApplyOptions
-from spark_sink.mirror.processor import Processor
-from spark_sink.mirror.queues import QueuedStep, TableQueues
-from spark_sink.mirror.step_failures import REPORTED_AFTER, StepFailures
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.rules.queues import QueuedStep, TableQueues
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.runtime.catch_up import TableAside
+from spark_sink.mirror.runtime.processor import Processor
+from spark_sink.mirror.runtime.step_failures import REPORTED_AFTER, StepFailures
+from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import ApplyOptions
 from tests.spark.mirror.test_plan import entry
 
 NAME = ("db", "t")

@@ -11,9 +11,8 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges
 from dispatcher.binlog.sql.lexer import STRICT_TRANS_TABLES
 from dispatcher.model.errors import BinlogError
-from spark_sink.mirror.entries import EntryKind
-from spark_sink.mirror.plan import UnclearItem, route
-from spark_sink.mirror.statements import (
+from spark_sink.mirror.rules.plan import UnclearItem, route
+from spark_sink.mirror.schema.statements import (
     AlterTable,
     DropTable,
     MaybeTemporaryError,
@@ -21,6 +20,7 @@ from spark_sink.mirror.statements import (
     TruncateTable,
     effects_of,
 )
+from spark_sink.source.raw_entries import EntryKind
 from spark_sink.source.touched import TouchedObjects
 from tests.servers import Server
 from tests.spark.mirror.test_plan import entry

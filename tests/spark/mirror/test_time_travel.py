@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.mirror.time_travel import lsn_of_commit, version_at
+from spark_sink.mirror.tables.time_travel import lsn_of_commit, version_at
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(1, 3)), max_size=10), st.integers(0, 30))

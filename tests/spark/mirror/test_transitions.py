@@ -11,21 +11,9 @@ import pytest
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.mirror.catch_up import after_request
-from spark_sink.mirror.control import TableRecord, TableState
-from spark_sink.mirror.entries import EntryKind
-from spark_sink.mirror.faults import fault_of, in_one_line, is_conflict
-from spark_sink.mirror.maintenance import days_to_forget, needs_compaction, oldest_needed
-from spark_sink.mirror.policies import (
-    Deletes,
-    MetadataColumn,
-    PurgedChanges,
-    TablePolicy,
-    UnknownTables,
-)
-from spark_sink.mirror.policies import UnfollowedChange as Unfollowed
-from spark_sink.mirror.statements import AlterTable, CreateTable, DropTable, TruncateTable
-from spark_sink.mirror.transitions import (
+from spark_sink.mirror.rules.requests import after_request
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.transitions import (
     DeltaWork,
     Situation,
     after_effect,
@@ -38,6 +26,18 @@ from spark_sink.mirror.transitions import (
     stopped,
     unknown_rows,
 )
+from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction, oldest_needed
+from spark_sink.mirror.schema.statements import AlterTable, CreateTable, DropTable, TruncateTable
+from spark_sink.mirror.values.faults import fault_of, in_one_line, is_conflict
+from spark_sink.mirror.values.policies import (
+    Deletes,
+    MetadataColumn,
+    PurgedChanges,
+    TablePolicy,
+    UnknownTables,
+)
+from spark_sink.mirror.values.policies import UnfollowedChange as Unfollowed
+from spark_sink.source.raw_entries import EntryKind
 from tests.spark.mirror.test_plan import entry, statement
 
 NAME = ("db", "t")

@@ -10,16 +10,17 @@ from typing import Any, cast
 import pytest
 
 from dispatcher.model.position import Position
-from spark_sink.mirror.control import TableRecord, TableState
-from spark_sink.mirror.entries import EntryKind, LogEntry, append_of, first_lsn
-from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.verify import (
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn
+from spark_sink.mirror.verify.verify import (
     TableDifference,
     Verdict,
     _Moving,
     _TableEntries,
     compared_records,
 )
+from spark_sink.source.raw_entries import EntryKind
 from tests.spark.mirror.test_history_following import entry
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 

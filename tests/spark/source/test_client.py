@@ -14,13 +14,8 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint
-from spark_sink.source.client import (
-    ConsumerClient,
-    DaemonEndpoint,
-    DeliveredRange,
-    DividedRange,
-    SliceCut,
-)
+from spark_sink.source.client import ConsumerClient, DeliveredRange, DividedRange, SliceCut
+from spark_sink.source.endpoint import DaemonEndpoint
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
 
 

@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dispatcher.binlog.decode import delivered
-from spark_sink.mirror.apply import Applier
-from spark_sink.mirror.log_append import LogAppender
-from spark_sink.mirror.policies import ApplyOptions
+from spark_sink.mirror.log.append import LogAppender
+from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.values.policies import ApplyOptions
 from spark_sink.source.data_source import BinlogStreamReader
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.schemas import RAW_SCHEMA

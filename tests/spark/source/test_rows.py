@@ -70,7 +70,8 @@ from dispatcher.model.position import Position
 from spark_sink.source.client import SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.schemas import stream_schema
-from spark_sink.source.slices import Slice, slice_batches
+from spark_sink.source.slice_reader import slice_batches
+from spark_sink.source.slices import Slice
 from tests.support.rows_encoder import Delivered
 
 log = Delivered()
@@ -106,7 +107,8 @@ _FIRST_SLICE = """
 import sys, threading, time
 from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.slices import Slice, slice_batches
+from spark_sink.source.slice_reader import slice_batches
+from spark_sink.source.slices import Slice
 
 def read(options, part):
     deadline = time.monotonic() + 60

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_sink.mirror.log_append import LogAppender
+from spark_sink.mirror.log.append import LogAppender
 from spark_sink.source.options import MAX_PARTITION_BYTES, SourceOptions
 from tests.daemon.harness import tip_seq, until
 from tests.servers import Server

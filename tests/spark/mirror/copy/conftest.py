@@ -11,12 +11,12 @@ import pytest
 from pydantic import SecretStr
 
 from dispatcher.model.position import Position
-from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.progress import CopyProgress, CopyResult
 from spark_sink.mirror.copy.server import CopyServer, executed_position
-from spark_sink.mirror.entries import LogEnd
-from spark_sink.mirror.settings import CopySettings
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.values.entries import LogEnd
+from spark_sink.mirror.values.settings import CopySettings
 from tests.servers import Server
 
 if TYPE_CHECKING:

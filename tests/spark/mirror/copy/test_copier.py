@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.commands import table_lines
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy import copier, pace
 from spark_sink.mirror.copy.chunk_reader import ChunkReading
-from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.copy.server import ServerLoad
 from spark_sink.mirror.copy.staging import StagingTable
-from spark_sink.mirror.entries import last_lsn
-from spark_sink.mirror.jvm import FileSystem
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.rules.executed import contains_executed
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.table_lines import table_lines
+from spark_sink.mirror.values.entries import last_lsn
 from tests.servers import Server
 from tests.spark.mirror.copy.conftest import PASSWORD, Copying, add_reader
 

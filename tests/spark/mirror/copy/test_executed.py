@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
-from spark_sink.mirror.copy.executed import Snapshot
+from spark_sink.mirror.rules.executed import Snapshot
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429563"

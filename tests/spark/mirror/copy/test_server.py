@@ -15,7 +15,6 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from dispatcher.source.mysql.answers import fetch
-from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.copy.server import (
     CopyServer,
     executed_position,
@@ -24,6 +23,7 @@ from spark_sink.mirror.copy.server import (
     snapshot_at,
     wait_until_executed,
 )
+from spark_sink.mirror.rules.executed import contains_executed
 from tests.daemon.harness import until
 from tests.servers import Server
 from tests.servers.plugin import ServerFactory

@@ -1,0 +1,1 @@
+"""Checks the executors of a cluster before they work."""

@@ -1,0 +1,142 @@
+"""What the commands `copy` and `verify` do. A copy is made by the application that applies the consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.source.mysql.answers import ask, text_value
+from spark_sink.mirror.copy.server import CopyServer
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.values.names import TableName, fits_pattern, table_label
+from spark_sink.mirror.values.settings import CopySettings, MirrorSettings
+from spark_sink.mirror.verify.verify import TableDifference, VerifyWatch, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TABLES = """
+SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
+WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+AND TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')
+"""
+
+
+def copy_section(settings: MirrorSettings) -> CopySettings:
+    """Raises `UserError` if the settings name no server to copy from."""
+    if settings.copy_from is None:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            "the settings name no server to read tables from",
+            remedy="add the section copy with mysql and password_file, and pass the file with --config",
+        )
+    return settings.copy_from
+
+
+def run_copy(
+    spark: SparkSession, settings: MirrorSettings, patterns: Sequence[str], consumer: str = ""
+) -> list[TableName]:
+    """Ask for copies of the server's tables that fit a pattern. Returns their names.
+
+    The job that applies the tables' consumer makes the copies, at once or when it runs. Only the job makes records: it
+    may be making one of the same name now. `consumer`: of tables that the mirror does not have yet, "" if only one
+    consumer includes them. Tables that their consumer leaves out are not copied. Raises `UserError` if a pattern fits
+    no other table of the server, or the consumer is not clear.
+    """
+    server = CopyServer.of_settings(copy_section(settings))
+    with server.session() as connection:
+        names = ask(connection, _TABLES, lambda row: (text_value(row[0]), text_value(row[1])))
+    control = ControlTable(spark, settings.target)
+    owners = {
+        record.name: record.consumer
+        for record in control.records().values()
+        if record.state is not TableState.DROPPED
+    }
+    chosen = mirrored_names(settings, _fitting(names, patterns), patterns, owners, consumer)
+    control.request_copies(
+        [(owners.get(name) or consumer or _consumer_of(settings, name), name) for name in chosen]
+    )
+    return chosen
+
+
+def _fitting(names: Sequence[TableName], patterns: Sequence[str]) -> list[TableName]:
+    labels = {name: table_label(name) for name in names}
+    for pattern in patterns:
+        if not any(fits_pattern(label, pattern) for label in labels.values()):
+            raise UserError(
+                ErrorKind.UNKNOWN_TABLE,
+                f"no table fits {pattern!r}",
+                remedy="write a name like database.table, or a pattern like 'shop.*'",
+            )
+    return sorted(
+        name for name, label in labels.items() if any(fits_pattern(label, p) for p in patterns)
+    )
+
+
+def mirrored_names(
+    settings: MirrorSettings,
+    names: Sequence[TableName],
+    patterns: Sequence[str],
+    owners: Mapping[TableName, str],
+    consumer: str,
+) -> list[TableName]:
+    """Returns the names that their consumer mirrors: the one of `owners`, else `consumer`, else any if that is "".
+
+    Raises `UserError` if a pattern is the name of a table that is left out, or if all tables are.
+    """
+
+    def is_left_out(name: TableName) -> bool:
+        owner = owners.get(name, consumer)
+        consumers = [owner] if owner else settings.consumers
+        return all(settings.excludes(key, name) for key in consumers)
+
+    left_out = [name for name in names if is_left_out(name)]
+    named = [name for name in left_out if table_label(name) in patterns]
+    if refused := named or (left_out if len(left_out) == len(names) else []):
+        raise UserError(
+            ErrorKind.REQUEST,
+            f"the settings leave out {', '.join(map(table_label, refused))}",
+            remedy="change include or exclude of the consumer in the mirror's settings, and start the job again",
+        )
+    return [name for name in names if name not in left_out]
+
+
+def _consumer_of(settings: MirrorSettings, name: TableName) -> str:
+    fits = [key for key, consumer in settings.consumers.items() if not consumer.excludes(name)]
+    if len(fits) == 1:
+        return fits[0]
+    raise UserError(
+        ErrorKind.REQUEST,
+        f"table {table_label(name)} can be of {len(fits)} consumers: {', '.join(fits)}",
+        remedy="name the consumer with --consumer",
+    )
+
+
+def run_verify(
+    spark: SparkSession,
+    settings: MirrorSettings,
+    patterns: Sequence[str],
+    *,
+    wait_s: float,
+    watch: VerifyWatch,
+) -> list[TableDifference]:
+    """Compare the mirror's tables that fit a pattern with the server; without one all that their consumers mirror."""
+    server = CopyServer.of_settings(copy_section(settings), settings.omitted_columns)
+    existing = [
+        record
+        for record in ControlTable(spark, settings.target).records().values()
+        if record.state is not TableState.DROPPED
+    ]
+    mirrored = {r.name for r in existing if not settings.excludes(r.consumer, r.name)}
+    chosen = _fitting([r.name for r in existing], patterns) if patterns else sorted(mirrored)
+    return verify(
+        spark,
+        server,
+        settings.target,
+        chosen,
+        watch=watch,
+        wait_s=wait_s,
+        invalid_dates=settings.invalid_dates,
+    )

@@ -1,0 +1,1 @@
+"""History tables: the versions of the rows of mirrored tables, made from the log."""

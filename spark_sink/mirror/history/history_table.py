@@ -1,0 +1,195 @@
+"""A history table: the versions of a mirrored table's rows (slowly changing dimension, type 2) in a Delta table.
+
+It has the columns that the mirrored table has or had, and `VERSION_COLUMNS`. Every step is one Delta commit that
+records the step's lsn, as the mirror's own tables do, so a step that is repeated changes nothing. Columns are added and
+widened, never dropped: a version keeps the values that it had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    BooleanType,
+    LongType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.lake import delta_log
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.values.names import quoted
+from spark_sink.source.schemas import spark_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+VERSION_COLUMNS = StructType(
+    [
+        StructField("valid_from", TimestampType()),
+        StructField("valid_to", TimestampType()),
+        StructField("is_current", BooleanType()),
+        StructField("valid_from_lsn", LongType()),
+        StructField("valid_from_position", LongType()),
+        StructField("valid_to_lsn", LongType()),
+        StructField("valid_to_position", LongType()),
+    ]
+)
+_FROM = {
+    "valid_from": "from_at",
+    "valid_from_lsn": "from_lsn",
+    "valid_from_position": "from_position",
+}
+_TO = {"valid_to": "to_at", "valid_to_lsn": "to_lsn", "valid_to_position": "to_position"}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTable:
+    """`table`: the Delta table; its label is that of the history."""
+
+    table: MirroredTable
+
+    # -- columns ---------------------------------------------------------------------------------------------
+
+    def fit(self, spark: SparkSession, columns: StructType) -> None:
+        """Make the table have these columns of rows beside those that it has. It records no version.
+
+        Raises `BinlogError` UNSUPPORTED_CHANGE for the name of one of `VERSION_COLUMNS`, and for a column whose new
+        type does not hold its old values.
+        """
+        taken = {column.name for column in VERSION_COLUMNS}
+        if clash := [column.name for column in columns if column.name.lower() in taken]:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"the table has a column {clash[0]}, which is the name of a column of its history {self.table.label}",
+                remedy="rename the column, or leave the table's history out in the settings of the mirror",
+            )
+        if not self.table.exists(spark):
+            self.table.create(spark, StructType([*columns, *VERSION_COLUMNS]))
+            return
+        existing = {column.name.lower(): column for column in self.table.columns(spark)}
+        if added := [column for column in columns if column.name.lower() not in existing]:
+            self.table.add_columns(spark, StructType(added))
+        for column in columns:
+            had = existing.get(column.name.lower(), column)
+            if had.dataType != column.dataType:
+                self._widen(spark, had, column)
+
+    def _widen(self, spark: SparkSession, had: StructField, column: StructField) -> None:
+        from spark_sink.mirror.schema.change_rows import common_type  # noqa: PLC0415 - loads pyarrow
+
+        common = common_type(*(to_arrow_type(c.dataType, timezone="UTC") for c in (had, column)))
+        wanted = None if common is None else spark_schema(_one_field(common))[0].dataType
+        if wanted == had.dataType:
+            return
+        if wanted is None or not delta_log.widens(spark, had.dataType.json(), wanted.json()):
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"column {column.name} of the history {self.table.label} is {had.dataType.simpleString()}, and is now"
+                f" {column.dataType.simpleString()}: no type holds the values of both",
+                where=self.table.path,
+                remedy=f"move this folder to another place to keep it, then {remedies.of_history(self.table.label)}",
+            )
+        name, kind = quoted(had.name), wanted.simpleString()
+        spark.sql(f"ALTER TABLE {self.table.sql_name} ALTER COLUMN {name} TYPE {kind}")
+
+    # -- commits ---------------------------------------------------------------------------------------------
+
+    def commit(
+        self, session: StepSession, version: int, lines: pa.Table, key: Sequence[str]
+    ) -> None:
+        """Commit `row_versions.version_lines` of one step."""
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        frame = session.spark.createDataFrame(lines.combine_chunks(), spark_schema(lines.schema))
+        if not pc.any(lines.column("closes")).as_py():
+            # An append does not cast by itself: an earlier table of this name may have had wider columns.
+            types = {c.name.lower(): c.dataType for c in self.table.columns(session.spark)}
+            values = {n: v.cast(types[n.lower()]) for n, v in self._values(frame, "").items()}
+            self.table.append(version, frame.select(*(v.alias(n) for n, v in values.items())))
+            return
+        same = [f"t.{quoted(name)} = e.key.{quoted(name)}" for name in key]
+        self._merge(session, version, frame, same)
+
+    def end_all(self, session: StepSession, version: int, at: datetime) -> None:
+        """End all current versions: the table was emptied or dropped."""
+        if not self.table.exists(session.spark):
+            return
+        ended = {"valid_to": _time(at), "is_current": F.lit(False), "valid_to_lsn": F.lit(version)}
+        ended["valid_to_position"] = F.lit(0).cast("long")
+        values: dict[str, str | Column] = {quoted(name): value for name, value in ended.items()}
+        self.table.update(session, version, values, "is_current")
+
+    def compare(self, session: StepSession, version: int, rows: DataFrame, at: datetime) -> None:
+        """Make the current versions those of `rows`, which hold all rows of the table at `version`: versions of other
+        values end then, and others begin. Versions of equal rows go on. The table has their columns.
+
+        Rows are compared as a whole, so that it does not matter which columns were the key before.
+        """
+        names = [quoted(name) for name in rows.columns]
+        current = self.table.frame(session.spark).where("is_current").select(*names)
+        equal = [F.col(f"o.{name}").eqNullSafe(F.col(f"n.{name}")) for name in names]
+        gone = current.alias("o").join(rows.alias("n"), equal, "left_anti").distinct()
+        new = rows.alias("n").join(current.alias("o"), equal, "left_anti")
+        point = {"lsn": F.lit(version), "position": F.lit(0).cast("long"), "at": _time(at)}
+        nothing = {name: F.lit(None).cast(value_type) for name, value_type in _POINT_TYPES.items()}
+
+        def lines(found: DataFrame, *, closes: bool) -> DataFrame:
+            begin, end = (nothing, point) if closes else (point, nothing)
+            points = [value.alias(f"from_{name}") for name, value in begin.items()]
+            points += [value.alias(f"to_{name}") for name, value in end.items()]
+            return found.select(
+                F.lit(closes).alias("closes"), F.struct(*names).alias("row"), *points
+            )
+
+        frame = lines(gone, closes=True).unionByName(lines(new, closes=False))
+        self._merge(session, version, frame, [f"t.{name} <=> e.row.{name}" for name in names])
+
+    def _merge(
+        self, session: StepSession, version: int, lines: DataFrame, same: Sequence[str]
+    ) -> None:
+        ended: dict[str, Any] = {name: F.col(f"e.{value}") for name, value in _TO.items()}
+        ended["is_current"] = F.lit(False)
+        values: dict[str, Any] = {quoted(n): v for n, v in self._values(lines, "e.").items()}
+        with session.recording(self.table.app_id, version):
+            builder = DeltaTable.forPath(session.spark, self.table.path).alias("t")
+            merge = builder.merge(
+                lines.alias("e"), " AND ".join(["t.is_current", "e.closes", *same])
+            )
+            merge = merge.whenMatchedUpdate(set=ended)
+            merge.whenNotMatchedInsert("NOT e.closes", values=values).execute()
+
+    @staticmethod
+    def _values(lines: DataFrame, alias: str) -> dict[str, Column]:
+        """The columns of a new version, over a line."""
+        row = lines.schema["row"].dataType
+        assert isinstance(row, StructType)
+        values = {column.name: F.col(f"{alias}row.{quoted(column.name)}") for column in row}
+        values |= {name: F.col(alias + value) for name, value in (_FROM | _TO).items()}
+        values["is_current"] = F.col(f"{alias}to_lsn").isNull()
+        return values
+
+
+_POINT_TYPES = {"lsn": "long", "position": "long", "at": "timestamp"}
+
+
+def _one_field(kind: pa.DataType) -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.schema([pa.field("value", kind)])
+
+
+def _time(at: datetime) -> Column:
+    """A time that does not depend on the session's time zone."""
+    return F.timestamp_micros(F.lit(int(at.timestamp() * 1_000_000)))

@@ -1,0 +1,42 @@
+"""Delta's checkpoints of the mirror's tables, which maintenance writes in place of the commits.
+
+A checkpoint holds a table's state, so that a reader does not read each commit. Delta writes one in every n-th commit,
+with Spark jobs, and that commit waits: an append to the log then took 15 s. So the tables are created with a large n.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_sink.mirror.lake import delta_commit, delta_log
+from spark_sink.mirror.lake.file_system import FileSystem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKPOINT_COMMITS = 200  # until a table gets a checkpoint
+# Of a table that no maintenance looks at. It is a property of the table: other writers obey it, too.
+BACKSTOP = {"delta.checkpointInterval": "10000"}
+
+
+class Checkpoints:
+    """Not thread-safe."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._files = FileSystem(spark)
+        self._newest: dict[str, int] = {}
+
+    def write(self, path: str) -> bool:
+        """Write a checkpoint of the Delta table at `path` if the newest one is `CHECKPOINT_COMMITS` commits old.
+        Returns False if it is not, or if there is no table."""
+        newest = self._newest.get(path)
+        if newest is None or (newest >= 0 and not delta_log.has_commit(self._files, path, newest)):
+            # A table that has not been looked at, or another one than then: tables are renamed.
+            if delta_log.delta_version(self._spark, path) < 0:
+                return False
+            newest = self._newest[path] = delta_log.checkpoint_version(self._spark, path)
+        if not delta_log.has_commit(self._files, path, newest + CHECKPOINT_COMMITS):
+            return False
+        self._newest[path] = delta_commit.write_checkpoint(self._spark, path)
+        return True

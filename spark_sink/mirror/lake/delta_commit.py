@@ -1,0 +1,218 @@
+"""Creates Delta tables and commits to them, by Delta's private interfaces.
+
+Delta has no public ones to record a version in the commit of an append, or to commit without a Spark job.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+
+from spark_sink.mirror.lake.data_file import add_action, new_name
+from spark_sink.mirror.lake.delta_log import delta_version, recorded_version, transaction_on
+from spark_sink.mirror.lake.file_system import FileSystem
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTableBuilder
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def create_table(spark: SparkSession, path: str, builder: DeltaTableBuilder) -> None:
+    """Run a builder that creates a Delta table at `path` if there is none.
+
+    A creation that was killed before its first commit leaves the folder of the commits, without one. Delta takes that
+    for a table, and then cannot find it, so the folder is deleted.
+    """
+    try:
+        builder.execute()
+    except AnalysisException as error:
+        if error.getCondition() != "DELTA_TABLE_NOT_FOUND" or delta_version(spark, path) >= 0:
+            raise
+        FileSystem(spark).delete(f"{path}/_delta_log")
+        builder.execute()
+
+
+def write_checkpoint(spark: SparkSession, path: str) -> int:
+    """Write a checkpoint of the Delta table at `path`, and delete commits that the table no longer retains. Returns its
+    version."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    transaction = transaction_on(spark, path)
+    snapshot: Any = transaction.snapshot()
+    transaction.deltaLog().checkpointAndCleanUpDeltaLog(snapshot, jvm.scala.Option.empty())
+    return int(snapshot.version())
+
+
+def commit_schema(
+    spark: SparkSession,
+    path: str,
+    app_id: str,
+    version: int,
+    fields: Sequence[Mapping[str, Any]],
+    properties: Mapping[str, str],
+) -> None:
+    """Replace the schema of the Delta table at `path` in one commit that records `version` for `app_id`.
+
+    `fields`: as `schema_fields` returns them; a new field has no metadata. Column mapping by name and, for changed
+    types, type widening must be enabled. `properties` are set, too. Delta's SQL has one commit per column instead,
+    without a version.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001
+    delta: Any = jvm.org.apache.spark.sql.delta
+    transaction = transaction_on(spark, path)
+    metadata: Any = transaction.metadata()
+    text = json.dumps({"type": "struct", "fields": list(fields)})
+    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(text)
+    # Readers need to know which types a column had when its files were written.
+    schema = delta.TypeWideningMetadata.addTypeWideningMetadata(
+        transaction, schema, metadata.schema()
+    )
+    configuration: Any = metadata.configuration()
+    for name, value in properties.items():
+        configuration = configuration.updated(name, value)
+    changed = metadata.copy(
+        metadata.id(),
+        metadata.name(),
+        metadata.description(),
+        metadata.format(),
+        schema.json(),
+        metadata.partitionColumns(),
+        configuration,
+        metadata.createdTime(),
+    )
+    transaction.updateMetadata(changed, False)
+    actions: Any = jvm.java.util.ArrayList()
+    actions.add(delta.actions.SetTransaction(app_id, version, _now(jvm)))
+    sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
+    operation = _operation(jvm, "UpdateSchema")(metadata.schema(), schema)
+    transaction.commit(sequence, operation)
+
+
+def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
+    """Append a frame to the Delta table at `path` in one commit that records `version`, > 0, for `app_id`.
+
+    Returns False, and appends nothing, unless `version` - 1 is recorded, or nothing if that is 0. Raises Delta's
+    ConcurrentTransactionException, and appends nothing, if another transaction records one meanwhile. The frame has the
+    table's columns in the table's order. Delta's own writer computes the table's whole state with Spark jobs to learn
+    the recorded version, which is in the checksum file of the newest commit.
+    """
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm  # noqa: SLF001
+    java_frame: Any = frame._jdf  # noqa: SLF001
+    transaction = transaction_on(spark, path)
+    if max(0, recorded_version(transaction, app_id)) != version - 1:
+        return False
+    transaction.readTxn().addOne(app_id)
+    files: Any = transaction.writeFiles(java_frame)
+    recorded = jvm.org.apache.spark.sql.delta.actions.SetTransaction(app_id, version, _now(jvm))
+    transaction.commit(files.appended(recorded), _write_operation(jvm))
+    return True
+
+
+class DeltaTransaction:
+    """A transaction on the Delta table at `path`: what the table is at `version`, and one commit, without a Spark job.
+
+    The caller writes the files itself. A job, or a commit by Delta's own writer, costs a second.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._jvm: Any = spark._jvm  # noqa: SLF001
+        self._transaction = transaction_on(spark, path)
+        self.version = int(self._transaction.readVersion())
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the table's `metaData` action, with its `schemaString` parsed as `fields`."""
+        metadata: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
+        return metadata | {"fields": json.loads(metadata["schemaString"])["fields"]}
+
+    def recorded(self, app_id: str) -> int:
+        """Returns what `txn_version` returns."""
+        return recorded_version(self._transaction, app_id)
+
+    def files(self, files_max: int) -> list[dict[str, Any]] | None:
+        """Returns the table's files as `add` actions, of which `stats` is JSON or None; None if there are more than
+        `files_max`. Runs a Spark job if the newest commit did not record them, as one that changed the schema."""
+        snapshot: Any = self._transaction.snapshot()
+        checksum: Any = snapshot.checksumOpt()
+        if checksum.isDefined() and int(checksum.get().numFiles()) > files_max:
+            return None
+        known: Any = checksum.get().allFiles() if checksum.isDefined() else checksum
+        if known.isDefined():
+            mapper: Any = self._jvm.org.apache.spark.sql.delta.util.JsonUtils.mapper()
+            found = json.loads(mapper.writeValueAsString(known.get()))
+            return [add | {"stats": _as_text(add.get("stats"))} for add in found]
+        files: Any = snapshot.allFiles().limit(files_max + 1).toJSON().collectAsList()
+        return [json.loads(text) for text in files] if files.size() <= files_max else None
+
+    def commit(
+        self,
+        added: Sequence[Mapping[str, Any]],
+        removed: Sequence[Mapping[str, Any]] = (),
+        recorded: tuple[str, int] | None = None,
+        *,
+        replaced: Sequence[str] = (),
+        user_metadata: str = "",
+    ) -> None:
+        """Commit `add` and `remove` actions, and a version for an application id.
+
+        `replaced`: the columns by which rows replace others, `user_metadata`: any text, for the table's history.
+
+        Raises Delta's exceptions, and changes nothing, if another transaction has removed one of the files, or recorded
+        a version for this id, meanwhile.
+        """
+        delta: Any = self._jvm.org.apache.spark.sql.delta
+        actions: Any = self._jvm.java.util.ArrayList()
+        if recorded is not None:
+            app_id, version = recorded
+            self._transaction.readTxn().addOne(app_id)
+            actions.add(delta.actions.SetTransaction(app_id, version, _now(self._jvm)))
+        texts = [{"remove": action} for action in removed] + [{"add": action} for action in added]
+        for text in texts:
+            actions.add(delta.actions.Action.fromJson(json.dumps(text)))
+        sequence = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
+        self._transaction.commit(sequence, _write_operation(self._jvm, replaced, user_metadata))
+
+
+def _as_text(stats: Any) -> str | None:
+    return stats if stats is None or isinstance(stats, str) else json.dumps(stats)
+
+
+def append_file(spark: SparkSession, path: str, data: bytes, rows: int) -> None:
+    """Append a Parquet file to the Delta table at `path` in one commit.
+
+    `data`: the file's content, with the table's columns; `rows`: how many rows it has. The table has no partitions and
+    no column mapping.
+    """
+    transaction = DeltaTransaction(spark, path)
+    transaction.commit([write_file(spark, path, data, json.dumps({"numRecords": rows}))])
+
+
+def write_file(spark: SparkSession, path: str, data: bytes, stats: str) -> dict[str, Any]:
+    """Write a Parquet file into the folder of the Delta table at `path`. Returns its `add` action; until that is
+    committed the file is no part of the table."""
+    name = new_name()
+    FileSystem(spark).write(f"{path}/{name}", data)
+    return add_action(name, len(data), stats)
+
+
+def _write_operation(jvm: Any, replaced: Sequence[str] = (), user_metadata: str = "") -> Any:
+    """An append, or, with columns by which rows replace others, the operation of Delta's `replaceUsing`."""
+    option: Any = jvm.scala.Option
+    mode: Any = jvm.org.apache.spark.sql.SaveMode
+    using = option.apply(", ".join(replaced) if replaced else None)
+    kind = mode.Overwrite if replaced else mode.Append
+    metadata = option.apply(user_metadata or None)
+    return _operation(jvm, "Write")(
+        kind, option.empty(), option.empty(), metadata, *[option.empty()] * 4, using
+    )
+
+
+def _operation(jvm: Any, name: str) -> Any:
+    return getattr(jvm, f"org.apache.spark.sql.delta.DeltaOperations${name}")
+
+
+def _now(jvm: Any) -> Any:
+    return jvm.scala.Option.apply(int(time.time() * 1000))

@@ -1,0 +1,127 @@
+"""Files and folders of any Hadoop file system, by Spark's private interfaces: PySpark has no public ones."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "obs", "cos", "cosn", "swift"))
+
+
+class FileSystem:
+    """Files and folders of any Hadoop file system, by path."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm  # noqa: SLF001
+        java_session: Any = spark._jsparkSession  # noqa: SLF001
+        self._path: Any = jvm.org.apache.hadoop.fs.Path
+        self._text: Any = jvm.org.apache.commons.io.IOUtils.toString
+        self._conf: Any = java_session.sessionState().newHadoopConf()
+
+    def qualified(self, path: str) -> str:
+        """Returns a path with its file system, from the root."""
+        where = self._path(path)
+        return str(where.getFileSystem(self._conf).makeQualified(where).toString())
+
+    def exists(self, path: str) -> bool:
+        where = self._path(path)
+        return bool(where.getFileSystem(self._conf).exists(where))
+
+    def names(self, path: str) -> list[str]:
+        """Returns the names in a folder, sorted; none if there is no such folder."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return []
+        return sorted(str(status.getPath().getName()) for status in system.listStatus(where))
+
+    def read(self, path: str) -> str | None:
+        """Returns the text of a file, in UTF-8; None if there is no such file."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return None
+        stream = system.open(where)
+        try:
+            return str(self._text(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def local(self, path: str) -> str | None:
+        """Returns the path by which this process opens a file; None if it is not on a local file system."""
+        where = self._path(path)
+        if where.getFileSystem(self._conf).getScheme() != "file":
+            return None
+        return str(where.toUri().getPath())
+
+    def fetch(self, path: str, folder: str) -> str:
+        """Returns the path of a local copy of a file, in a local folder."""
+        where = self._path(path)
+        copy = f"{folder}/{uuid.uuid4()}"
+        system = where.getFileSystem(self._conf)
+        system.copyToLocalFile(False, where, self._path(f"file://{copy}"), True)
+        return copy
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file that does not exist."""
+        if (local := self.local(path)) is not None:
+            Path(local).parent.mkdir(parents=True, exist_ok=True)
+            with Path(local).open("xb") as file:
+                file.write(data)
+            return
+        where = self._path(path)
+        stream = where.getFileSystem(self._conf).create(where, False)
+        try:
+            stream.write(data)
+        finally:
+            stream.close()
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a folder; the folder above `new` is made. Raises `BinlogError` if it fails or `new` exists."""
+        source, target = self._path(old), self._path(new)
+        system = source.getFileSystem(self._conf)
+        why = "the new folder exists"
+        if not system.exists(target):
+            system.mkdirs(target.getParent())
+            try:
+                if system.rename(source, target):
+                    return
+                why = "the file system refuses it"
+            except Py4JJavaError as error:
+                why = str(error.java_exception.getMessage())
+        raise BinlogError(
+            ErrorKind.INTERNAL,
+            f"cannot rename the folder {old} to {new}: {why}",
+            remedy="check that both folders can be written, and that nothing else writes into the target",
+        )
+
+    def moves_folders(self, path: str) -> bool:
+        """True if a folder is renamed at once, with all that is in it; False for object stores, which copy files."""
+        where = self._path(path)
+        return str(where.getFileSystem(self._conf).getScheme()) not in _OBJECT_STORES
+
+    def files_below(self, path: str) -> list[str]:
+        """Returns the files in a folder and those below, by their paths from it; none if there is no such folder."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return []
+        names, files = [], system.listFiles(where, True)
+        root = str(system.makeQualified(where).toString())
+        while files.hasNext():
+            names.append(str(files.next().getPath().toString())[len(root) + 1 :])
+        return names
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with all that is in it; no error if there is none."""
+        where = self._path(path)
+        where.getFileSystem(self._conf).delete(where, True)

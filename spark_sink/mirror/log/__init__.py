@@ -1,0 +1,1 @@
+"""The mirror's log: what the consumers delivered, one append per micro-batch."""

@@ -1,0 +1,284 @@
+"""Appends to the log: claims, and micro-batches, each in one commit that records its number.
+
+A run of a consumer's query begins with `claim`, which appends one entry under the next number: every later append of an
+older run is refused. The checkpoint of the query decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.lake.checkpoints import BACKSTOP
+from spark_sink.mirror.lake.data_file import new_name
+from spark_sink.mirror.lake.delta_commit import DeltaTransaction, append_once, create_table
+from spark_sink.mirror.lake.delta_log import delta_version
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.log.binlog_log import BinlogLog, log_app_id, prepare_writing
+from spark_sink.mirror.log.files import LostFileError, log_is_shorter
+from spark_sink.mirror.log.slices import (
+    COLUMNS,
+    AppendedRows,
+    LogAppend,
+    file_in_memory,
+    read_slices,
+    slice_entries,
+    write_local_file,
+    write_slices,
+)
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.values.entries import LogEnd, append_of
+from spark_sink.source.raw_entries import EntryKind, end_row
+from spark_sink.source.slices import Slice, slices_of
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dispatcher.model.position import Position
+    from spark_sink.source.options import SourceOptions
+
+log = logging.getLogger("spark_sink.mirror")
+
+# Of a batch that the driver reads and writes. Workers load the kernels first, which takes seconds.
+DRIVER_BYTES_MAX = 32 << 20
+CLAIM_ATTEMPTS = 20
+_CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
+_CREATING = threading.Lock()  # consumers claim at the same time, and one creates the log for all
+_FILE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
+_PROPERTIES = {
+    "delta.dataSkippingStatsColumns": "lsn",
+    "delta.enableDeletionVectors": "false",
+    **BACKSTOP,
+}
+
+
+class LogAppender:
+    """Appends to the log of a target. One object may be used by several threads, of which one appends for a
+    consumer."""
+
+    def __init__(self, spark: SparkSession, target: str) -> None:
+        """`target`: folder of the mirror, any path that Spark can write. The table is created by the first `claim`."""
+        self._spark = spark
+        self.log = BinlogLog(spark, target)
+        self._system = FileSystem(spark)
+        self._runs: dict[str, str] = {}
+        # Changes of rows that executors have read; those of a task that is tried again count twice.
+        self._counted: dict[str, Accumulator[int]] = {}
+
+    def claim(
+        self,
+        consumer: str,
+        *,
+        applied: int = 0,
+        behind_loss: Callable[[], Position] | None = None,
+    ) -> LogEnd:
+        """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
+
+        The batches of the run are appended with the following numbers. An append of an older run that comes first does
+        not prevent the claim. Raises `BinlogError` SESSION_FENCED if that happens again and again.
+
+        `applied`: the lsn up to which tables are applied. A log that ends before it was deleted, or restored from an
+        older copy: entries that would get the numbers of older ones would not be applied. Such a log, or one whose end
+        cannot be read, raises `BinlogError` TARGET_FILES, or goes on behind a gap at what `behind_loss` returns.
+        """
+        last = self.log.last_append(consumer)
+        loss: BinlogError | None = None
+        if last < (needed := append_of(applied)):
+            loss = log_is_shorter(consumer, self.log.path)
+        if loss is not None and behind_loss is None:
+            raise loss
+        self._create()
+        self._runs[consumer] = str(uuid.uuid4())
+        number = self._append_claim(consumer, needed)
+        end: LogEnd | None = None
+        try:
+            end = self.log.end(consumer)
+        except LostFileError as error:
+            loss = _has_no_end(consumer, self.log.path, error)
+            if behind_loss is None:
+                raise loss from error
+        if loss is None or behind_loss is None:
+            return LogEnd(number, end.position if end else None)
+        log.warning("%s: %s (%s): goes on without it", consumer, loss.what, loss.where)
+        goes_on = behind_loss()
+        self.append_entries([end_row(goes_on, 0, gap=True)], consumer, number + 1)
+        return LogEnd(number + 1, goes_on)
+
+    def _append_claim(self, consumer: str, needed: int) -> int:
+        """Append a claim behind the append `needed`, which the log may lack. Returns its number."""
+        attempt = 0
+        while True:
+            attempt += 1
+            last = self.log.last_append(consumer)
+            number = max(last, needed) + 1
+            claim = [{"entry": 0, "kind": EntryKind.CLAIM}]
+            try:
+                self.append_entries(claim, consumer, number, follows=last)
+            except BinlogError as error:
+                if error.kind is not ErrorKind.SESSION_FENCED or attempt == CLAIM_ATTEMPTS:
+                    raise
+            else:
+                return number
+
+    def append(self, batch: DataFrame, options: SourceOptions, consumer: str, number: int) -> int:
+        """Append a micro-batch of slices, which the source has not read. Returns how many changes of rows it had.
+
+        `options`: those of the source. The driver reads and writes a small batch, the executors a large one. Raises
+        `BinlogError` SESSION_FENCED if another job has claimed the consumer: nothing was appended then, and the batch
+        must not be acknowledged.
+        """
+        parts = slices_of(batch.collect())
+        if not parts or parts[0].batch_bytes <= DRIVER_BYTES_MAX:
+            return self.append_entries(slice_entries(options, parts), consumer, number)
+        return self._append_by_workers(batch.sparkSession, options, parts, consumer, number)
+
+    def append_entries(
+        self,
+        entries: Iterable[Mapping[str, Any]],
+        consumer: str,
+        number: int,
+        *,
+        follows: int | None = None,
+    ) -> int:
+        """Append entries, rows of raw slices, which the driver writes into one file. Returns and raises as `append`
+        does. `follows`: the number of the append before, if it is another one than `number` - 1."""
+        append = self._numbered(consumer, number)
+        transaction = self._begin(append, number - 1 if follows is None else follows)
+        made = AppendedRows(append)
+        rows = made.of(entries)
+        if (folder := self._system.local(self.log.path)) is not None:
+            action = write_local_file(folder, append, rows)
+        else:
+            action = self._write_file(append, rows)
+        added = [] if action is None else [action]
+        self._commit(transaction, added, append)
+        return made.changes
+
+    def _write_file(
+        self, append: LogAppend, rows: Iterable[Mapping[str, Any]]
+    ) -> dict[str, Any] | None:
+        """Write rows into a file of any file system. Returns its `add` action; None if there are none."""
+        made = file_in_memory(rows)
+        if made is None:
+            return None
+        data, content = made
+        name = new_name()
+        self._system.write(f"{self.log.path}/{append.file(name)}", data)
+        return append.add_action(name, len(data), content)
+
+    def _append_by_workers(
+        self,
+        session: SparkSession,
+        options: SourceOptions,
+        parts: Sequence[Slice],
+        consumer: str,
+        number: int,
+    ) -> int:
+        append = self._numbered(consumer, number)
+        numbers = session.range(0, len(parts), 1, len(parts))
+        if (folder := self._system.local(self.log.path)) is None:
+            if consumer not in self._counted:
+                self._counted[consumer] = session.sparkContext.accumulator(0)
+            counted = self._counted[consumer]
+            before = counted.value
+            read = partial(read_slices, append, options, parts, counted.add)
+            self._append_by_spark(numbers.mapInArrow(read, _FILE_COLUMNS), append)
+            return counted.value - before
+        transaction = self._begin(append, number - 1)
+        write = partial(write_slices, folder, append, options, parts)
+        written = numbers.mapInArrow(write, "action string, changes bigint").collect()
+        self._commit(transaction, [json.loads(row["action"]) for row in written], append)
+        return sum(row["changes"] for row in written)
+
+    def _append_by_spark(self, rows: DataFrame, append: LogAppend) -> None:
+        """Append rows by Spark's own writer: workers write on a local file system only."""
+        prepare_writing(rows.sparkSession)
+        consumer, day = F.lit(append.consumer), F.lit(append.day)
+        frame = rows.select("*", consumer.alias("consumer"), day.alias("day"))
+        with _refusing(append):
+            if not append_once(frame, self.log.path, log_app_id(append.consumer), append.number):
+                raise _claimed(append)
+
+    def _numbered(self, consumer: str, number: int) -> LogAppend:
+        return LogAppend(consumer, number, self._runs[consumer], datetime.now(UTC).date())
+
+    def _begin(self, append: LogAppend, follows: int) -> DeltaTransaction:
+        """Begin the transaction of an append, before its data is read: a claim that comes meanwhile refuses it."""
+        transaction = DeltaTransaction(self._spark, self.log.path)
+        if max(0, transaction.recorded(log_app_id(append.consumer))) != follows:
+            raise _claimed(append)
+        return transaction
+
+    def _commit(
+        self, transaction: DeltaTransaction, added: Sequence[Mapping[str, Any]], append: LogAppend
+    ) -> None:
+        with _refusing(append):
+            transaction.commit(added, recorded=(log_app_id(append.consumer), append.number))
+
+    def _create(self) -> None:
+        if delta_version(self._spark, self.log.path) >= 0:
+            self._add_columns()
+            return
+        table = DeltaTable.createIfNotExists(self._spark).location(self.log.path)
+        for name, kind in (*COLUMNS, ("consumer", "string"), ("day", "date")):
+            table = table.addColumn(name, kind)
+        table = table.partitionedBy("consumer", "day")
+        for key, value in _PROPERTIES.items():
+            table = table.property(key, value)
+        try:
+            with _CREATING:
+                create_table(self._spark, self.log.path, table)
+        except PySparkException:
+            # Another consumer's first claim may have created it meanwhile.
+            if delta_version(self._spark, self.log.path) < 0:
+                raise
+
+    def _add_columns(self) -> None:
+        """Add the columns that a log of an earlier version of the mirror lacks."""
+        held = DeltaTable.forPath(self._spark, self.log.path).toDF().columns
+        lacking = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS if name not in held)
+        if lacking:
+            path = self.log.path.replace("`", "``")
+            self._spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({lacking})")
+
+
+@contextmanager
+def _refusing(append: LogAppend) -> Iterator[None]:
+    """Turn Delta's conflict with a claim that was committed meanwhile into the error of it."""
+    try:
+        yield
+    except PySparkException as error:
+        if _CONCURRENT in str(error):
+            raise _claimed(append) from None
+        raise
+
+
+def _claimed(append: LogAppend) -> BinlogError:
+    return BinlogError(
+        ErrorKind.SESSION_FENCED,
+        f"another job has claimed append {append.number} of the log, so this one stops writing it",
+        where=f"consumer {append.consumer}",
+        remedy=remedies.of_two_jobs(),
+    )
+
+
+def _has_no_end(consumer: str, path: str, lost: LostFileError) -> BinlogError:
+    return BinlogError(
+        ErrorKind.TARGET_FILES,
+        f"the end of the log of consumer {consumer} cannot be read: {lost.what}",
+        where=path,
+        remedy=remedies.of_lost_log(path),
+    )

@@ -1,0 +1,321 @@
+"""The log stage of one consumer: a streaming query that appends each micro-batch to the mirror's log.
+
+A run begins with a claim, which numbers its appends and fences older runs. It starts at the position where the log
+ends, with a new checkpoint. So Spark's checkpoint of a run is of no use to the next one, and is deleted.
+
+A query that fails is started again with exponential backoff and jitter. A failure that needs a person is tried again
+slowly, and logged when its text changes. A consumer that another job has claimed is given up. One that another reader
+reads all the same, such as a job of another target, is given up after some attempts: two readers that fence each other
+would never get far.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, with_name
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.log.append import LogAppender
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.values.entries import LogEnd
+from spark_sink.mirror.values.faults import fault_line
+from spark_sink.mirror.values.names import folder_name, own_path
+from spark_sink.source.client import ConsumerClient
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.slices import newest_form
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from dispatcher.model.position import Position
+    from spark_sink.mirror.values.settings import MirrorSettings
+
+log = logging.getLogger("spark_sink.mirror")
+
+BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
+OPERATOR_RETRY_S = 60.0
+HEALTHY_S = 120.0  # a query that ran for longer starts with a short backoff again
+BATCHES_KEPT = 100  # of which Spark may still report
+FENCED_MAX = 4  # sessions that another reader ended, one soon after the other
+ATTEMPTS_TO_THE_END = 6  # with available_now
+_CLAIMING = threading.Lock()
+# Where the log ends is not a position of the consumer any more.
+_LOST = (
+    ErrorKind.POSITION_PURGED,
+    ErrorKind.POSITION_UNKNOWN,
+    ErrorKind.STORED_POSITION,
+)
+_LATER = (Action.RETRY, Action.OPERATOR)
+
+
+class StageState(StrEnum):
+    """What a log stage does."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"  # for the next start of its query
+    DONE = "done"  # with available_now: all is in the log
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StageFault:
+    """Why a query failed. `kind`: None for what is not a `BinlogError`."""
+
+    kind: ErrorKind | None
+    text: str
+
+    @property
+    def action(self) -> Action:
+        return POLICY[self.kind].action if self.kind else Action.RETRY
+
+
+class LogStage:
+    """Runs the query of one consumer. `check` moves it on; it never waits: a start takes seconds, and has a thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: MirrorSettings,
+        consumer: str,
+        appended: Callable[[], None],
+        lost: Callable[[], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`appended` is called after each append; `lost`: True if another job has claimed the
+        consumer; tests replace `clock` (seconds, monotonic) and `jitter` (0..1)."""
+        self.consumer = consumer
+        self.state = StageState.WAITING
+        self.restarts = 0
+        self._spark, self._settings = spark, settings
+        self._appended, self._clock, self._jitter = appended, clock, jitter
+        self._lost, self._given_up = lost, False
+        # A session of its own: the log reads from it whether a claim was committed.
+        self._appender = LogAppender(spark.newSession(), settings.target)
+        self._query: StreamingQuery | None = None
+        self._starter: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._rows: dict[int, int] = {}  # changes of rows of the newest batches
+        self._said = ""
+        self._attempts = self._fenced = 0
+        self._due = self._began = clock()
+
+    @property
+    def works(self) -> bool:
+        """False from a failure until its query runs again."""
+        return self.state is not StageState.FAILED and not (
+            self.restarts and self.state in (StageState.WAITING, StageState.STARTING)
+        )
+
+    def check(self) -> None:
+        """Start the query if it is due, or look why it has ended."""
+        if self.state is StageState.WAITING and self._clock() >= self._due:
+            self.state = StageState.STARTING
+            self._starter = threading.Thread(target=self._start, name=f"start-{self.consumer}")
+            self._starter.start()
+        elif self.state is StageState.RUNNING and not self._active:
+            self._ended()
+
+    @property
+    def _active(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
+
+    def rows(self, batch: int) -> int | None:
+        """Returns how many changes of rows a batch had; None if that is not known. Spark counts slices."""
+        return self._rows.get(batch)
+
+    def look_for_claims(self) -> None:
+        """Give the consumer up if another job has claimed it. Does not wait until the query has ended."""
+        if not self._given_up and self._lost():
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._given_up, self.state = True, StageState.FAILED
+        threading.Thread(target=self.stop, name=f"stop-{self.consumer}").start()
+
+    def stop(self) -> None:
+        """Stop the query. Its current batch goes on, and is either appended as a whole or not at all."""
+        if self._starter is not None and self._starter is not threading.current_thread():
+            self._starter.join()
+        if self._query is None:
+            return
+        # `stop` raises if the batch takes longer than spark.sql.streaming.stopTimeout.
+        with suppress(Py4JError, PySparkException):
+            self._query.stop()
+
+    # -- one run -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._failure = None
+        self._began = self._clock()
+        try:
+            if self._lost():
+                self._give_up()
+                return
+            end = self._claim()
+            folder = own_path(self._settings.target, "checkpoints", folder_name(self.consumer))
+            FileSystem(self._spark).delete(folder)
+            options = self._settings.source_options(self.consumer)
+            if end.position is not None:
+                options["startingOffsets"] = end.position.to_json()
+            writer = (
+                self._spark.readStream.format("binlog")
+                .options(**options)
+                .load()
+                .writeStream.queryName(self.consumer)
+                .foreachBatch(self._append_from(end.append + 1, SourceOptions.parse(options)))
+                .option("checkpointLocation", f"{folder}/{end.append}")
+            )
+            if self._settings.available_now:
+                writer = writer.trigger(availableNow=True)
+            else:
+                writer = writer.trigger(processingTime=self._settings.trigger_interval)
+            self._query = writer.start()
+        except Exception as error:  # noqa: BLE001 - `_failed` says it, and decides what follows
+            self._failed(self._fault(error))
+            return
+        if self._given_up:
+            return  # meanwhile; `stop` waits for this thread
+        self.state = StageState.RUNNING
+        where = (
+            f"{end.position.file}:{end.position.offset}" if end.position else "its stored position"
+        )
+        log.info("%s: logging into %s from %s", self.consumer, self._appender.log.path, where)
+
+    def _claim(self) -> LogEnd:
+        """Begin a run. Raises `BinlogError` if the log's end is lost, unless the settings want to go on without it."""
+        applied = ControlTable(self._spark, self._settings.target).applied(self.consumer)
+        behind_loss = None if self._settings.fail_on_data_loss else self._stored_position
+        # One at a time: the first claim of a target creates the log.
+        with _CLAIMING:
+            return self._appender.claim(self.consumer, applied=applied, behind_loss=behind_loss)
+
+    def _stored_position(self) -> Position:
+        """Returns the position at which the daemon has the consumer. No other reader is fenced."""
+        options = SourceOptions.parse(self._settings.source_options(self.consumer))
+        client = ConsumerClient(options.address, self.consumer)
+        try:
+            session = client.open_session(None, read_only=True)
+            return newest_form(session.position, session.head)
+        finally:
+            client.close()
+
+    def _append_from(self, first: int, options: SourceOptions) -> Callable[[DataFrame, int], None]:
+        def append(batch: DataFrame, number: int) -> None:
+            try:
+                rows = self._appender.append(batch, options, self.consumer, first + number)
+            except Exception as error:  # noqa: BLE001 - `check` reports it, in one line
+                self._failure = error
+                # Spark matches the text of this exception with a regular expression that overflows the JVM's stack
+                # if the text is long, such as the trace of a failed Spark job.
+                what = f"append {first + number}: {type(error).__name__}"
+                raise BinlogError(ErrorKind.INTERNAL, what, where=self.consumer) from None
+            self._rows[number] = rows
+            self._rows.pop(number - BATCHES_KEPT, None)
+            self._appended()
+
+        return append
+
+    def _ended(self) -> None:
+        assert self._query is not None
+        error: BaseException | None = self._failure or self._query.exception()
+        if error is None:
+            self.state = StageState.DONE
+            log.info("%s: all is in the log", self.consumer)
+        else:
+            self._failed(self._fault(error))
+
+    def _fault(self, error: BaseException) -> StageFault:
+        fault = stage_fault(error)
+        if fault.kind is ErrorKind.SESSION_FENCED and self._was_moved():
+            fault = StageFault(ErrorKind.POSITION_PURGED, fault.text)
+        return replace(fault, text=with_remedy(fault, self.consumer))
+
+    def _was_moved(self) -> bool:
+        """True if a person has moved the consumer, which ends its sessions as another job does: it is in another epoch
+        than the log."""
+        try:
+            end = self._appender.log.end(self.consumer)
+            return (
+                end is not None
+                and end.position is not None
+                and (self._stored_position().epoch != end.position.epoch)
+            )
+        except BinlogError as error:
+            log.warning("%s: %s", self.consumer, error)
+            return False
+
+    def _failed(self, fault: StageFault) -> None:
+        if self._given_up:
+            return
+        if self._clock() - self._began > HEALTHY_S:
+            self._attempts = self._fenced = 0
+        self._attempts += 1
+        if fault.kind is ErrorKind.SESSION_FENCED:
+            if self._is_lost():
+                self._give_up()
+                return
+            self._fenced += 1
+        self.restarts += 1
+        to_the_end = self._settings.available_now
+        last = to_the_end and (fault.action not in _LATER or self._attempts >= ATTEMPTS_TO_THE_END)
+        if self._fenced >= FENCED_MAX or (last and fault.kind is not ErrorKind.SESSION_FENCED):
+            self.state = StageState.FAILED
+            log.error("%s: %s", self.consumer, fault.text)
+            return
+        if fault.action is Action.RETRY or fault.kind is ErrorKind.SESSION_FENCED:
+            wait_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** min(self._attempts, 16))
+            wait_s *= 0.5 + self._jitter() / 2
+        else:
+            wait_s = OPERATOR_RETRY_S
+        if fault.text != self._said:
+            log.error("%s: %s; the query is started again", self.consumer, fault.text)
+        self._said = fault.text
+        self.state, self._due = StageState.WAITING, self._clock() + wait_s
+
+    def _is_lost(self) -> bool:
+        try:
+            return self._lost()
+        except Exception as error:  # noqa: BLE001 - such as storage that does not answer; `_start` asks again
+            log.debug("%s: whether the claim is lost is not known: %s", self.consumer, error)
+            return False
+
+
+def with_remedy(fault: StageFault, consumer: str) -> str:
+    """Returns the text of a fault with what helps a mirror. The daemon's own remedies are for readers of any kind: to
+    copy tables by hand, and to go on at the position of the copy."""
+    what = fault.text.partition("; ")[0]
+    if fault.kind is ErrorKind.HISTORY_DIFFERS:
+        return f"{what}; {remedies.of_other_log(consumer)}"
+    if fault.kind in _LOST:
+        return f"{what}; {remedies.of_purge(consumer)}"
+    if remedies.DAEMON in fault.text:
+        return f"{with_name(fault.text, consumer)}; {remedies.of_move()}"
+    return fault.text
+
+
+def stage_fault(error: BaseException) -> StageFault:
+    """Returns the fault that an exception of a query, or of what it called, stands for."""
+    if isinstance(error, BinlogError):
+        return StageFault(error.kind, str(error))
+    line = fault_line(error)
+    if line is None:
+        first = str(error).strip().partition("\n")[0]
+        return StageFault(None, f"{type(error).__name__}: {first}")
+    kinds = (kind for kind in ErrorKind if line.startswith(f"{kind.value}:"))
+    return StageFault(next(kinds, None), line)

@@ -1,0 +1,151 @@
+"""Rows of the control table as records, and which of them count. Pure. `ControlTable` reads and writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.values.names import TableName
+
+
+class ClaimedStage(StrEnum):
+    """What a job does for a consumer."""
+
+    LOG = "log"
+    APPLY = "apply"
+
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRows:
+    """The rows of the control table that count. `claims`: the id of the job that has a consumer for a stage."""
+
+    records: dict[str, TableRecord]
+    applied: dict[str, int]
+    claims: dict[tuple[str, ClaimedStage], str]
+    serial: int
+    histories: dict[str, TableRecord] = field(default_factory=dict)
+    named: dict[tuple[str, TableName], str] = field(default_factory=dict)
+    """Copies that are asked for: ids of requests by consumer and name."""
+
+    def of_consumer(self, consumer: str) -> dict[TableName, TableRecord]:
+        """Returns the consumer's tables by name: one that is not dropped, else the one that was dropped last."""
+        found: dict[TableName, TableRecord] = {}
+        for record in sorted(self.records.values(), key=_precedence):
+            if record.consumer == consumer:
+                found[record.name] = record
+        return found
+
+
+def _precedence(record: TableRecord) -> tuple[bool, int]:
+    return record.state is not TableState.DROPPED, record.serial
+
+
+def latest_rows(rows: Iterable[Row]) -> ControlRows:
+    """Returns what counts of the rows of the control table, in any order."""
+    records: dict[str, TableRecord] = {}
+    histories: dict[str, TableRecord] = {}
+    requests: dict[str, Row] = {}
+    applied: dict[str, int] = {}
+    claims: dict[tuple[str, ClaimedStage], str] = {}
+    named: dict[tuple[str, TableName], str] = {}
+    serial = 0
+    for row in sorted(rows, key=lambda row: (row["serial"], row["at"])):
+        serial = max(serial, row["serial"])
+        match row["kind"]:
+            case "table":
+                records[row["table_id"]] = _record(row)
+            case "history":
+                histories[row["table_id"]] = replace(_record(row), history=True)
+            case "request" if row["table_id"]:
+                requests[row["table_id"]] = row
+            case "request":
+                of_name = row["consumer"], (row["database"], row["table"])
+                named[of_name] = json.loads(row["detail"])["id"]
+            case "consumer":
+                applied[row["consumer"]] = row["from_lsn"]
+            case "claim":
+                claims[row["consumer"], ClaimedStage(row["state"])] = row["request"]
+    for table_id, row in requests.items():
+        known = histories if table_id in histories else records
+        record = known.get(table_id)
+        asked = json.loads(row["detail"] or "{}")
+        if record is not None and record.detail.get("handled") != asked["id"]:
+            known[table_id] = replace(record, request=row["request"]).having(asked=asked)
+    answered = {
+        i for record in records.values() for i in record.detail.get("answered", {}).values()
+    }
+    standing = {of_name: asked for of_name, asked in named.items() if asked not in answered}
+    return ControlRows(records, applied, claims, serial, histories, standing)
+
+
+def _record(row: Row) -> TableRecord:
+    return TableRecord(
+        row["table_id"],
+        row["consumer"],
+        row["database"],
+        row["table"],
+        row["folder"],
+        TableState(row["state"]),
+        row["server"],
+        row["epoch"],
+        row["from_lsn"],
+        row["signature"],
+        row["reason"],
+        "",
+        json.loads(row["detail"] or "{}"),
+        row["serial"],
+        row["at"],
+    )
+
+
+def superseded(rows: Iterable[Row]) -> set[int]:
+    """Returns the serials of the rows that no longer count. Requests stay: a record may name any of them."""
+    newest: dict[tuple[str, ...], int] = {}
+    serials: dict[int, tuple[str, ...]] = {}
+    shared: set[int] = set()
+    for row in rows:
+        of_consumer = row["kind"] in ("consumer", "claim")
+        stage = row["state"] if row["kind"] == "claim" else ""
+        key = (row["kind"], row["consumer"] if of_consumer else "", row["table_id"], stage)
+        if row["serial"] in serials:  # of two processes at one time
+            shared.add(row["serial"])
+        serials[row["serial"]] = key
+        newest[key] = max(newest.get(key, 0), row["serial"])
+    return {
+        serial
+        for serial, key in serials.items()
+        if key[0] != "request" and serial < newest[key] and serial not in shared
+    }
+
+
+def control_row(kind: str, **values: Any) -> dict[str, Any]:
+    texts = ("consumer", "table_id", "database", "table", "folder", "state", "server")
+    row: dict[str, Any] = {"serial": 0, "at": None, "kind": kind} | dict.fromkeys(texts, "")
+    row |= {"epoch": 0, "from_lsn": 0, "signature": "", "reason": "", "request": "", "detail": ""}
+    return row | values
+
+
+def row_of(record: TableRecord) -> dict[str, Any]:
+    detail = {name: value for name, value in record.detail.items() if name != "asked"}
+    return control_row(
+        "history" if record.history else "table",
+        consumer=record.consumer,
+        table_id=record.table_id,
+        database=record.database,
+        table=record.table,
+        folder=record.folder,
+        state=str(record.state),
+        server=record.server,
+        epoch=record.epoch,
+        from_lsn=record.from_lsn,
+        signature=record.signature,
+        reason=record.reason,
+        detail=json.dumps(detail, sort_keys=True) if detail else "",
+    )

@@ -1,0 +1,220 @@
+"""From entries of the log to the work of each table. Pure.
+
+Each name of a table has a queue of work items, in the log's order. A statement becomes one item for each table that it
+concerns; a RENAME one barrier that stands in the queues of all its tables, because it is executed when all of them have
+reached it. Queues belong to names, not to tables: what follows a RENAME in the queue of a name concerns the table that
+has the name then.
+
+Of the items at the head of a queue, adjacent entries of rows in one layout are one step, a `RowRun`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from dispatcher.binlog.sql.lexer import SqlTokens
+from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.schema.statements import (
+    DropDatabase,
+    DropTable,
+    MaybeTemporaryError,
+    RenameTables,
+    TableEffect,
+)
+from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.names import TableName
+from spark_sink.source.raw_entries import EntryKind
+
+
+@dataclass(frozen=True, slots=True)
+class RowRun:
+    """Adjacent entries of one table in one layout and one epoch: one step. `lsn`: of the last entry."""
+
+    entries: tuple[LogEntry, ...]
+
+    @property
+    def lsn(self) -> int:
+        return self.entries[-1].lsn
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.rows for entry in self.entries)
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(entry.payload_bytes for entry in self.entries)
+
+    @property
+    def only_inserts(self) -> bool:
+        return all(entry.inserts == entry.rows for entry in self.entries)
+
+    def after(self, lsn: int) -> RowRun | None:
+        """Returns the part of the run behind `lsn`."""
+        rest = tuple(entry for entry in self.entries if entry.lsn > lsn)
+        return RowRun(rest) if rest else None
+
+
+@dataclass(frozen=True, slots=True)
+class StatementItem:
+    """A statement and its effects on one table, in order."""
+
+    entry: LogEntry
+    effects: tuple[TableEffect, ...]
+
+    @property
+    def lsn(self) -> int:
+        return self.entry.lsn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RenameBarrier:
+    """A statement that renames tables, with all its effects; `names`: all tables that it concerns."""
+
+    entry: LogEntry
+    effects: tuple[TableEffect, ...]
+    names: tuple[TableName, ...]
+
+    @property
+    def lsn(self) -> int:
+        return self.entry.lsn
+
+
+@dataclass(frozen=True, slots=True)
+class UnclearItem:
+    """The table may have changed in a way that is not known: `error` says why."""
+
+    entry: LogEntry
+    error: BinlogError
+
+    @property
+    def lsn(self) -> int:
+        return self.entry.lsn
+
+
+@dataclass(frozen=True, slots=True)
+class GapItem:
+    """The server had purged changes before this entry, and the log goes on behind them."""
+
+    entry: LogEntry
+
+    @property
+    def lsn(self) -> int:
+        return self.entry.lsn
+
+
+@dataclass(frozen=True, slots=True)
+class LostItem:
+    """Entries of the log cannot be read, from `first` to `lsn`: `error` says why. The table may have some of them."""
+
+    first: int
+    lsn: int
+    error: BinlogError
+
+
+WorkItem = LogEntry | StatementItem | RenameBarrier | UnclearItem | GapItem | LostItem
+Work = RowRun | StatementItem | RenameBarrier | UnclearItem | GapItem | LostItem
+# (text, default database, sql_mode, thread_specific)
+ReadStatement = Callable[[str, str, int, bool], Sequence[TableEffect]]
+
+
+def route(
+    entry: LogEntry,
+    read: ReadStatement,
+    known: Callable[[], Iterable[TableName]],
+    excluded: Callable[[TableName], bool],
+) -> list[tuple[TableName, WorkItem]]:
+    """Returns which names get which item for an entry.
+
+    `read`: `statements.effects_of`; `known`: the tables that are mirrored or have work, asked for where an entry may
+    concern any of them; `excluded`: tables that are left out.
+    """
+    match entry.kind:
+        case EntryKind.ROWS:
+            name = (entry.database, entry.table)
+            return [] if excluded(name) else [(name, entry)]
+        case EntryKind.STATEMENT:
+            try:
+                effects = read(entry.query, entry.database, entry.sql_mode, entry.thread_specific)
+            except MaybeTemporaryError as error:
+                return [
+                    (name, UnclearItem(entry, error)) for name in _of_names(error.tables, known)
+                ]
+            except BinlogError as error:
+                return [(name, UnclearItem(entry, error)) for name in _mentioned(entry, known)]
+            return _statement_items(entry, _expanded(effects, known), excluded)
+        case EntryKind.END if entry.gap:
+            return [(name, GapItem(entry)) for name in dict.fromkeys(known())]
+    return []
+
+
+def _expanded(
+    effects: Sequence[TableEffect], known: Callable[[], Iterable[TableName]]
+) -> list[TableEffect]:
+    """Replaces DROP DATABASE by a DROP TABLE for each table that is known in it."""
+    expanded: list[TableEffect] = []
+    for effect in effects:
+        if isinstance(effect, DropDatabase):
+            tables = (name for name in dict.fromkeys(known()) if name[0] == effect.database)
+            expanded += map(DropTable, tables)
+        else:
+            expanded.append(effect)
+    return expanded
+
+
+def _statement_items(
+    entry: LogEntry, effects: Sequence[TableEffect], excluded: Callable[[TableName], bool]
+) -> list[tuple[TableName, WorkItem]]:
+    names = list(dict.fromkeys(name for effect in effects for name in effect.tables))
+    if any(isinstance(effect, RenameTables) for effect in effects):
+        barrier = RenameBarrier(entry, tuple(effects), tuple(names))
+        return [(name, barrier) for name in names]
+    return [
+        (name, StatementItem(entry, tuple(e for e in effects if name in e.tables)))
+        for name in names
+        if not excluded(name)
+    ]
+
+
+def _of_names(
+    names: Collection[TableName], known: Callable[[], Iterable[TableName]]
+) -> list[TableName]:
+    """The known tables that have one of these names, also where the server does not tell upper case from lower case."""
+    lower = {(database.lower(), table.lower()) for database, table in names}
+    tables = dict.fromkeys(known())
+    return [name for name in tables if (name[0].lower(), name[1].lower()) in lower]
+
+
+def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> list[TableName]:
+    """The tables whose names are words of a statement that is not understood; if there are none, all tables of its
+    default database, or of all databases."""
+    tables = list(dict.fromkeys(known()))
+    tokens = SqlTokens(entry.query, entry.sql_mode)
+    words = {name.lower() for token in tokens if (name := token.name)}
+    if named := [name for name in tables if name[1].lower() in words]:
+        return named
+    return [name for name in tables if name[0] == entry.database] or tables
+
+
+def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tuple[Work, int]:
+    """Returns the first step of a queue that is not empty, and how many of its items it holds.
+
+    A run holds at most `entries_max` entries, and `bytes_max` payload bytes if it has more than one.
+    """
+    first = items[0]
+    if not isinstance(first, LogEntry):
+        return first, 1
+    run = [first]
+    size = first.payload_bytes
+    for item in items[1:entries_max]:
+        if not isinstance(item, LogEntry) or not _continues(first, item):
+            break
+        size += item.payload_bytes
+        if size > bytes_max:
+            break
+        run.append(item)
+    return RowRun(tuple(run)), len(run)
+
+
+def _continues(first: LogEntry, other: LogEntry) -> bool:
+    return (first.epoch, first.layout) == (other.epoch, other.layout)

@@ -1,0 +1,90 @@
+"""What RENAME TABLE makes of the names and the records of tables. Pure. `FolderMover` moves their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from spark_sink.mirror.rules.records import renamed
+from spark_sink.mirror.rules.table_record import LIVE, MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.rules.transitions import copied_again, in_copy
+from spark_sink.mirror.values.names import TableName, folder_name
+
+
+def folder_of(name: TableName) -> str:
+    """Returns the folder of a table, below the target."""
+    return "/".join(map(folder_name, name))
+
+
+def names_after(
+    names: Iterable[TableName], pairs: Sequence[tuple[TableName, TableName]]
+) -> dict[TableName, TableName]:
+    """Returns the name that each of the tables has after the renames, which are executed one after the other."""
+    now = {name: name for name in names}
+    for old, new in pairs:
+        for origin, name in now.items():
+            if name == old:
+                now[origin] = new
+                break
+    return now
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """The tables of a RENAME that cross the border between mirrored and excluded names.
+
+    `leaving`: names of mirrored tables that get excluded names; `arriving`: names that are not excluded, of tables
+    whose names were.
+    """
+
+    leaving: tuple[TableName, ...]
+    arriving: tuple[TableName, ...]
+
+
+def crossings(
+    pairs: Sequence[tuple[TableName, TableName]], excluded: Callable[[TableName], bool]
+) -> Crossings:
+    """Returns the tables that a RENAME brings into the mirror, or out of it."""
+    # A name that a pair gives and a later one takes is of no table before the statement.
+    origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
+    after = names_after(origins, pairs)
+    return Crossings(
+        tuple(old for old, new in after.items() if excluded(new) and not excluded(old)),
+        tuple(new for old, new in after.items() if excluded(old) and not excluded(new)),
+    )
+
+
+def records_after(
+    tables: dict[TableName, TableRecord], pairs: Sequence[tuple[TableName, TableName]], lsn: int
+) -> list[TableRecord]:
+    """Returns the records that change. `tables`: by name, before the statement, dropped ones included.
+
+    A table whose rows are being copied begins its copy again, because they are read by name: some may be of the table
+    that has the name now. A dropped table whose name another one gets loses its folder. A table that the mirror has
+    under a name that another one gets, and that the statement does not rename, does not exist on the server: it is
+    dropped, such as one whose copy was asked for by a name that came later.
+    """
+    existing = {n: r for n, r in tables.items() if r.state is not TableState.DROPPED}
+    after = names_after(existing, pairs)
+    changed = []
+    for old, new in after.items():
+        if old == new:
+            continue
+        record = renamed(existing[old], new, lsn)
+        lies_at = record.lies_at
+        if record.state is TableState.CREATING or in_copy(record, lsn):
+            record = replace(copied_again(record), from_lsn=lsn)
+        elif record.state in LIVE:
+            record = replace(record, from_lsn=lsn)
+        if record.folder:
+            record = record.having(**{MOVED_FROM: lies_at})
+            record = replace(record, folder=folder_of(new))
+        changed.append(record)
+    got = {record.name for record in changed}
+    for name in got & {old for old, new in after.items() if old == new}:
+        gone = replace(existing[name], state=TableState.DROPPED, folder="", signature="")
+        changed.append(replace(gone, reason="another table has got its name", from_lsn=lsn))
+    taken = {record.folder for record in changed if record.folder}
+    dropped = (r for r in tables.values() if r.state is TableState.DROPPED)
+    lost = (r for r in dropped if r.folder in taken)
+    return changed + [replace(r, folder="").having(**{MOVED_FROM: None}) for r in lost]

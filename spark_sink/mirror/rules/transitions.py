@@ -1,0 +1,336 @@
+"""What statements, unknown rows and gaps make of the record of a table. Pure.
+
+A transition returns the record afterwards and what has to be done to the table's Delta table under the statement's lsn,
+first, before the record is written. Both can be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.table_record import (
+    LIVE,
+    MOVE_STEP,
+    MOVED_FROM,
+    TableRecord,
+    TableState,
+    handled,
+    new_table_id,
+)
+from spark_sink.mirror.schema.signature import Recopy, SchemaChange, Signature, change_of
+from spark_sink.mirror.schema.statements import (
+    AlterTable,
+    CreateTable,
+    DropTable,
+    TableEffect,
+    TruncateTable,
+)
+from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import (
+    PurgedChanges,
+    TablePolicy,
+    UnfollowedChange,
+    UnknownTables,
+)
+
+LEFT_OUT = "left_out"  # of `detail`: since which lsn the settings leave the table out
+
+
+class DeltaWork(StrEnum):
+    """What a statement does to a table's Delta table."""
+
+    NOTHING = "nothing"
+    DROP = "drop"  # delete all rows
+    TRUNCATE = "truncate"  # delete all rows, or mark them
+    SCHEMA = "schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What follows from a statement.
+
+    `record`: afterwards, None if there is none; `change`: of SCHEMA; `recopy`: not "": why existing rows are not known
+    any more, unless the table is empty.
+    """
+
+    record: TableRecord | None
+    work: DeltaWork = DeltaWork.NOTHING
+    change: SchemaChange | None = None
+    recopy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What transitions depend on, beside the record."""
+
+    consumer: str
+    server: str
+    policy: TablePolicy
+    can_copy: bool
+    invalid_dates: InvalidDates
+
+
+def after_effect(
+    name: TableName,
+    record: TableRecord | None,
+    effect: TableEffect,
+    entry: LogEntry,
+    now: Situation,
+) -> Transition:
+    """The table `name`, whose record is `record`, after one effect of a statement that is no RENAME."""
+    moved = _after_effect(name, record, effect, entry, now)
+    after = moved.record
+    if record is None or after is None or after.state not in LIVE or MOVED_FROM not in after.detail:
+        return moved
+    # It goes on by itself when its folder is in its place.
+    reason = record.reason or f"its folder waits for its place {after.folder}"
+    held = replace(after, state=TableState.STOPPED, reason=reason)
+    return replace(moved, record=held.having(goal=str(after.state), was=str(after.state)))
+
+
+def _after_effect(
+    name: TableName,
+    record: TableRecord | None,
+    effect: TableEffect,
+    entry: LogEntry,
+    now: Situation,
+) -> Transition:
+    exists = record is not None and record.state is not TableState.DROPPED
+    match effect:
+        case CreateTable():
+            if exists and effect.if_not_exists and not effect.replaces:
+                return Transition(record)
+            work = DeltaWork.DROP if exists else DeltaWork.NOTHING
+            created = _anew(name, record, entry, now)
+            if effect.cascades:
+                reason = _cascades_reason(effect.cascades, created.label)
+                created = replace(created, reason=reason)
+            return Transition(created, work)
+        case DropTable() if exists:
+            assert record is not None
+            dropped = replace(record, state=TableState.DROPPED, from_lsn=entry.lsn, reason="")
+            return Transition(_forgetting(replace(dropped, signature="")), DeltaWork.DROP)
+        case TruncateTable():
+            emptied = _anew(name, record, entry, now)
+            if record is not None and record.state in LIVE:
+                emptied = replace(emptied, signature=record.signature)
+                return Transition(emptied, DeltaWork.TRUNCATE)
+            return Transition(emptied, DeltaWork.DROP if exists else DeltaWork.NOTHING)
+        case AlterTable() if record is not None and record.state in LIVE:
+            return _altered(record, effect, entry, now)
+        case AlterTable() if record is not None and in_copy(record, entry.lsn):
+            if effect.clauses or effect.copy_reason:
+                return Transition(copied_again(record))
+    return Transition(record)
+
+
+def copied_again(record: TableRecord) -> TableRecord:
+    """The record of a table whose columns were changed during its copy: rows were read before and after the change, so
+    the copy begins again."""
+    return _forgetting(replace(record, state=TableState.CREATING, signature=""))
+
+
+def in_copy(record: TableRecord, lsn: int) -> bool:
+    """True if an entry is not of a later time than the rows of a table's copy."""
+    passed = record.detail.get("passed")
+    return record.state is TableState.COPYING and (passed is None or lsn <= passed)
+
+
+def _anew(
+    name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
+) -> TableRecord:
+    """A table that is known to be empty: complete, and exact from here on. It keeps the id and the folder that the
+    name has."""
+    return TableRecord(
+        record.table_id if record else new_table_id(),
+        now.consumer,
+        *name,
+        folder=record.folder if record else "",
+        state=TableState.COMPLETE,
+        server=now.server,
+        epoch=entry.epoch,
+        from_lsn=entry.lsn,
+        detail={
+            **{k: v for k, v in (record.detail if record else {}).items() if k in _LASTING},
+            "exact_from": entry.lsn,
+        },
+    )
+
+
+# Values of `detail` that survive a DROP or a CREATE of the name: what was asked and done, former names, the entry as of
+# which the table was copied last, the name in the catalog, which changes behind the record, and where its folder lies.
+_LASTING = (
+    "asked",
+    "handled",
+    "answered",
+    "names",
+    "copied_at",
+    "catalog",
+    "catalog_error",
+    MOVED_FROM,
+    MOVE_STEP,
+)
+
+
+def _forgetting(record: TableRecord) -> TableRecord:
+    return replace(record, detail={k: v for k, v in record.detail.items() if k in _LASTING})
+
+
+def _cascades_reason(cascades: tuple[str, ...], label: str) -> str:
+    return (
+        f"{', '.join(cascades)}: servers before MySQL 9.6 do not log the rows that a foreign key changes;"
+        f" {remedies.of_cascades(label)}"
+    )
+
+
+def _altered(
+    record: TableRecord, effect: AlterTable, entry: LogEntry, now: Situation
+) -> Transition:
+    if not effect.clauses and not effect.copy_reason:
+        return Transition(record)
+    done = replace(record, from_lsn=entry.lsn)
+    if effect.cascades:
+        done = replace(done, reason=_cascades_reason(effect.cascades, record.label))
+    if not record.signature:
+        # Without rows so far the next rows tell the columns; an adopted table is compared with them.
+        return Transition(done, recopy=effect.copy_reason)
+    if effect.copy_reason:
+        return Transition(replace(done, signature=""), recopy=effect.copy_reason)
+    change = change_of(Signature.from_json(record.signature), effect, now.invalid_dates)
+    if isinstance(change, Recopy):
+        if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
+            return Transition(done.having(new_column=entry.lsn))
+        return Transition(replace(done, signature=""), recopy=change.reason)
+    done = replace(done, signature=change.signature.to_json())
+    return Transition(done, DeltaWork.SCHEMA, change)
+
+
+def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> TableRecord:
+    """The record of a table whose existing rows are not known any more: copied by policy, else stopped before `lsn`."""
+    if now.can_copy and now.policy.unfollowed is not UnfollowedChange.STOP:
+        state = replace(record, state=TableState.CREATING, from_lsn=lsn, reason=reason)
+        return _forgetting(replace(state, signature=""))
+    way = remedies.of_unknown_rows(record.label, can_copy=now.can_copy)
+    return stopped(record, f"{reason}, so its existing rows are not known; {way}", lsn - 1, lsn)
+
+
+def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> TableRecord:
+    """The record of a table whose rows have other columns in the log, `differs` says which, from the entry `lsn` on.
+
+    It is copied by policy, but not a second time for the same difference: the server then describes the columns
+    otherwise than its log does, and each copy would end in the same way.
+    """
+    reason = f"the log's rows have other columns than the table: {differs}"
+    if record.detail.get("conflict") != differs:
+        after = needs_copy(record, reason, lsn, now)
+        return after.having(conflict=differs) if after.state is TableState.CREATING else after
+    text = f"{reason}, also after a copy; {remedies.of_conflict(record.label)}"
+    # The entry has not been applied: it comes again.
+    return stopped(record, text, lsn - 1, lsn - 1)
+
+
+def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
+    """The record of a table whose entry `lsn` has a fault.
+
+    Rows of another history are not at fault: when a person says that the table has what was before them, they are
+    applied.
+    """
+    other_history = fault.kind is ErrorKind.HISTORY_DIFFERS
+    text = remedies.of_fault(fault, record.label)
+    return stopped(record, text, lsn - 1, lsn - 1 if other_history else lsn)
+
+
+def stopped(record: TableRecord, reason: str, before: int, failed: int) -> TableRecord:
+    """The record of a table that stands: everything up to `before` is applied, `failed` could not be.
+
+    `reason` ends with a remedy, of `remedies`.
+    """
+    halted = replace(record, state=TableState.STOPPED, reason=reason, from_lsn=before)
+    return halted.having(failed=failed, was=str(_was(record)))
+
+
+def place_taken(record: TableRecord, aside: str, fault: BinlogError) -> TableRecord:
+    """The record of a table whose folder stays in the folder `aside`, because its place is taken. The table goes on by
+    itself when the place is free."""
+    waits = record.having(**{MOVED_FROM: aside, MOVE_STEP: None})
+    if record.state not in LIVE:
+        return waits
+    halted = replace(waits, state=TableState.STOPPED, reason=str(fault))
+    return halted.having(goal=str(record.state), was=str(record.state))
+
+
+def without_entries(record: TableRecord, reason: str, before: int, last: int) -> TableRecord:
+    """The record of a table that stands because the log's entries behind `before` up to `last` are lost."""
+    return stopped(record, reason, before, last).having(lost=last)
+
+
+def _was(record: TableRecord) -> TableState:
+    if record.state in LIVE:
+        return record.state
+    return TableState(record.detail.get("was", TableState.PARTIAL))
+
+
+def unknown_rows(
+    name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
+) -> TableRecord:
+    """The record of a table whose first rows arrive without a CREATE TABLE. `record`: of a dropped one of the name."""
+    known = replace(
+        _anew(name, record, entry, now), from_lsn=entry.lsn - 1, reason="older than the mirror"
+    )
+    known = known.having(exact_from=None)
+    partly = "rows that existed before the mirror's start are missing, as the policy allows"
+    missing = "the table is older than the mirror, so its existing rows are missing"
+    return _without_rows(known, entry.lsn, now, partly, missing)
+
+
+def _without_rows(
+    known: TableRecord, lsn: int, now: Situation, partly: str, missing: str
+) -> TableRecord:
+    """The record of a table of which the log lacks rows: copied, partial (for the reason `partly`) or stopped at `lsn`
+    (for the reason `missing`), by policy."""
+    policy = now.policy.unknown
+    if policy is UnknownTables.PARTIAL:
+        return replace(known, state=TableState.PARTIAL, reason=partly)
+    if policy is UnknownTables.COPY and now.can_copy:
+        return replace(known, state=TableState.CREATING, from_lsn=lsn)
+    way = remedies.of_unknown_table(known.label, can_copy=now.can_copy)
+    return stopped(known, f"{missing}; {way}", known.from_lsn, lsn)
+
+
+def left_out(record: TableRecord, lsn: int) -> TableRecord:
+    """The record of a table that the consumer's `include` and `exclude` leave out, from behind the entry `lsn` on: its
+    rows stay as they are."""
+    since = record.detail.get(LEFT_OUT, lsn)
+    if LEFT_OUT in record.detail and "goal" not in record.detail and not record.request:
+        return record
+    reason = f"the settings of the consumer leave this table out since lsn {since}: later changes are missing"
+    partial = replace(_forgetting(handled(record)), state=TableState.PARTIAL, reason=reason)
+    return partial.having(**{LEFT_OUT: since})
+
+
+def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
+    """The record of a table that was left out, and is not any more from behind the entry `lsn` on. Changes are missing,
+    so it is like a table that is older than the mirror."""
+    missing = f"the settings left this table out since lsn {record.detail[LEFT_OUT]}, so changes of it are missing"
+    known = replace(_forgetting(record), server=now.server, epoch=0, signature="", from_lsn=lsn)
+    return _without_rows(replace(known, reason=missing), lsn, now, missing, missing)
+
+
+def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:
+    """The record of a table after the server had purged changes that the log does not hold: it is copied again by
+    policy, else PARTIAL."""
+    epoch = entry.position.epoch if entry.position else entry.epoch
+    reason = f"the server had purged changes before lsn {entry.lsn} before they were read"
+    if record.state is TableState.DROPPED:
+        return record
+    after = replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn)
+    if now.can_copy and now.policy.purged is PurgedChanges.COPY:
+        return _forgetting(replace(after, state=TableState.CREATING, signature=""))
+    way = remedies.of_gap(record.label, can_copy=now.can_copy)
+    partial = replace(after, state=TableState.PARTIAL, reason=f"{reason}; {way}")
+    return partial.having(exact_from=None, lost=None, failed=None, was=None)

@@ -1,0 +1,1 @@
+"""The application that brings tables forward: its loop, its threads, and what they execute."""

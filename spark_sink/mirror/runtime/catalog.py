@@ -1,0 +1,341 @@
+"""Keeps a catalog of Spark's (Hive metastore, Glue, Unity Catalog) in step with the mirrored tables.
+
+Each table that can be read is an external table of the catalog at its path: registered when it is complete or partial,
+under its new name after a RENAME, gone after a DROP. So is each history, under a name of its own that stays. The record
+of a table says under which name it is registered (`catalog` of `detail`), and is written after the catalog. So after a
+crash the same is done again, which changes nothing that is done.
+
+A path follows from a table's name, so what a path holds may change (a swap of two tables, a copy in place of a table)
+without a change of the catalog. Columns are Delta's own: the catalog has none of its own that could differ.
+
+A catalog that cannot be reached, or that refuses a table, never delays the table itself: rows are applied, the failure
+is in the log and in the table's record, and it is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from pyspark.errors import AnalysisException
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.rules.table_record import LIVE, MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.values.catalog_names import (
+    SESSION_CATALOG,
+    CatalogTemplate,
+    schema_name,
+    sql_name,
+)
+from spark_sink.mirror.values.faults import fault_of, in_one_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("spark_sink.mirror")
+
+AGAIN_S = 60.0  # after a failure
+REGISTERED = "catalog"  # of a record's detail: the name under which the table is registered
+REFUSED = "catalog_error"  # why it is not registered as it should be
+_MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+_GONE = "DELTA_PATH_DOES_NOT_EXIST"
+_GONE_PATH = re.compile(
+    r"\[DELTA_PATH_DOES_NOT_EXIST\] (.+) doesn't exist, or is not a Delta table"
+)
+
+
+def wanted_name(record: TableRecord, template: CatalogTemplate) -> str:
+    """Returns the name that a table should have in the catalog; "" for none.
+
+    A table is registered when its rows can be read for the first time, and stays while it is stopped or copied again.
+    """
+    known = record.detail.get(REGISTERED, "")
+    visible = record.state in LIVE or (known and record.state is not TableState.DROPPED)
+    return template.name(record.shown_name) if visible and record.folder else ""
+
+
+def same_location(one: str, other: str) -> bool:
+    """True if two locations are one folder. A path without a scheme is the same in any file system."""
+    first, second = (_location(text) for text in (one, other))
+    if "" in (first[0], second[0]):
+        return first[1] == second[1]
+    return first == second
+
+
+def below(location: str, folder: str) -> bool:
+    """True if a location lies in a folder."""
+    (scheme, path), (other, above) = _location(location), _location(folder)
+    return (scheme == other or "" in (scheme, other)) and path.startswith(f"{above}/")
+
+
+def _location(text: str) -> tuple[str, str]:
+    """Returns the scheme with the host, and the path."""
+    scheme, colon, rest = text.partition(":/")
+    if not colon:
+        return "", text.rstrip("/")
+    # file:/x and file:///x are the same; a folder's name may have characters with a meaning in addresses.
+    host = urlsplit(text).netloc if rest.startswith("/") else ""
+    path = rest[1 + len(host) :] if rest.startswith("/") else f"/{rest}"
+    return f"{scheme}://{host}", path.rstrip("/")
+
+
+class SparkCatalog:
+    """Tables of the catalogs that a Spark session knows, by names with dots between their parts."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark.newSession()
+
+    def location(self, name: str) -> str | None:
+        """Returns the path of a Delta table, whether anything is there or not; None if there is no table; "" for one
+        that has no path, or is of another format."""
+        try:
+            rows = self._spark.sql(f"DESCRIBE TABLE EXTENDED {sql_name(name)}").collect()
+        except AnalysisException as error:
+            if error.getCondition() in _MISSING:
+                return None
+            if error.getCondition() == _GONE and (match := _GONE_PATH.search(str(error))):
+                return match[1]
+            raise
+        facts = {row["col_name"]: row["data_type"] for row in rows}
+        if str(facts.get("Provider", "")).lower() != "delta":
+            return ""
+        return str(facts.get("Location") or "")
+
+    def register(self, name: str, path: str) -> None:
+        """Make an external table of the Delta table at `path`; its schema is made if it is missing.
+
+        Without a Delta table at `path` Spark makes an empty one, so nothing may move it meanwhile.
+        """
+        schema = sql_name(schema_name(name))
+        if not self._spark.catalog.databaseExists(schema):
+            self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        literal = path.replace("\\", "\\\\").replace("'", "\\'")
+        self._spark.sql(f"CREATE TABLE {sql_name(name)} USING delta LOCATION '{literal}'")
+
+    def drop(self, name: str) -> None:
+        """Take an external table out of the catalog. Its files stay."""
+        self._spark.sql(f"DROP TABLE IF EXISTS {sql_name(name)}")
+
+
+class Catalog(Protocol):
+    """What `CatalogEntries` needs of a catalog, see `SparkCatalog`."""
+
+    def location(self, name: str) -> str | None: ...
+    def register(self, name: str, path: str) -> None: ...
+    def drop(self, name: str) -> None: ...
+
+
+class RegisteredRecords(Protocol):
+    """The records of the tables, or of the histories, of one consumer, see `TableDirectory`."""
+
+    @property
+    def changes(self) -> int: ...
+    def records(self) -> list[TableRecord]: ...
+    def record(self, table_id: str) -> TableRecord: ...
+    def exclusive(self, *table_ids: str) -> AbstractContextManager[None]: ...
+    def change(self, of: Callable[[TableRecord], TableRecord], *table_ids: str) -> None: ...
+
+
+class RegisteredTables(Protocol):
+    """A consumer with what it has in the catalog."""
+
+    @property
+    def registered(self) -> Sequence[RegisteredRecords]: ...
+
+
+def catalog_entries(spark: SparkSession, template: CatalogTemplate, target: str) -> CatalogEntries:
+    """Returns the entries of a mirror's tables. Raises `BinlogError` SETTINGS as `require_catalog` does."""
+    require_catalog(spark, template)
+    folder = FileSystem(spark).qualified(target).rstrip("/")
+    return CatalogEntries(SparkCatalog(spark), template, folder)
+
+
+def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
+    """Raises `BinlogError` SETTINGS if Spark knows no such catalog, or forgets it at its end."""
+    name = template.catalog
+    conf = spark.conf
+    if name != SESSION_CATALOG and conf.get(f"spark.sql.catalog.{name}", None) is None:
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            f"Spark knows no catalog {name}",
+            where="catalog",
+            remedy=f"set spark.sql.catalog.{name} to its class in spark.conf, or write {{database}}.{{table}} for"
+            " the Hive metastore",
+        )
+    kind = conf.get("spark.sql.catalogImplementation", "in-memory")
+    if name == SESSION_CATALOG and kind == "in-memory" and not _replaced(spark):
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            "Spark's own catalog is in memory: its tables would be forgotten when the job ends",
+            where="catalog",
+            remedy="set spark.sql.catalogImplementation to hive and spark.hadoop.hive.metastore.uris to your"
+            " metastore in spark.conf, or begin the template with a catalog of spark.sql.catalog.NAME",
+        )
+
+
+def _replaced(spark: SparkSession) -> bool:
+    """True if `spark_catalog` is another one than Delta's, which delegates to the catalog of Spark itself."""
+    chosen = spark.conf.get(f"spark.sql.catalog.{SESSION_CATALOG}", "") or ""
+    return not chosen.endswith("DeltaCatalog")
+
+
+class _Names:
+    """Whose names are whose, in one round: `wanted` by the records, `held` in the catalog."""
+
+    def __init__(self, records: Iterable[TableRecord], template: CatalogTemplate) -> None:
+        self.wanted: dict[str, set[str]] = {}
+        self.held: dict[str, set[str]] = {}
+        self.labels: dict[str, str] = {}
+        for record in records:
+            if name := wanted_name(record, template):
+                self.wanted.setdefault(name, set()).add(record.table_id)
+            if name := record.detail.get(REGISTERED, ""):
+                self.held.setdefault(name, set()).add(record.table_id)
+            self.labels[record.table_id] = record.label
+
+    def needed_by_another(self, name: str, table_id: str) -> bool:
+        return bool(self.wanted.get(name, set()) - {table_id})
+
+    def holder(self, name: str, table_id: str) -> str:
+        """Returns the label of another table that has the name, and should have it; "" if there is none."""
+        others = (self.wanted.get(name, set()) & self.held.get(name, set())) - {table_id}
+        return self.labels[min(others)] if others else ""
+
+    def registered(self, name: str, table_id: str) -> None:
+        self.held.setdefault(name, set()).add(table_id)
+
+
+@dataclass
+class CatalogEntries:
+    """Of one application. A thread of its own talks to the catalog.
+
+    `target`: folder of the mirror, with its file system; `failing`: why tables are not registered as they should be,
+    by table id.
+    """
+
+    catalog: Catalog
+    template: CatalogTemplate
+    target: str
+    failing: dict[str, str] = field(default_factory=dict)
+    _verified: dict[str, str] = field(default_factory=dict)  # names, by table id
+    _seen: int = -1
+    _retry_at: float = float("inf")
+    _round: Future[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def forward(self, consumers: Sequence[RegisteredTables]) -> bool:
+        """Begin what there is to do, if anything. Returns True if nothing is left to do now."""
+        if self._round is not None and not self._round.done():
+            return False
+        stores = [records for tables in consumers for records in tables.registered]
+        changes = sum(records.changes for records in stores)
+        if changes == self._seen and time.monotonic() < self._retry_at:
+            return True
+        self._seen = changes
+        self._round = self._thread.submit(self.bring, stores)
+        return False
+
+    def bring(self, stores: Sequence[RegisteredRecords]) -> None:
+        """Bring the catalog to what the records say. A failure concerns its table alone."""
+        self._retry_at = float("inf")
+        records = [(store, record) for store in stores for record in store.records()]
+        names = _Names((record for _, record in records), self.template)
+        for store, record in records:
+            want, has = wanted_name(record, self.template), record.detail.get(REGISTERED, "")
+            settled = want == has == self._verified.get(record.table_id, "")
+            # A folder may be on its way; the record is written again when it has arrived.
+            if MOVED_FROM in record.detail or (settled and REFUSED not in record.detail):
+                continue
+            try:
+                with store.exclusive(record.table_id):
+                    # Another record is of a later change, which the next round follows.
+                    if store.record(record.table_id) == record:
+                        self._bring(store, record, want, has, names)
+            except Exception as error:  # noqa: BLE001 - the catalog never ends the mirror
+                self._failed(store, record, want or has, error)
+
+    def _bring(
+        self, store: RegisteredRecords, record: TableRecord, want: str, has: str, names: _Names
+    ) -> None:
+        if has and has != want and not names.needed_by_another(has, record.table_id):
+            self._drop(has)
+        if want:
+            self._register(record, want, names)
+        self._verified[record.table_id] = want
+        store.change(
+            lambda now: now.having(**{REGISTERED: want or None, REFUSED: None}), record.table_id
+        )
+        self.failing.pop(record.table_id, None)
+        if want != has:
+            done = f"registered as {want}" if want else f"{has} is no longer in the catalog"
+            log.info("%s: %s: %s", record.consumer, record.label, done)
+
+    def _drop(self, name: str) -> None:
+        location = self.catalog.location(name)
+        if location is None:
+            return
+        if below(location, self.target):
+            self.catalog.drop(name)
+        else:
+            log.warning(
+                "%s stays in the catalog: it is not the mirror's, but at %s", name, location
+            )
+
+    def _register(self, record: TableRecord, name: str, names: _Names) -> None:
+        if holder := names.holder(name, record.table_id):
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"{holder} has the same name in the catalog",
+                where=f"table {record.label}",
+                remedy="leave one of the two out with exclude, rename it at the server, or choose other names with"
+                " the setting catalog",
+            )
+        path = f"{self.target}/{record.folder}"
+        location = self.catalog.location(name)
+        if location is not None and not same_location(location, path):
+            if not below(location, self.target):
+                raise _taken(record, name, location)
+            self.catalog.drop(name)  # of a table that had the name before
+            location = None
+        if location is None:
+            self.catalog.register(name, path)
+        names.registered(name, record.table_id)
+
+    def _failed(
+        self, store: RegisteredRecords, record: TableRecord, name: str, error: Exception
+    ) -> None:
+        fault = fault_of(error)
+        why = str(fault) if fault is not None else in_one_line(error)
+        text = f"not registered as {name}: {why}"
+        if self.failing.get(record.table_id) != text:
+            log.warning("%s: %s: %s", record.consumer, record.label, text)
+            log.debug("the whole error", exc_info=error)
+        self.failing[record.table_id] = text
+        self._retry_at = time.monotonic() + AGAIN_S
+        try:
+            store.change(lambda now: now.having(**{REFUSED: text}), record.table_id)
+        except Exception as second:  # noqa: BLE001 - the log has the failure
+            log.warning("%s: %s: %s", record.consumer, record.label, in_one_line(second))
+
+
+def _taken(record: TableRecord, name: str, location: str) -> BinlogError:
+    what = f"another table at {location}" if location else "a view, or a table that is not Delta"
+    return BinlogError(
+        ErrorKind.UNSUPPORTED_CHANGE,
+        f"{name} is {what}",
+        where=f"table {record.label}",
+        remedy=f"drop or rename {name} in the catalog, or choose other names with the setting catalog",
+    )

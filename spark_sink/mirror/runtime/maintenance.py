@@ -1,0 +1,173 @@
+"""What the mirror does for its Delta tables: writes checkpoints, compacts files, deletes old ones, forgets old days of
+the log.
+
+One thread of the applier runs it while others execute steps; a step that conflicts with a compaction is tried again.
+A table whose files are large gets deletion vectors, so that a MERGE of few rows writes few rows: on small tables they
+double the time of a MERGE.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from delta.tables import DeltaTable
+
+from spark_sink.mirror.lake import delta_log
+from spark_sink.mirror.lake.checkpoints import Checkpoints
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules.table_record import LIVE, TableRecord
+from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction, oldest_needed
+from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.values.faults import in_one_line, is_conflict
+from spark_sink.mirror.values.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.history.history_records import HistoryRecords
+    from spark_sink.mirror.tables.directory import TableDirectory
+    from spark_sink.mirror.values.policies import ApplyOptions
+
+log = logging.getLogger("spark_sink.mirror")
+DELETION_VECTORS_FROM_BYTES = 64 << 20
+VACUUM_EVERY_S = 24 * 3600.0
+CHECKPOINTS_EVERY_S = 60.0
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+
+
+def _bound_listing(session: SparkSession) -> None:
+    """Let VACUUM list folders in as many tasks as there are processors for. Spark's default is 10,000, which took two
+    minutes of two processors for a folder of ten files. A value that the user has set stays."""
+    context = session.sparkContext
+    if not context.getConf().contains(_LISTING_TASKS):
+        session.conf.set(_LISTING_TASKS, str(4 * context.defaultParallelism))
+
+
+class MaintainedTables(Protocol):
+    """The tables of one consumer."""
+
+    @property
+    def consumer(self) -> str: ...
+    @property
+    def directory(self) -> TableDirectory: ...
+    @property
+    def histories(self) -> HistoryRecords: ...
+    @property
+    def applied_to(self) -> int: ...
+
+
+def maintained_tables(tables: MaintainedTables) -> Iterator[tuple[TableRecord, MirroredTable]]:
+    """Yields the tables and histories that grow, with their Delta tables."""
+    for record in tables.directory.records():
+        if record.state in LIVE and record.folder:
+            yield record, tables.directory.table(record)
+    yield from tables.histories.tables()
+
+
+@dataclass
+class Maintenance:
+    """Of one application."""
+
+    spark: SparkSession
+    options: ApplyOptions
+    control: ControlTable
+    _due: float = field(default_factory=time.monotonic)
+    _vacuumed: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._checkpoints_due = self._due + CHECKPOINTS_EVERY_S
+        self._due += self.options.maintenance_s
+        self._session = StepSession(self.spark)
+        _bound_listing(self._session.spark)
+        self._log = BinlogLog(self.spark, self.options.target)
+        self._checkpoints = Checkpoints(self._session.spark)
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= min(self._due, self._checkpoints_due)
+
+    def run(self, consumers: Iterable[MaintainedTables]) -> None:
+        """Do what is due. A failure is logged; the next round does what was not done."""
+        if time.monotonic() >= self._checkpoints_due:
+            self._checkpoints_due = time.monotonic() + CHECKPOINTS_EVERY_S
+            self._write_checkpoints(consumers)
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + self.options.maintenance_s
+            self._maintain_all(consumers)
+
+    def _write_checkpoints(self, consumers: Iterable[MaintainedTables]) -> None:
+        self._guarded("log", partial(self._checkpoints.write, self._log.path))
+        self._guarded("control table", partial(self._checkpoints.write, self.control.path))
+        for tables in consumers:
+            for record, table in maintained_tables(tables):
+                self._guarded(record.label, partial(self._checkpoints.write, table.path))
+
+    def _maintain_all(self, consumers: Iterable[MaintainedTables]) -> None:
+        for tables in consumers:
+            self._guarded(f"{tables.consumer}: log", partial(self._maintain_log, tables))
+            for record, table in maintained_tables(tables):
+                self._guarded(record.label, partial(self._maintain, tables, record, table))
+        self._guarded("log", partial(self._vacuum, self._log.path))
+        self._guarded("control table", self._compact_control)
+
+    def _guarded(self, what: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - maintenance never ends the mirror
+            if not is_conflict(error):
+                log.warning("maintenance: %s: %s", what, in_one_line(error))
+
+    def _compact_control(self) -> None:
+        removed = self.control.compact()
+        log.debug("maintenance: %d rows of the control table deleted", removed)
+        self._vacuum(self.control.path)
+
+    def _vacuum(self, path: str) -> None:
+        """Delete files that Delta no longer needs, once a day for each table."""
+        now = time.monotonic()
+        if (last := self._vacuumed.get(path)) is not None and now < last + VACUUM_EVERY_S:
+            return
+        self._vacuumed[path] = now
+        if delta_log.delta_version(self._session.spark, path) >= 0:
+            DeltaTable.forPath(self._session.spark, path).vacuum()
+
+    def _maintain(
+        self, tables: MaintainedTables, record: TableRecord, table: MirroredTable
+    ) -> None:
+        spark = self._session.spark
+        size, files = delta_log.table_size(spark, table.path)
+        if needs_compaction(size, files):
+            log.info("maintenance: %s: compacting %d files", record.label, files)
+            DeltaTable.forPath(spark, table.path).optimize().executeCompaction()
+        known = "deletion_vectors" in record.detail
+        if size >= DELETION_VECTORS_FROM_BYTES and not known:
+            log.info("maintenance: %s: %d MiB, deletion vectors on", record.label, size >> 20)
+            spark.sql(
+                f"ALTER TABLE delta.{quoted(table.path)}"
+                " SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+            )
+            if record.history:
+                tables.histories.has_deletion_vectors(record.name)
+            else:
+                tables.directory.change(
+                    lambda now: now.having(deletion_vectors=True), record.table_id
+                )
+        self._vacuum(table.path)
+
+    def _maintain_log(self, tables: MaintainedTables) -> None:
+        """Drop the days of the log that no table needs any more, but the newest `log_days`; compact the others."""
+        days = self._log.days(tables.consumer)
+        applied = oldest_needed(tables.directory.records(), tables.applied_to)
+        needed = min(applied, tables.histories.oldest_needed())
+        today = datetime.now(UTC).date()
+        before = days_to_forget(days, needed, today, self.options.log_days)
+        if any(day < before for day in days):
+            self._log.forget(tables.consumer, before)
+            log.info("maintenance: %s: the log before %s is deleted", tables.consumer, before)
+        self._log.compact(tables.consumer)

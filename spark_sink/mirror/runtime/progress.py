@@ -1,0 +1,162 @@
+"""How far the log of a consumer is applied, counted in one place for metrics and messages. Pure."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.step_clock import StepPhase
+from spark_sink.source.raw_entries import EntryKind
+
+# Tables whose steps are counted by themselves; those of all further ones are counted together.
+TABLES_MAX = 200
+OTHER_TABLES = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """A copy that is running. `rows_estimated`: by the server's statistics; `rest_s`: time that is left by its speed so
+    far, None if that is not known."""
+
+    table: str
+    rows: int
+    rows_estimated: int
+    bytes: int
+    chunks: int
+    rest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSteps:
+    """The steps of a table since the start. `seconds`: by phase."""
+
+    steps: int = 0
+    rows: int = 0
+    seconds: Mapping[StepPhase, float] = field(
+        default_factory=lambda: dict.fromkeys(StepPhase, 0.0)
+    )
+
+    def after(self, rows: int, seconds: Mapping[StepPhase, float]) -> TableSteps:
+        summed = {phase: before + seconds.get(phase, 0.0) for phase, before in self.seconds.items()}
+        return TableSteps(self.steps + 1, self.rows + rows, summed)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerProgress:
+    """How far a consumer's log is applied.
+
+    `read_lsn`, `applied_lsn`: of the log; `logged_seq`, `applied_seq`: transactions of the consumer; `logged_at`,
+    `applied_at`: when these were committed at the server, s since 1970, 0 if not known; `rows`, `steps`, `failures`:
+    counted since the start; `tables`: how many are in each state; `waiting`: entries in the queues; `failed`: the
+    consumer's entries are not applied any more; `failing`: tables and histories whose steps fail; `stopped`: those that
+    are stopped, with the time since when, s since 1970; `stepped`: tables that were stepped, at most `TABLES_MAX` and
+    one for all others; `histories`: how many are in each state; `histories_lsn`: up to which entry all of them have
+    followed the log, None if there is none.
+    """
+
+    consumer: str
+    read_lsn: int = 0
+    applied_lsn: int = 0
+    logged_seq: int = 0
+    applied_seq: int = 0
+    logged_at: float = 0.0
+    applied_at: float = 0.0
+    rows: int = 0
+    steps: int = 0
+    failures: int = 0
+    waiting: int = 0
+    tables: Mapping[TableState, int] = field(default_factory=Counter)
+    copies: tuple[CopyState, ...] = ()
+    failed: bool = False
+    failing: int = 0
+    stopped: Mapping[str, float] = field(default_factory=dict)
+    stepped: Mapping[str, TableSteps] = field(default_factory=dict)
+    histories: Mapping[TableState, int] = field(default_factory=Counter)
+    histories_lsn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _LogPoint:
+    """The end of an append."""
+
+    lsn: int
+    seq: int
+    at: float
+
+
+class ProgressCounter:
+    """Counts what a consumer's applier reads and applies. Threads may share it."""
+
+    def __init__(self, consumer: str) -> None:
+        self._lock = threading.Lock()
+        self._now = ConsumerProgress(consumer)
+        self._ahead: deque[_LogPoint] = deque()  # appends that are read and not applied
+        self._at = 0.0
+        self._copies: dict[str, CopyState] = {}
+        self._steps: dict[str, TableSteps] = {}
+
+    def read(self, entries: Iterable[LogEntry]) -> None:
+        """Entries of the log were read, in order."""
+        with self._lock:
+            for entry in entries:
+                if entry.committed_at is not None:
+                    self._at = max(self._at, entry.committed_at.timestamp())
+                if entry.kind is EntryKind.END and entry.position is not None:
+                    point = _LogPoint(entry.lsn, entry.position.seq, self._at)
+                    self._ahead.append(point)
+                    self._now = replace(self._now, logged_seq=point.seq, logged_at=point.at)
+                self._now = replace(self._now, read_lsn=entry.lsn)
+
+    def stepped(self, table: str, rows: int, seconds: Mapping[StepPhase, float]) -> None:
+        """A step was applied."""
+        with self._lock:
+            if table not in self._steps and len(self._steps) >= TABLES_MAX:
+                table = OTHER_TABLES
+            self._steps[table] = self._steps.get(table, TableSteps()).after(rows, seconds)
+            self._now = replace(self._now, rows=self._now.rows + rows, steps=self._now.steps + 1)
+
+    def failed(self) -> None:
+        """An attempt at a step failed."""
+        with self._lock:
+            self._now = replace(self._now, failures=self._now.failures + 1)
+
+    def copying(self, state: CopyState) -> None:
+        with self._lock:
+            self._copies[state.table] = state
+
+    def copied(self, table: str) -> None:
+        """The copy of the table has ended."""
+        with self._lock:
+            self._copies.pop(table, None)
+
+    def progress(
+        self, applied_lsn: int, waiting: int, records: Iterable[TableRecord]
+    ) -> ConsumerProgress:
+        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues; `records`: of the
+        tables and their histories."""
+        known = list(records)
+        stopped = [record for record in known if record.state is TableState.STOPPED]
+        with self._lock:
+            while self._ahead and self._ahead[0].lsn <= applied_lsn:
+                point = self._ahead.popleft()
+                self._now = replace(self._now, applied_seq=point.seq, applied_at=point.at)
+            return replace(
+                self._now,
+                applied_lsn=applied_lsn,
+                waiting=waiting,
+                tables=Counter(record.state for record in known if not record.history),
+                histories=Counter(record.state for record in known if record.history),
+                copies=tuple(self._copies.values()),
+                stopped={record.label: _stopped_at(record) for record in stopped},
+                stepped=dict(self._steps),
+            )
+
+
+def _stopped_at(record: TableRecord) -> float:
+    """When the record was written, s since 1970; 0 if that is not known yet."""
+    return record.at.replace(tzinfo=UTC).timestamp() if record.at else 0.0

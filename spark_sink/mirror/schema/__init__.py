@@ -1,0 +1,1 @@
+"""The columns of mirrored tables, and what statements make of them. Pure."""

@@ -1,0 +1,252 @@
+"""The columns of a mirrored table as its rows have them, and what statements make of them. Pure.
+
+The mirror stores each table's signature. `change_of` applies the clauses of an ALTER TABLE to it, and says from which
+old column each new column comes, or with which value it is filled. The next TABLE_MAP must agree (`difference`), which
+checks the prediction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.binlog.table_map.type_text import charset_text, type_text
+from spark_sink.mirror.schema.alterations import AlteredColumn, alter, altered_key
+from spark_sink.mirror.schema.columns import ColumnSignature, spark_type_of
+from spark_sink.mirror.schema.conversions import COLUMN, ConversionRules, Kept, conversion
+from spark_sink.mirror.schema.fills import Fill, FillValue, existing_value
+from spark_sink.mirror.schema.statements import AlterTable
+from spark_sink.mirror.values.entries import append_of
+
+PAD_CHAR_TO_FULL_LENGTH = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The columns of a table in order. `key`: names of the primary key's columns, in its order."""
+
+    columns: tuple[ColumnSignature, ...]
+    key: tuple[str, ...] = ()
+
+    @classmethod
+    def of_table_map(cls, table_map: TableMap, invalid_dates: InvalidDates) -> Signature:
+        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
+        table_map.require_names()
+        names = [table_map.columns[i].name for i in table_map.key]
+        return cls.of_columns(table_map.columns, names, invalid_dates, table_map.label)
+
+    @classmethod
+    def of_columns(
+        cls, columns: Sequence[Column], key: Sequence[str], invalid_dates: InvalidDates, label: str
+    ) -> Signature:
+        """`columns`: of a TABLE_MAP, with sizes in bytes; `label`: the table's name for messages."""
+        found = []
+        for column in columns:
+            spark_type = spark_type_of(column, invalid_dates, label)
+            found.append(
+                ColumnSignature(
+                    column.name,
+                    type_text(column),
+                    charset_text(column),
+                    column.nullable,
+                    spark_type,
+                )
+            )
+        return cls(tuple(found), tuple(key))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Signature:
+        found = json.loads(text)
+        columns = tuple(ColumnSignature(**column) for column in found["columns"])
+        return cls(columns, tuple(found["key"]))
+
+    def find(self, name: str) -> ColumnSignature | None:
+        """The column of this name, in any case, as the servers compare them."""
+        found = (column for column in self.columns if column.name.lower() == name.lower())
+        return next(found, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
+    """How a column of the mirrored table afterwards comes from the table before. `source`: the column before, None
+    for a new one; `fill`: the value of a new column in existing rows; `spark_type_before`: "" for a new one."""
+
+    name: str
+    spark_type: str
+    source: str | None
+    fill: FillValue = None
+    spark_type_before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unless:
+    """A row for which `predicate` holds (Spark SQL over the columns before) cannot follow, for this reason."""
+
+    predicate: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What follows a statement. `signature`: of the table afterwards; `columns`: one per column of `signature`, in
+    its order; `dropped`: columns before that are gone; `kept`: (name before, name afterwards) of columns that stay
+    in the Delta table beside those of the signature; `unless`: what no existing row may be."""
+
+    signature: Signature
+    columns: tuple[ColumnSource, ...]
+    dropped: tuple[str, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+    unless: tuple[Unless, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recopy:
+    """Existing rows change in a way that the statement does not tell. `reason`: which clause or column, and why."""
+
+    reason: str
+
+
+class _RecopyError(Exception):
+    """The message is the reason of a `Recopy`."""
+
+
+def change_of(
+    old: Signature, statement: AlterTable, invalid_dates: InvalidDates
+) -> SchemaChange | Recopy:
+    """How the mirrored table with the signature `old` follows an ALTER TABLE."""
+    if statement.copy_reason:
+        return Recopy(statement.copy_reason)
+    rules = ConversionRules(
+        statement.strict, invalid_dates, bool(statement.sql_mode & PAD_CHAR_TO_FULL_LENGTH)
+    )
+    altered = alter(old.columns, statement.clauses, invalid_dates)
+    if isinstance(altered, str):
+        return Recopy(altered)
+    unless: list[Unless] = []
+    try:
+        sources = tuple(_source(column, rules, unless) for column in altered)
+    except _RecopyError as error:
+        return Recopy(str(error))
+    used = {column.before.name for column in altered if column.before is not None}
+    dropped = tuple(column.name for column in old.columns if column.name not in used)
+    key = altered_key(old.key, altered, statement.clauses)
+    signature = Signature(tuple(column.after for column in altered), key)
+    return SchemaChange(signature, sources, dropped, unless=tuple(unless))
+
+
+def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless]) -> ColumnSource:
+    before, after = column.before, column.after
+    if before is None:
+        assert column.definition is not None
+        fill = existing_value(column.definition, after.column, rules.invalid_dates)
+        if not isinstance(fill, Fill):
+            raise _RecopyError(f"ADD COLUMN {after.name}: {fill}")
+        return ColumnSource(after.name, after.spark_type, None, fill.value)
+    if column.definition is not None:
+        reason = column.recomputed or _converted(before, column, rules, unless)
+        if reason:
+            was = before.name if before.name == after.name else f"{before.name}, now {after.name}"
+            types = f"{before.mysql_type} becomes {after.mysql_type}"
+            raise _RecopyError(f"column {was}: {types}: {reason}")
+    if before.nullable and not after.nullable and not rules.strict:
+        # A lenient server makes NULL the implicit default of the type.
+        unless.append(_unless(before, f"{COLUMN} IS NULL", "a value is NULL"))
+    return ColumnSource(
+        after.name, after.spark_type, before.name, spark_type_before=before.spark_type
+    )
+
+
+def _converted(
+    before: ColumnSignature, column: AlteredColumn, rules: ConversionRules, unless: list[Unless]
+) -> str:
+    """Why the values of a column do not follow, "" if they do; adds what no value may be to `unless`."""
+    after = column.after
+    if after.mysql_type != before.mysql_type and after.mysql_type.startswith(("float(", "double(")):
+        return "the values are rounded to the decimals of the type"
+    kept = conversion(before.column, after.column, rules)
+    if not isinstance(kept, Kept):
+        return kept
+    found = [*kept.unless]
+    if column.numbers_zeros:
+        found.append((f"{COLUMN} = 0 OR {COLUMN} IS NULL", "AUTO_INCREMENT gives 0 a number"))
+    unless += [_unless(before, predicate, why) for predicate, why in found]
+    return ""
+
+
+def _unless(before: ColumnSignature, predicate: str, why: str) -> Unless:
+    return Unless(predicate.format(c=_spark_name(before.name)), f"column {before.name}: {why}")
+
+
+def _spark_name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def kept_name(name: str, lsn: int) -> str:
+    """The name of an old column of the policy `new_column` beside the one that has its name now."""
+    return f"{name}__{lsn}"
+
+
+def is_kept_column(name: str) -> bool:
+    """True if `kept_name` can have made the name."""
+    lsn = name.rpartition("__")[2]
+    return lsn.isdecimal() and append_of(int(lsn)) > 0
+
+
+def new_columns(old: Signature, new: Signature, lsn: int) -> SchemaChange:
+    """The policy `new_column`: a column whose values do not follow stays as `<name>__<lsn>`, and a new one, NULL in
+    existing rows, has its name. `new`: as the TABLE_MAP of the next rows has it."""
+    sources, kept = [], {column.name: kept_name(column.name, lsn) for column in old.columns}
+    for column in new.columns:
+        before = old.find(column.name)
+        if before is not None and _stored(before) == _stored(column):
+            del kept[before.name]
+            sources.append(
+                ColumnSource(
+                    column.name, column.spark_type, before.name, spark_type_before=before.spark_type
+                )
+            )
+        else:
+            sources.append(ColumnSource(column.name, column.spark_type, None))
+    return SchemaChange(new, tuple(sources), kept=tuple(kept.items()))
+
+
+def difference(signature: Signature, table_map: TableMap, invalid_dates: InvalidDates) -> str:
+    """In words, how a TABLE_MAP differs from the signature in what the mirror stores; "" if it does not.
+
+    Lengths, character sets and NULL do not count, since no mirrored value depends on them.
+    """
+    actual = Signature.of_table_map(table_map, invalid_dates)
+    expected_names = [column.name for column in signature.columns]
+    names = [column.name for column in actual.columns]
+    if sorted(expected_names) != sorted(names):
+        missing = [name for name in expected_names if name not in names]
+        more = [name for name in names if name not in expected_names]
+        parts = [f"no column {name!r}" for name in missing] + [
+            f"a column {name!r}" for name in more
+        ]
+        return "the log has " + ", ".join(parts)
+    if expected_names != names:
+        return f"the log has the columns in the order {', '.join(names)}"
+    changed = [
+        f"column {before.name!r} is {before.mysql_type} in the mirror and {after.mysql_type} in the log"
+        for before, after in zip(signature.columns, actual.columns, strict=True)
+        if _stored(before) != _stored(after)
+    ]
+    return "; ".join(changed)
+
+
+def _stored(column: ColumnSignature) -> tuple[str, int, tuple[str, ...]]:
+    """The Spark type, and what a value of it means. JSON of MariaDB is text."""
+    found = column.column
+    kind = found.type
+    if kind in (Type.STRING, Type.VARCHAR, Type.JSON):
+        kind = Type.BLOB
+    elif kind in (Type.TINY, Type.SHORT, Type.INT24, Type.LONG):
+        kind = Type.LONGLONG
+    return column.spark_type, kind, found.labels

@@ -1,0 +1,175 @@
+"""What `tables` and `top` show of each table: its state, and how far it is, by the control table and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from dispatcher.model.errors import ErrorKind, UserError
+from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
+from spark_sink.mirror.copy.staging import StagingTable
+from spark_sink.mirror.lake import delta_log
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.runtime.catalog import REFUSED, REGISTERED
+from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.values.entries import append_of
+from spark_sink.mirror.values.names import fits_pattern, own_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TableLine:
+    """A line of `tables`.
+
+    `waiting_rows`: row changes in the log that the table does not have yet; `lag_s`: seconds since the oldest of them
+    was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy of a table is
+    that is copied, else None; `catalog`: its name in the catalog, `catalog_error`: why that is not as it should be.
+    """
+
+    consumer: str
+    table: str
+    state: str
+    applied_lsn: int
+    waiting_rows: int
+    lag_s: float | None
+    since: datetime | None
+    reason: str
+    copied: CopyProgress | None = None
+    catalog: str = ""
+    catalog_error: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.__slots__}
+        values |= {"since": self.since.isoformat() if self.since else None}
+        return values | {"copied": asdict(self.copied) if self.copied else None}
+
+
+def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[TableRecord]:
+    """Returns the tables whose database.table fits one of the patterns, all for no pattern; sorted, no dropped ones.
+
+    Raises `UserError` for a pattern that fits no table.
+    """
+    tables = sorted(
+        (record for record in records if record.state is not TableState.DROPPED),
+        key=lambda record: (record.consumer, record.name),
+    )
+    for pattern in patterns:
+        if not any(fits_pattern(record.label, pattern) for record in tables):
+            raise UserError(
+                ErrorKind.UNKNOWN_TABLE,
+                f"no table of the mirror fits {pattern!r}",
+                remedy="python -m spark_sink tables shows the tables; write a name like database.table",
+            )
+    fits = [r for r in tables if any(fits_pattern(r.label, pattern) for pattern in patterns)]
+    return fits if patterns else tables
+
+
+def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) -> list[TableLine]:
+    """Returns how far the tables of a target and their histories are. Raises `UserError` for a pattern that fits no
+    table."""
+    known = ControlTable(spark, target).rows()
+    tables = [*known.records.values(), *known.histories.values(), *_asked_for(known)]
+    records = selected(tables, patterns)
+    root = target.rstrip("/")
+    applied = {record.table_id: _applied(spark, root, record) for record in records}
+    waiting = _waiting(spark, target, records, applied)
+    now = datetime.now(UTC)
+    lines = []
+    for record in records:
+        rows, oldest = waiting.get(record.table_id, (0, None))
+        lag_s = None if oldest is None else max(0.0, (now - oldest).total_seconds())
+        lines.append(
+            TableLine(
+                record.consumer,
+                record.label,
+                str(record.state),
+                applied[record.table_id],
+                rows,
+                lag_s,
+                record.at.replace(tzinfo=UTC) if record.at else None,
+                record.reason,
+                _copied(spark, target, record),
+                record.detail.get(REGISTERED, ""),
+                record.detail.get(REFUSED, ""),
+            )
+        )
+    return lines
+
+
+def _asked_for(known: ControlRows) -> list[TableRecord]:
+    """The tables without a record whose copy is asked for, as the job will make them."""
+    reason = "a copy was asked for; the job makes it when it runs"
+    live = {
+        (record.consumer, record.name)
+        for record in known.records.values()
+        if record.state is not TableState.DROPPED
+    }
+    return [
+        TableRecord(
+            f"asked/{consumer}/{name}", consumer, *name, state=TableState.CREATING, reason=reason
+        )
+        for consumer, name in known.named.keys() - live
+    ]
+
+
+def _copied(spark: SparkSession, target: str, record: TableRecord) -> CopyProgress | None:
+    """Returns how far the copy of a table is, by the folder that it fills."""
+    if record.state is not TableState.COPYING:
+        return None
+    path = own_path(target, "copies", record.table_id)
+    copy_id = f"{record.table_id}/{append_of(record.from_lsn)}"
+    table = MirroredTable(record.table_id, path, record.label)
+    state = StagingTable(spark, table, copy_id).state()
+    if state is None:
+        return None
+    speed = state.rows / state.seconds if state.seconds else 0.0
+    rest_s = None if state.position else remaining_s(state.rows, state.rows_estimated, speed)
+    return CopyProgress(
+        record.label,
+        state.rows,
+        state.rows_estimated,
+        state.bytes,
+        state.chunks,
+        state.seconds,
+        rest_s,
+    )
+
+
+def _applied(spark: SparkSession, root: str, record: TableRecord) -> int:
+    if not record.folder:
+        return record.from_lsn
+    table = MirroredTable(record.table_id, f"{root}/{record.lies_at}", record.label)
+    return max(record.from_lsn, table.version(spark))
+
+
+def _waiting(
+    spark: SparkSession, target: str, records: Sequence[TableRecord], applied: dict[str, int]
+) -> dict[str, tuple[int, datetime | None]]:
+    """Returns (rows, commit time of the oldest) of what each table does not have yet, by its id."""
+    path = BinlogLog(spark, target).path
+    if not records or delta_log.delta_version(spark, path) < 0:
+        return {}
+    points = [(r.consumer, *r.name, r.table_id, applied[r.table_id]) for r in records]
+    names = ["consumer", "database", "table"]
+    points_frame = spark.createDataFrame(
+        points, "consumer string, database string, table string, table_id string, at long"
+    )
+    entries = spark.read.format("delta").load(path)
+    entries = entries.where((F.col("kind") == "rows") & (F.col("lsn") > min(applied.values())))
+    behind = entries.join(F.broadcast(points_frame), names).where("lsn > at")
+    oldest = F.unix_micros(F.min("committed_at")).alias("oldest")
+    found = behind.groupBy("table_id").agg(F.sum("rows").alias("rows"), oldest).collect()
+    return {row["table_id"]: (int(row["rows"]), _time(row["oldest"])) for row in found}
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)

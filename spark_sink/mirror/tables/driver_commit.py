@@ -1,0 +1,245 @@
+"""Commits of small steps that the driver makes itself, without a Spark job.
+
+A job costs a second however few rows it writes, and a MERGE has two. So the driver reads the files that may hold the
+events' keys, and writes the rows that remain and those of the events into one new file. Delta's own transaction commits
+it, so a writer that has changed one of these files meanwhile is a conflict, as of a MERGE.
+
+Tables with nested columns or with features that only Delta's own writer follows, and steps that would read much, are
+left to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from spark_sink.mirror.lake import data_file
+from spark_sink.mirror.lake.damage import lost_files, why_lost
+from spark_sink.mirror.lake.delta_commit import DeltaTransaction, write_file
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.tables import keyed
+from spark_sink.mirror.tables.delta import FEED_PROPERTY
+from spark_sink.mirror.tables.table_checks import missing_table
+from spark_sink.mirror.values.step_clock import StepClock, StepPhase
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.tables.delta import MirroredTable
+
+FILES_MAX = 200  # of a table
+READ_BYTES_MAX = 64 << 20  # of files, compressed
+UNPACKED_BYTES_MAX = 512 << 20  # of their rows
+READ_ROWS_MAX = 2_000_000
+# Steps that read more than this wait for each other, because each holds what it reads in the driver's memory.
+READ_ALONE_BYTES = 16 << 20
+# From this many files on, a commit that rewrites one also joins the small ones.
+JOINED_FROM_FILES = 8
+SMALL_FILE_BYTES = 1 << 20
+# Properties of a table that set no rule for its data files.
+_PROPERTIES = {
+    "delta.checkpointInterval",
+    "delta.columnMapping.maxColumnId",
+    "delta.columnMapping.mode",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableDeletionVectors",
+    "delta.enableTypeWidening",
+    "delta.logRetentionDuration",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+}
+
+_large_step = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of the table. `action`: its `add` action; `stats`: its statistics, with decimals."""
+
+    action: Mapping[str, Any]
+    stats: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        return int(self.action["size"])
+
+    @property
+    def rows(self) -> int:
+        return int(self.stats.get("numRecords", READ_ROWS_MAX))
+
+    @property
+    def removal(self) -> dict[str, Any]:
+        names = ("path", "partitionValues", "size", "stats", "tags")
+        kept = {name: value for name in names if (value := self.action.get(name)) is not None}
+        now = {
+            "deletionTimestamp": int(time.time() * 1000),
+            "dataChange": True,
+            "extendedFileMetadata": True,
+        }
+        return kept | now
+
+
+class DriverTable:
+    """A table in one transaction. `columns`: None if the driver must not write it; `feed`: it has a change data feed.
+
+    Delta reads the feed of a commit that only adds files from these files, so rows can be appended; a commit that
+    removes files has to have files of its own for the feed, which Spark writes.
+    """
+
+    def __init__(
+        self, spark: SparkSession, table: MirroredTable, clock: StepClock | None = None
+    ) -> None:
+        """`clock`: measures the writing and the commit. Raises `BinlogError` TARGET_FILES if there is no table."""
+        self._spark, self._table = spark, table
+        self._clock = clock or StepClock()
+        self._transaction = DeltaTransaction(spark, table.path)
+        if self._transaction.version < 0:
+            raise missing_table(table)
+        metadata = self._transaction.metadata()
+        properties = {name for name in metadata["configuration"] if name.startswith("delta.")}
+        self.feed = metadata["configuration"].get(FEED_PROPERTY) == "true"
+        known = not metadata["partitionColumns"] and properties <= _PROPERTIES | {FEED_PROPERTY}
+        self.columns = data_file.stored_columns(metadata["fields"]) if known else None
+
+    def append(self, version: int, rows: pa.Table) -> bool:
+        """Append rows, whose columns are found by name. Returns False, and appends nothing, if this is left to
+        Spark."""
+        stored = self._stored(rows)
+        if stored is None:
+            return False
+        self._commit(version, stored)
+        return True
+
+    def replace(self, version: int, keys: pa.Table, rows: pa.Table) -> bool:
+        """Delete the rows with these keys, whose columns are the key's, and append `rows`. Returns False, and changes
+        nothing, if this is left to Spark."""
+        if self.feed:
+            return False
+        stored, stored_keys = self._stored(rows), self._stored_keys(keys)
+        files = self._files()
+        if stored is None or stored_keys is None or files is None:
+            return False
+        candidates = self._candidates(files, stored_keys)
+        if not self._readable(candidates):
+            return False
+        large = sum(file.size for file in candidates) > READ_ALONE_BYTES
+        with _large_step if large else nullcontext(), self._clock.phase(StepPhase.WRITE):
+            return self._rewrite(version, files, candidates, stored_keys, stored)
+
+    def _rewrite(
+        self,
+        version: int,
+        files: Sequence[TableFile],
+        candidates: Sequence[TableFile],
+        keys: pa.Table,
+        rows: pa.Table,
+    ) -> bool:
+        """Replace the candidates that hold keys. Returns False, and changes nothing, if this is left to Spark."""
+        changed, kept, left = [], [], UNPACKED_BYTES_MAX
+        for file in candidates:
+            before = self._read(file, left)
+            if before is None:
+                return False
+            left -= before.nbytes
+            remaining = data_file.without_keys(before, keys)
+            if remaining.num_rows < before.num_rows or self._is_joined(files, file):
+                changed.append(file)
+                kept.append(remaining)
+        self._commit(version, pa.concat_tables([*kept, rows]), changed, keys.column_names)
+        return True
+
+    def _files(self) -> list[TableFile] | None:
+        actions = self._transaction.files(FILES_MAX)
+        if actions is None:
+            return None
+        return [
+            TableFile(action, json.loads(action["stats"] or "{}", parse_float=Decimal))
+            for action in actions
+        ]
+
+    def _candidates(self, files: Sequence[TableFile], keys: pa.Table) -> list[TableFile]:
+        """The files that may hold one of the keys; with many files, the small ones too."""
+        assert self.columns is not None
+        physical = {column.name: column.physical_name for column in self.columns}
+        bounds = {
+            physical[name]: found
+            for name in keys.column_names
+            if (found := keyed.key_range(keys.column(name))) is not None
+        }
+        return [
+            file
+            for file in files
+            if self._is_joined(files, file)
+            or all(data_file.may_hold(file.stats, name, *found) for name, found in bounds.items())
+        ]
+
+    @staticmethod
+    def _is_joined(files: Sequence[TableFile], file: TableFile) -> bool:
+        return len(files) >= JOINED_FROM_FILES and file.size < SMALL_FILE_BYTES
+
+    @staticmethod
+    def _readable(files: Sequence[TableFile]) -> bool:
+        if any(file.action.get("deletionVector") for file in files):
+            return False
+        size, rows = sum(file.size for file in files), sum(file.rows for file in files)
+        return size <= READ_BYTES_MAX and rows <= READ_ROWS_MAX
+
+    def _read(self, file: TableFile, bytes_max: int) -> pa.Table | None:
+        """Returns a file's rows; None if they have more than `bytes_max`, or are left to Spark."""
+        assert self.columns is not None
+        system = FileSystem(self._spark)
+        path = unquote(file.action["path"])
+        whole = path if ":/" in path or path.startswith("/") else f"{self._table.path}/{path}"
+        try:
+            if (local := system.local(whole)) is not None:
+                return data_file.read_rows(local, self.columns, bytes_max)
+            with tempfile.TemporaryDirectory(prefix="binlog-dispatcher-") as folder:
+                return data_file.read_rows(system.fetch(whole, folder), self.columns, bytes_max)
+        except Exception as error:
+            if why := why_lost(system, whole):
+                raise lost_files(self._table.path, f"{whole}: {why}") from error
+            raise
+
+    def _stored(self, rows: pa.Table) -> pa.Table | None:
+        """Returns rows with the table's columns, those that they do not have NULL; None if the table lacks one of
+        theirs, or has it with another type than a wider one."""
+        return None if self.columns is None else data_file.as_stored(rows, self.columns)
+
+    def _stored_keys(self, keys: pa.Table) -> pa.Table | None:
+        """Returns keys with the table's columns; None if equal values of one can differ in their bytes."""
+        stored = self._stored(keys)
+        if stored is None or any(pa.types.is_floating(field.type) for field in keys.schema):
+            return None
+        names = {name.lower() for name in keys.column_names}
+        return stored.select([name for name in stored.column_names if name.lower() in names])
+
+    def _commit(
+        self,
+        version: int,
+        rows: pa.Table,
+        removed: Sequence[TableFile] = (),
+        replaced: Sequence[str] = (),
+    ) -> None:
+        assert self.columns is not None
+        recorded = self._table.app_id, version
+        if version <= self._transaction.recorded(self._table.app_id):
+            return
+        added = []
+        if rows.num_rows:
+            with self._clock.phase(StepPhase.WRITE):
+                content = data_file.parquet_file(rows, self.columns, self._spark.version)
+                stats = data_file.statistics(rows, self.columns)
+                added = [write_file(self._spark, self._table.path, content, stats)]
+        removals = [file.removal for file in removed]
+        with self._clock.phase(StepPhase.COMMIT):
+            self._transaction.commit(added, removals, recorded, replaced=replaced)

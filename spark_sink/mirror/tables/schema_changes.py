@@ -1,0 +1,155 @@
+"""Changes the columns of a Delta table: names, order, new and dropped columns, types.
+
+Each change is one Delta commit that also records the step's version. So a change that was interrupted has not
+happened, and one that is repeated is skipped. The commit holds metadata alone where Delta can do that: columns are
+renamed, moved, dropped and added as NULL, and types widened. Otherwise (an added column with a value, a type that
+Delta does not widen) it writes all rows anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, TimestampNTZType
+
+from spark_sink.mirror.lake import delta_commit, delta_log
+from spark_sink.mirror.schema.fills import FillValue
+from spark_sink.mirror.schema.signature import ColumnSource, SchemaChange
+from spark_sink.mirror.values.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+# What a table needs so that metadata can rename, drop and widen columns; the mirror creates its tables with it.
+EVOLUTION_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
+# Delta enables this feature for a new table with such a column, but not for an added one.
+_NTZ_FEATURE = {"delta.feature.timestampNtz": "supported"}
+
+
+def execute(spark: SparkSession, path: str, app_id: str, version: int, change: SchemaChange) -> str:
+    """Bring the Delta table at `path` to `change`, in one commit that records `version` for `app_id`.
+
+    Columns of the Delta table that the change does not name stay, behind the others. Nothing happens if `app_id` has
+    recorded the version or a newer one. A change that needs nothing still makes a commit, which records the version.
+
+    Returns "", or why existing rows do not follow (`SchemaChange.unless`): nothing has changed then.
+    """
+    if delta_log.txn_version(spark, path, app_id) >= version:
+        return ""
+    if reason := _refused(spark, path, change):
+        return reason
+    if _needs_rewrite(spark, change):
+        _rewrite(spark, path, app_id, version, change)
+        return ""
+    _set_properties(spark, path, EVOLUTION_PROPERTIES)
+    fields = _fields(change, delta_log.schema_fields(spark, path))
+    delta_commit.commit_schema(spark, path, app_id, version, fields, _NTZ_FEATURE)
+    return ""
+
+
+def _refused(spark: SparkSession, path: str, change: SchemaChange) -> str:
+    """Why a row does not follow; "" if all do."""
+    if not change.unless:
+        return ""
+    frame = spark.read.format("delta").load(path)
+    found = frame.agg(
+        *(F.max(F.expr(item.predicate)).alias(str(i)) for i, item in enumerate(change.unless))
+    ).first()
+    assert found is not None
+    reasons = [item.reason for item, holds in zip(change.unless, found, strict=True) if holds]
+    return "; ".join(reasons)
+
+
+def _needs_rewrite(spark: SparkSession, change: SchemaChange) -> bool:
+    return any(
+        column.fill is not None
+        if column.source is None
+        else not _same_or_wider(spark, column.spark_type_before, column.spark_type)
+        for column in change.columns
+    )
+
+
+def _same_or_wider(spark: SparkSession, before: str, after: str) -> bool:
+    return before == after or delta_log.widens(spark, _type_json(before), _type_json(after))
+
+
+def _type_json(text: str) -> str:
+    return DataType.fromDDL(text).json()
+
+
+def _set_properties(spark: SparkSession, path: str, wanted: Mapping[str, str]) -> None:
+    """Set what the table lacks, in a commit of its own: a table that was created otherwise needs it once."""
+    properties = delta_log.table_properties(spark, path)
+    missing = {k: v for k, v in wanted.items() if properties.get(k) != v}
+    if missing:
+        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in missing.items())
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({pairs})")
+
+
+def _staying(change: SchemaChange, names: list[str]) -> list[tuple[str, str]]:
+    """(name before, name afterwards) of the Delta table's columns that are not of the signature afterwards."""
+    gone = {column.source.lower() for column in change.columns if column.source is not None}
+    gone.update(name.lower() for name in change.dropped)
+    renamed = {before.lower(): after for before, after in change.kept}
+    return [(name, renamed.get(name.lower(), name)) for name in names if name.lower() not in gone]
+
+
+def _fields(change: SchemaChange, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The Delta schema afterwards. A field keeps its metadata, in which Delta has the name within the files."""
+    by_name = {field["name"].lower(): field for field in fields}
+    after = []
+    for column in change.columns:
+        kind = json.loads(_type_json(column.spark_type))
+        if column.source is None:
+            after.append({"name": column.name, "type": kind, "nullable": True, "metadata": {}})
+            continue
+        field = by_name[column.source.lower()]
+        if column.spark_type == column.spark_type_before:
+            kind = field["type"]
+        after.append({**field, "name": column.name, "type": kind})
+    for before, name in _staying(change, [field["name"] for field in fields]):
+        after.append({**by_name[before.lower()], "name": name})
+    return after
+
+
+def _rewrite(
+    spark: SparkSession, path: str, app_id: str, version: int, change: SchemaChange
+) -> None:
+    frame = spark.read.format("delta").load(path)
+    had_ntz = any(isinstance(field.dataType, TimestampNTZType) for field in frame.schema)
+    if not had_ntz and any(column.spark_type == "timestamp_ntz" for column in change.columns):
+        _set_properties(spark, path, _NTZ_FEATURE)
+    columns = [_expression(column).alias(column.name) for column in change.columns]
+    staying = _staying(change, frame.columns)
+    columns += [F.col(quoted(before)).alias(after) for before, after in staying]
+    (
+        frame.select(*columns)
+        .write.format("delta")
+        .mode("overwrite")
+        .option("overwriteSchema", "true")
+        .option("txnAppId", app_id)
+        .option("txnVersion", str(version))
+        .save(path)
+    )
+
+
+def _expression(column: ColumnSource) -> Column:
+    if column.source is not None:
+        value = F.col(quoted(column.source))
+        same = column.spark_type == column.spark_type_before
+        return value if same else value.cast(column.spark_type)
+    return fill_literal(column.fill).cast(column.spark_type)
+
+
+def fill_literal(value: FillValue) -> Column:
+    """A value as Spark has it: dates, times and decimals as text that a cast reads in no time zone."""
+    if isinstance(value, bytes):
+        return F.lit(bytearray(value))
+    if isinstance(value, date | datetime | Decimal):
+        return F.lit(str(value))
+    return F.lit(value)

@@ -1,0 +1,381 @@
+"""Executes one step of a table: decodes the rows of a run, and commits them to the table under the step's lsn.
+
+A small run, whose payloads the driver holds, is decoded and reduced to the last event of each key in the driver. The
+driver commits it itself where it can (`driver_commit`), and otherwise hands it to Spark as a local relation. A large
+run is decoded and reduced on the executors, payload by payload; only if it has several payloads a window finds the last
+event of each key among them.
+
+What is committed:
+
+* append, if nothing of the run can be in the table already: only inserts, and the table was exact before them;
+* MERGE of the last event of each key otherwise;
+* for a table without a key, a MERGE that replaces groups of equal rows by as many as there have to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    BooleanType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dispatcher.binlog.decode import arrow_types, delivered
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.executed import Snapshot
+from spark_sink.mirror.rules.omitted import kept_columns
+from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.tables import keyed
+from spark_sink.mirror.tables.delta import MergeForm, MirroredTable, StepSession
+from spark_sink.mirror.tables.driver_commit import DriverTable
+from spark_sink.mirror.tables.table_checks import require_table
+from spark_sink.mirror.values.names import quoted
+from spark_sink.mirror.values.policies import Deletes, MetadataColumn, TablePolicy
+from spark_sink.mirror.values.step_clock import StepPhase
+from spark_sink.source.schemas import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from spark_sink.mirror.log.binlog_log import BinlogLog
+
+DRIVER_BYTES_MAX = 32 << 20  # of a run that the driver commits itself
+LOCAL_BYTES_MAX = 4 << 20  # of a run that it hands to Spark
+
+_METADATA_TYPES = {
+    MetadataColumn.SEQ: LongType(),
+    MetadataColumn.GTID: StringType(),
+    MetadataColumn.COMMITTED_AT: TimestampType(),
+    MetadataColumn.DELETED: BooleanType(),
+}
+# Over an event, whose alias is "e" in a MERGE.
+_METADATA_FIELDS = {
+    MetadataColumn.SEQ: "seq",
+    MetadataColumn.GTID: "gtid",
+    MetadataColumn.COMMITTED_AT: "committed_at",
+    MetadataColumn.DELETED: "deleted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """How the rows of a run are decoded. `key`: names of the key columns, () for a table without a key."""
+
+    table_map: TableMap
+    key: tuple[str, ...]
+    changes: pa.Schema
+    columns: StructType
+
+    @classmethod
+    def of(
+        cls, run: RowRun, invalid_dates: InvalidDates, omitted: Collection[str] = ()
+    ) -> RowLayout:
+        """`omitted`: names of columns that the mirrored table leaves out. Raises `BinlogError` METADATA_MISSING or
+        UNSUPPORTED_TYPE, naming table and column, and as `kept_columns` does."""
+        table_map = _without(TableMap.parse(run.entries[0].table_map), omitted)
+        names = [column.name for column in table_map.columns]
+        changes = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
+        (row,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
+        assert isinstance(row, StructType)
+        return cls(table_map, tuple(names[i] for i in table_map.key), changes, row)
+
+    @property
+    def row(self) -> pa.StructType:
+        """The Arrow type of a row."""
+        return self.changes.field("after").type
+
+    def stored_columns(self, policy: TablePolicy) -> StructType:
+        """Returns the columns of the mirrored table: the row's own, and the metadata columns of the policy.
+
+        Raises `BinlogError` UNSUPPORTED_CHANGE if the table has a column with the name of one of these.
+        """
+        names = {column.name.lower() for column in self.columns}
+        if taken := [name for name in policy.extra if name in names]:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"table {self.table_map.label} has a column {taken[0]}, which is the name of a metadata column",
+                remedy=remedies.of_setting(
+                    self.table_map.label, "leave this metadata column out of the table's policy"
+                ),
+            )
+        extra = [StructField(name, _METADATA_TYPES[name], True) for name in policy.extra]
+        return StructType([*self.columns, *extra])
+
+
+def _without(table_map: TableMap, omitted: Collection[str]) -> TableMap:
+    if not omitted:
+        return table_map
+    kept = kept_columns(table_map.columns, table_map.key, omitted, table_map.label)
+    columns = tuple(table_map.columns[i] for i in kept)
+    return replace(table_map, columns=columns, key=tuple(kept.index(i) for i in table_map.key))
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """A step of rows.
+
+    `exact`: the table was equal to the server's before the run, so an inserted row is not in it; `snapshot`: whose
+    transactions are in the table already, None if there are none.
+    """
+
+    consumer: str
+    table: MirroredTable
+    run: RowRun
+    layout: RowLayout
+    policy: TablePolicy
+    invalid_dates: InvalidDates
+    exact: bool
+    snapshot: Snapshot | None = None
+
+    @property
+    def appends(self) -> bool:
+        soft = self.policy.deletes is Deletes.SOFT
+        return self.exact and self.run.only_inserts and not soft
+
+    def commit(self, session: StepSession, log: BinlogLog) -> None:
+        """Commit the step. Raises `BinlogError` for rows that cannot be mirrored; the table is unchanged then."""
+        if self.layout.key or self.appends:
+            self._commit_events(session, log)
+        else:
+            self._commit_counts(session, log)
+
+    # -- with a key ------------------------------------------------------------------------------------------
+
+    def _commit_events(self, session: StepSession, log: BinlogLog) -> None:
+        soft = self.policy.deletes is Deletes.SOFT
+        form = keyed.event_form(self.layout.changes, self.layout.key, keep_deleted=soft)
+        table = DriverTable(session.spark, self.table, session.clock)
+        by_driver = table.columns and (self.appends or not table.feed)
+        with session.clock.phase(StepPhase.READ):
+            held = self._held(log, DRIVER_BYTES_MAX if by_driver else LOCAL_BYTES_MAX)
+            events = None if held is None else keyed.last_events(self._decoded(held), form)
+        if events is not None and self._commit_by_driver(table, events):
+            return
+        session.expect(self.run.payload_bytes, self.table.size_bytes(session.spark))
+        local = events is not None and self.run.payload_bytes <= LOCAL_BYTES_MAX
+        frame = self._local(session, events) if local else self._last_events(session, log, form)
+        if self.appends:
+            with session.clock.phase(StepPhase.WRITE):
+                self.table.append(self.run.lsn, self._rows(frame))
+            return
+        bounds = "" if events is None else _bounds(events, self.layout.key)
+        merge = MergeForm(self.layout.key, self.layout.columns, self._extra("e."), soft, bounds)
+        with session.clock.phase(StepPhase.WRITE):
+            self.table.merge(session, self.run.lsn, frame, merge)
+
+    def _commit_by_driver(self, table: DriverTable, events: pa.Table) -> bool:
+        """Returns False if the step is left to Spark."""
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        written = events
+        if self.policy.deletes is not Deletes.SOFT:
+            written = events.filter(pc.invert(events.column("deleted")))
+        rows = _fields(written.column("row"))
+        for name in self.policy.extra:
+            rows = rows.append_column(name, written.column(_METADATA_FIELDS[name]))
+        if self.appends:
+            return table.append(self.run.lsn, rows)
+        return table.replace(self.run.lsn, _fields(events.column("key")), rows)
+
+    def _rows(self, events: DataFrame) -> DataFrame:
+        metadata = [value.alias(name) for name, value in self._extra("").items()]
+        return events.select("row.*", *metadata)
+
+    def _extra(self, alias: str) -> dict[str, Column]:
+        return {name: F.col(alias + _METADATA_FIELDS[name]) for name in self.policy.extra}
+
+    def _held(self, log: BinlogLog, bytes_max: int) -> list[bytes] | None:
+        """Returns the payloads of a run of at most `bytes_max`; None if it has more, or if only executors read the
+        log's large payloads."""
+        if self.run.payload_bytes > bytes_max:
+            return None
+        large = [entry.lsn for entry in self.run.entries if entry.payload is None]
+        found = log.local_payloads(self.consumer, large) if large else {}
+        if found is None:
+            return None
+        return [e.payload if e.payload is not None else found[e.lsn] for e in self.run.entries]
+
+    def _decoded(self, payloads: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+        for payload in payloads:
+            yield from _decode(payload, self.invalid_dates, self.snapshot)
+
+    def _local(self, session: StepSession, events: pa.Table) -> DataFrame:
+        return session.spark.createDataFrame(events.combine_chunks(), spark_schema(events.schema))
+
+    def _distributed(
+        self, session: StepSession, log: BinlogLog, form: keyed.EventForm
+    ) -> DataFrame:
+        """The last event of each key of each payload, with `lsn`."""
+        schema = spark_schema(form.schema).add("lsn", LongType())
+        payloads = self._payloads(session, log)
+        return payloads.mapInArrow(
+            partial(_reduce, form, self.invalid_dates, self.snapshot), schema
+        )
+
+    def _payloads(self, session: StepSession, log: BinlogLog) -> DataFrame:
+        lsns = [entry.lsn for entry in self.run.entries]
+        return log.payloads(session.spark, self.consumer, lsns)
+
+    def _last_events(
+        self, session: StepSession, log: BinlogLog, form: keyed.EventForm
+    ) -> DataFrame:
+        events = self._distributed(session, log, form)
+        # A run of inserts has no key twice, so each change is an event.
+        if len(self.run.entries) == 1 or self.appends:
+            return events
+        key = [F.col("key").getField(name) for name in self.layout.key]
+        newest = Window.partitionBy(*key).orderBy(F.desc("lsn"), F.desc("order"))
+        ranked = events.withColumn("rank", F.row_number().over(newest))
+        return ranked.where("rank = 1").drop("rank")
+
+    # -- without a key ---------------------------------------------------------------------------------------
+
+    def _commit_counts(self, session: StepSession, log: BinlogLog) -> None:
+        """Make the count of each distinct row that the run touches what it was plus the run's sum."""
+        if self.policy.deletes is Deletes.SOFT or self.policy.extra:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"table {self.table.label} has no key, so it cannot have metadata columns or soft deletes",
+                remedy=remedies.of_setting(
+                    self.table.label, "give the table a policy without them"
+                ),
+            )
+        require_table(session.spark, self.table)
+        session.expect(self.run.payload_bytes, -1)  # Delta stores the source, which reads the table
+        with session.clock.phase(StepPhase.READ):
+            counts = self._counts(session, log)
+        sums = counts.groupBy("row").agg(F.sum("count").alias("change")).where("change != 0")
+        lines = self._count_lines(session, sums)
+        with session.clock.phase(StepPhase.WRITE):
+            self.table.merge_counts(session, self.run.lsn, lines, self.layout.columns)
+
+    def _counts(self, session: StepSession, log: BinlogLog) -> DataFrame:
+        row = StructField("row", self.layout.columns)
+        schema = StructType([row, StructField("count", LongType())])
+        if (held := self._held(log, LOCAL_BYTES_MAX)) is not None:
+            tables = [keyed.row_counts_of(batch, self.layout.row) for batch in self._decoded(held)]
+            return session.spark.createDataFrame(_joined(tables), schema)
+        payloads = self._payloads(session, log)
+        count = partial(_count, self.layout.row, self.invalid_dates, self.snapshot)
+        return payloads.mapInArrow(count, schema)
+
+    def _count_lines(self, session: StepSession, sums: DataFrame) -> DataFrame:
+        """Returns `row`, `removes`: for each row of fewer than before, one line that removes all equal ones and as many
+        that insert as remain; for each of more, the lines that insert the difference.
+
+        Raises `BinlogError` INVALID_VALUE if the table was exact and lacks rows that have to be removed.
+        """
+        names = [quoted(column.name) for column in self.layout.columns]
+        whole_row = F.struct(*names).alias("row")
+        target = self.table.frame(session.spark).select(whole_row).alias("t")
+        fewer = sums.where("change < 0").alias("s")
+        same = F.expr(" AND ".join(f"t.row.{name} <=> s.row.{name}" for name in names) or "true")
+        matched = fewer.join(target, same, "left").groupBy("s.row", "s.change")
+        present = matched.agg(F.count("t.row").alias("present")).persist()
+        try:
+            lacking = (
+                present.where("present + change < 0").agg(F.sum(F.expr("present + change"))).head()
+            )
+        finally:
+            present.unpersist()
+        if self.exact and lacking is not None and lacking[0] is not None:
+            raise BinlogError(
+                ErrorKind.INVALID_VALUE,
+                f"table {self.table.label}, which has no key, lacks {-lacking[0]} rows that were deleted or changed",
+                remedy=remedies.of_copy_again(self.table.label),
+            )
+        kept = present.withColumn("kept", F.greatest(F.col("present") + F.col("change"), F.lit(0)))
+        removes = kept.select("row", F.lit(True).alias("removes"))
+        inserts = kept.select("row", F.col("kept").alias("n")).where("n > 0")
+        more = sums.where("change > 0").select("row", F.col("change").alias("n"))
+        each = F.explode(F.expr("sequence(1L, n)"))
+        inserts = inserts.unionByName(more).select("row", F.lit(False).alias("removes"), each)
+        return removes.unionByName(inserts.drop("col"))
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    import pyarrow as pa  # noqa: PLC0415
+
+    # Of a local relation Spark leaves out the batches behind two that have no rows.
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _fields(structs: pa.ChunkedArray) -> pa.Table:
+    """Returns the fields of structs, none of which is NULL, as columns."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    fields = structs.combine_chunks().flatten()
+    return pa.Table.from_arrays(fields, names=[field.name for field in structs.type])
+
+
+def _decode(
+    payload: bytes, invalid_dates: InvalidDates, snapshot: Snapshot | None
+) -> Iterator[pa.RecordBatch]:
+    """Decode a payload to the changes that are not in the snapshot."""
+    for batch in delivered.decode_table(payload, invalid_dates=invalid_dates):
+        yield batch if snapshot is None else snapshot.unseen(batch)
+
+
+def _reduce(
+    form: keyed.EventForm,
+    invalid_dates: InvalidDates,
+    snapshot: Snapshot | None,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Decode payloads into the last event of each key of each of them. Runs on the executors."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    for batch in batches:
+        for lsn, payload in zip(batch.column("lsn"), batch.column("payload"), strict=True):
+            events = keyed.last_events(_decode(payload.as_py(), invalid_dates, snapshot), form)
+            lsns = pa.repeat(lsn, events.num_rows)
+            yield from events.append_column("lsn", lsns).to_batches(max_chunksize=1 << 16)
+
+
+def _count(
+    row: pa.StructType,
+    invalid_dates: InvalidDates,
+    snapshot: Snapshot | None,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Decode payloads into rows with counts. Runs on the executors."""
+    for batch in batches:
+        for payload in batch.column("payload"):
+            for changes in _decode(payload.as_py(), invalid_dates, snapshot):
+                yield from keyed.row_counts_of(changes, row).to_batches()
+
+
+def _bounds(events: pa.Table, key: Sequence[str]) -> str:
+    """Returns the range of the keys as a condition on the target, for Delta to leave files out."""
+    conditions = []
+    for name in key:
+        found = keyed.key_range(events.column("key").combine_chunks().field(name))
+        if found is not None:
+            low, high = map(_sql_literal, found)
+            conditions.append(f"t.{quoted(name)} BETWEEN {low} AND {high}")
+    return " AND ".join(conditions)
+
+
+def _sql_literal(value: Any) -> str:
+    match value:
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case Decimal():
+            return f"{value:f}BD"
+    return str(value)

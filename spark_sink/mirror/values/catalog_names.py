@@ -1,0 +1,77 @@
+"""Names of mirrored tables in a catalog of Spark's, by a template such as `main.{database}.{table}`. Pure.
+
+Catalogs fold names to lower case, and hold letters of ASCII, digits and underscores. Any other character is written as
+SQL/XML does (ISO/IEC 9075-14, 9.1), in lower case: `order-lines` is `order_x002d_lines`. So the names of two tables are
+the same only if they differ in case alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from spark_sink.mirror.values.names import TableName, quoted
+
+SESSION_CATALOG = "spark_catalog"  # Spark's name for the catalog of tables without one
+
+_PLACEHOLDERS = ("{database}", "{table}")
+_PART = re.compile(r"(?:[A-Za-z0-9_]|\{database\}|\{table\})+\Z")
+# An underscore that begins what looks like an escape is escaped itself.
+_ESCAPED = re.compile(r"[^a-z0-9_]|_(?=x[0-9a-f]{4,6}[^a-z0-9])")
+
+
+def catalog_identifier(name: str) -> str:
+    """Returns the name of a database or table as a catalog holds it."""
+    return _ESCAPED.sub(lambda match: f"_x{ord(match[0]):04x}_", name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTemplate:
+    """`parts`: the template's names, of which `{database}` and `{table}` stand for those of the mirrored table; the
+    first of three is a catalog."""
+
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> CatalogTemplate:
+        """Raises `ValueError` for a text that is no template."""
+        parts = tuple(text.split("."))
+        form = "write it like {database}.{table} or main.{database}.{table}"
+        if len(parts) not in (2, 3):
+            raise ValueError(f"{form}: two or three names with dots between, not {text!r}")
+        if wrong := [part for part in parts if not _PART.match(part)]:
+            raise ValueError(
+                f"{form}: letters, digits, underscores and {' and '.join(_PLACEHOLDERS)}, not {wrong[0]!r}"
+            )
+        if "{table}" not in parts[-1]:
+            raise ValueError(f"{form}: the last name has to contain {{table}}")
+        if len(parts) == 3 and "{" in parts[0]:
+            raise ValueError(f"{form}: the catalog is one that Spark's settings name")
+        if any("{table}" in part for part in parts[:-1]):
+            raise ValueError(f"{form}: only the last name can contain {{table}}")
+        return cls(parts)
+
+    @property
+    def catalog(self) -> str:
+        """The catalog, as Spark's settings name it."""
+        return self.parts[0] if len(self.parts) == 3 else SESSION_CATALOG
+
+    def name(self, table: TableName) -> str:
+        """Returns the table's name in the catalog. Its parts have no dots."""
+        database, own = map(catalog_identifier, table)
+        catalog = self.parts[:-2]
+        names = [
+            part.lower().replace("{database}", database).replace("{table}", own)
+            for part in self.parts[-2:]
+        ]
+        return ".".join((*catalog, *names))
+
+
+def sql_name(name: str) -> str:
+    """Returns a name with dots between its parts as Spark SQL writes it."""
+    return ".".join(map(quoted, name.split(".")))
+
+
+def schema_name(name: str) -> str:
+    """Returns the name of the schema (database) in which a table is."""
+    return name.rpartition(".")[0]

@@ -1,0 +1,81 @@
+"""Entries of the mirror's log, and `lsn`, the number that orders them. Pure.
+
+`lsn = append << 32 | slice << 24 | index`: the number of the consumer's append to the log (1, 2, 3 ... without gaps),
+the slice of the micro-batch, and the entry's index in the slice. (consumer, lsn) orders the whole log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from dispatcher.model.position import Position
+from spark_sink.source.raw_entries import INDEX_BITS, SLICE_BITS, EntryKind
+
+ENTRY_BITS = SLICE_BITS + INDEX_BITS
+
+INLINE_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """An entry of the log.
+
+    `first_seq`, `last_seq`: transactions of the entry, in `epoch`; `rows`: row changes, of which `inserts`, `updates`
+    and `deletes`; `table_map`: body of the TABLE_MAP event; `payload`: a delivered binlog of only this table's events,
+    None if it is larger than `INLINE_BYTES` or there is none; `query`: the statement, whose quotes can be parsed with
+    `sql_mode` only; `thread_specific`: of a statement, see `Ddl`; `file`, `pos`: where it stands in the server's log;
+    `committed_at`: of the entry's last transaction; `position`: of kind END; `gap`: of kind END, the server had purged
+    what came before this append.
+    """
+
+    lsn: int
+    kind: EntryKind
+    database: str
+    table: str
+    layout: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+    rows: int
+    inserts: int
+    updates: int
+    deletes: int
+    table_map: bytes
+    payload_bytes: int
+    payload: bytes | None
+    query: str
+    sql_mode: int
+    file: str
+    pos: int
+    committed_at: datetime | None
+    position: Position | None
+    gap: bool = False
+    thread_specific: bool = False
+
+    @property
+    def append(self) -> int:
+        return append_of(self.lsn)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of a consumer's log. `append`: number of its last append; `position`: of the newest END entry, None if
+    the log has none yet."""
+
+    append: int
+    position: Position | None
+
+
+def first_lsn(append: int) -> int:
+    """The smallest lsn of an append."""
+    return append << ENTRY_BITS
+
+
+def last_lsn(append: int) -> int:
+    """The largest lsn that an append can hold."""
+    return (append + 1 << ENTRY_BITS) - 1
+
+
+def append_of(lsn: int) -> int:
+    return lsn >> ENTRY_BITS

@@ -1,0 +1,107 @@
+"""What the mirror does with tables where there is a choice: policies per table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from spark_sink.mirror.values.catalog_names import CatalogTemplate
+from spark_sink.mirror.values.names import TableName
+
+
+class UnknownTables(StrEnum):
+    """What happens when rows of a table arrive whose CREATE TABLE the log does not hold."""
+
+    COPY = "copy"
+    PARTIAL = "partial"
+    STOP = "stop"
+
+
+class PurgedChanges(StrEnum):
+    """What happens to a table whose changes the server had purged before they were read."""
+
+    COPY = "copy"
+    PARTIAL = "partial"
+
+
+class UnfollowedChange(StrEnum):
+    """What happens at a change of a table whose effect on existing rows the log does not tell."""
+
+    RECOPY = "recopy"
+    STOP = "stop"
+    NEW_COLUMN = "new_column"
+
+
+class Deletes(StrEnum):
+    """What a deleted row becomes."""
+
+    HARD = "hard"  # it is deleted
+    SOFT = "soft"  # it stays, and its column `_deleted` is true
+
+
+class MetadataColumn(StrEnum):
+    """A column that the mirror adds to a table's own: about the transaction that wrote the row last."""
+
+    SEQ = "_seq"
+    GTID = "_gtid"
+    COMMITTED_AT = "_committed_at"
+    DELETED = "_deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePolicy:
+    """`interval_s`: shortest time between two steps of rows of a table; `history`: it has a history table; `feed`: its
+    Delta table has a change data feed; `omitted`: names of columns that the mirrored table does not have."""
+
+    unknown: UnknownTables = UnknownTables.STOP
+    purged: PurgedChanges = PurgedChanges.COPY
+    unfollowed: UnfollowedChange = UnfollowedChange.RECOPY
+    deletes: Deletes = Deletes.HARD
+    metadata: tuple[MetadataColumn, ...] = ()
+    interval_s: float = 0.0
+    history: bool = False
+    feed: bool = False
+    omitted: tuple[str, ...] = ()
+
+    @property
+    def extra(self) -> tuple[MetadataColumn, ...]:
+        """The metadata columns that a table has; soft deletes need theirs."""
+        needed = (MetadataColumn.DELETED,) if self.deletes is Deletes.SOFT else ()
+        return tuple(dict.fromkeys((*self.metadata, *needed)))
+
+
+def excludes_nothing(_consumer: str, _name: TableName) -> bool:
+    return False
+
+
+def default_policy(_: TableName) -> TablePolicy:
+    return TablePolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """How the log is applied to tables.
+
+    `target`: folder of the mirror; `consumers`: whose entries are applied; `policy`: of a table, by its name;
+    `excludes`: True if a consumer leaves out the tables of a name; `can_copy`: there is a server to copy tables from;
+    `parallel`: tables that are brought forward at a time; `step_bytes_max`: payload bytes of one step; `poll_s`: how
+    often the log is asked for new entries; `log_days`: days that the log is kept at least; `catalog`: the tables' names
+    in a catalog of Spark's.
+    """
+
+    target: str
+    consumers: Sequence[str]
+    policy: Callable[[TableName], TablePolicy] = default_policy
+    excludes: Callable[[str, TableName], bool] = excludes_nothing
+    can_copy: bool = False
+    parallel: int = 2
+    invalid_dates: InvalidDates = InvalidDates.NULL
+    step_bytes_max: int = 256 << 20
+    poll_s: float = 0.2
+    watermark_s: float = 30.0
+    retry_first_s: float = 0.5
+    log_days: int = 7
+    maintenance_s: float = 3600.0
+    catalog: CatalogTemplate | None = None

@@ -1,0 +1,40 @@
+"""The columns of a table on the server and in the mirror, compared by name, type and order. Pure."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from spark_sink.mirror.schema.signature import is_kept_column
+from spark_sink.mirror.values.policies import MetadataColumn
+
+
+def column_differences(server: StructType, mirror: StructType) -> str:
+    """Returns how the columns differ, in words; "" if they do not.
+
+    Columns that the mirror adds by policy do not count: metadata columns, and old columns of `on_alter: new_column`.
+    Letter case does not count either.
+    """
+    ours = {field.name.lower(): field for field in server}
+    theirs = {
+        field.name.lower(): field
+        for field in mirror
+        if field.name.lower() in ours or not _is_added(field.name)
+    }
+    lacking = [field.name for name, field in ours.items() if name not in theirs]
+    more = [field.name for name, field in theirs.items() if name not in ours]
+    found = [f"column {name!r} is missing in the mirror" for name in lacking]
+    found += [f"the server has no column {name!r}" for name in more]
+    for name, field in ours.items():
+        if name in theirs and theirs[name].dataType != field.dataType:
+            kinds = field.dataType.simpleString(), theirs[name].dataType.simpleString()
+            found.append(
+                f"column {field.name!r} is {kinds[1]} in the mirror, and has to be {kinds[0]}"
+            )
+    if not lacking and not more and list(ours) != list(theirs):
+        orders = ", ".join(f.name for f in theirs.values()), ", ".join(f.name for f in server)
+        found.append(f"the mirror has the columns in the order {orders[0]}, the server {orders[1]}")
+    return "; ".join(found)
+
+
+def _is_added(name: str) -> bool:
+    return name in list(MetadataColumn) or is_kept_column(name)

@@ -1,0 +1,355 @@
+"""Compares tables of the mirror with the server, each at one position, without writing on the server.
+
+1. Of the server, a consistent snapshot whose position R is known: MySQL tells the same executed set and end of the log
+   before and after it begins, MariaDB tells the position of the snapshot itself.
+2. Of the mirror, a version of the Delta table with all of the table's changes up to R and none behind it. The log says
+   which entries those are. While the table changes all the time there may be no such version; then another snapshot is
+   made, until the deadline, after which the table is `moving`.
+3. The columns of both: names, types and order.
+4. Checksums of both, per bucket of keys (`row_checksums`). Of buckets that differ the rows are compared.
+
+A difference counts if it is found at two positions: a transaction may be visible in a snapshot for an instant before
+MySQL counts it as executed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from dispatcher.model.printable import printable
+from spark_sink.mirror.copy.server import CopyServer, snapshot_at
+from spark_sink.mirror.copy.session import RowReader
+from spark_sink.mirror.copy.text_rows import TextDecoder
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.lake.delta_log import delta_version
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules.executed import contains_executed
+from spark_sink.mirror.rules.plan import route
+from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.schema.statements import effects_of
+from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn
+from spark_sink.mirror.values.names import TableName, quoted
+from spark_sink.mirror.verify.column_differences import column_differences
+from spark_sink.mirror.verify.row_checksums import Buckets
+from spark_sink.mirror.verify.row_differences import (
+    BUCKETS,
+    different_keys,
+    mirror_buckets,
+    mirror_rows,
+    server_rows,
+)
+from spark_sink.source.raw_entries import EntryKind
+from spark_sink.source.schemas import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("spark_sink.verify")
+
+_DIFFERENT_BUCKETS_MAX = 16
+_POLL_S = 0.3
+
+
+class Verdict(StrEnum):
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    MOVING = "moving"  # the mirror was at no position of a snapshot before the deadline
+    NOT_COMPARED = "not compared"
+
+
+@dataclass(frozen=True, slots=True)
+class TableDifference:
+    """What the comparison of a table found. `position`: where both were read; `keys`: the first keys that differ, each
+    with what differs; `reason`: of a verdict other than EQUAL."""
+
+    label: str
+    verdict: Verdict
+    server_rows: int = 0
+    mirror_rows: int = 0
+    position: Position | None = None
+    keys: tuple[tuple[str, str], ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.label}: {self.verdict.value}, {self.server_rows} rows"
+        if self.mirror_rows != self.server_rows:
+            text += f" on the server, {self.mirror_rows} in the mirror"
+        if self.position is not None:
+            text += f", at {self.position.file}:{self.position.offset}"
+        if self.reason:
+            text += f"; {self.reason}"
+        lines = [text, *(f"    {key}: {what}" for key, what in self.keys)]
+        return "\n".join(map(printable, lines))  # each of them is one line
+
+
+def uncounted(_label: str, _rows: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Shows nothing."""
+    return nullcontext(lambda _: None)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyWatch:
+    """What is told while tables are compared.
+
+    `report` is called with each difference; `counting` with a table's name and the server's estimate of its rows:
+    within, the function that it gives is called with the rows that were compared since its last call.
+    """
+
+    report: Callable[[TableDifference], None] = lambda _: None
+    counting: Callable[[str, int], AbstractContextManager[Callable[[int], None]]] = uncounted
+
+
+class _Moving(Exception):
+    """The mirror has no version at the position of the snapshot."""
+
+
+def verify(
+    spark: SparkSession,
+    server: CopyServer,
+    target: str,
+    tables: Sequence[tuple[str, str]] | None = None,
+    *,
+    wait_s: float = 120.0,
+    invalid_dates: InvalidDates = InvalidDates.NULL,
+    watch: VerifyWatch | None = None,
+) -> list[TableDifference]:
+    """Compare tables with the server, all of the mirror if none are named. `wait_s`: for each table.
+
+    Raises `BinlogError` if the server cannot be asked.
+    """
+    watch = watch or VerifyWatch()
+    control = ControlTable(spark, target)
+    verifier = _Verifier(spark, server, target, control, invalid_dates, watch.counting)
+    records = compared_records(control.records().values())
+    found: list[TableDifference] = []
+    for name in tables if tables is not None else sorted(records):
+        record = records.get(name)
+        if record is None:
+            reason = "the mirror has no such table"
+            difference = TableDifference(".".join(name), Verdict.NOT_COMPARED, reason=reason)
+        else:
+            difference = verifier.table(record, wait_s)
+        watch.report(difference)
+        found.append(difference)
+    return found
+
+
+def compared_records(records: Iterable[TableRecord]) -> dict[TableName, TableRecord]:
+    """Returns the tables by name, without dropped ones. Of two consumers' tables with one name the complete one is
+    compared, else the one whose record is newer."""
+
+    def precedence(record: TableRecord) -> tuple[bool, int]:
+        return record.state is TableState.COMPLETE, record.serial
+
+    existing = (record for record in records if record.state is not TableState.DROPPED)
+    return {record.name: record for record in sorted(existing, key=precedence)}
+
+
+class _Verifier:
+    def __init__(
+        self,
+        spark: SparkSession,
+        server: CopyServer,
+        target: str,
+        control: ControlTable,
+        invalid_dates: InvalidDates,
+        counting: Callable[[str, int], AbstractContextManager[Callable[[int], None]]],
+    ) -> None:
+        self._spark, self._server, self._control = spark, server, control
+        self._counting = counting
+        self._target, self._invalid_dates = target.rstrip("/"), invalid_dates
+        self._log = BinlogLog(spark, target)
+
+    def table(self, record: TableRecord, wait_s: float) -> TableDifference:
+        if record.state is not TableState.COMPLETE:
+            reason = f"its state is {record.state.value}" + (record.reason and f": {record.reason}")
+            return TableDifference(record.label, Verdict.NOT_COMPARED, reason=reason)
+        deadline = time.monotonic() + wait_s
+        before: TableDifference | None = None
+        while True:
+            try:
+                found = self._at_one_position(record, deadline)
+            except _Moving as moving:
+                if time.monotonic() > deadline:
+                    return TableDifference(record.label, Verdict.MOVING, reason=str(moving))
+                continue
+            except BinlogError as error:
+                if error.kind is not ErrorKind.UNKNOWN_TABLE:
+                    raise
+                reason = f"the server has no such table: {error.what}"
+                return TableDifference(record.label, Verdict.NOT_COMPARED, reason=reason)
+            if found.verdict is Verdict.EQUAL or (
+                before is not None and (_same(before, found) or time.monotonic() > deadline)
+            ):
+                return found
+            before = found
+
+    def _at_one_position(self, record: TableRecord, deadline: float) -> TableDifference:
+        applied = self._applied(record)
+        with snapshot_at(self._server, deadline) as (connection, position):
+            source = self._server.table(record.database, record.table)
+            decoder = TextDecoder(source.columns, source.label, self._invalid_dates)
+            version = self._version_at(record, applied, position, deadline)
+            mirror = self._frame(record, decoder, version)
+            if isinstance(mirror, str):
+                return TableDifference(
+                    record.label, Verdict.DIFFERENT, position=position, reason=mirror
+                )
+            statement = f"SELECT {decoder.select_list} FROM {source.from_clause}"
+
+            def rows() -> Iterator[pa.RecordBatch]:
+                return RowReader(connection, self._server.label).batches(statement, decoder)
+
+            ours, theirs = Buckets.empty(BUCKETS), mirror_buckets(mirror, source, decoder)
+            with self._counting(source.label, source.rows) as count:
+                for batch in rows():
+                    ours.add(batch, source.key)
+                    count(batch.num_rows)
+            different = ours.different(theirs)
+            keys: tuple[tuple[str, str], ...] = ()
+            if len(different):
+                wanted = different[:_DIFFERENT_BUCKETS_MAX]
+                keys = different_keys(
+                    server_rows(rows(), source.key, wanted),
+                    mirror_rows(mirror, source, decoder, wanted),
+                )
+        verdict = Verdict.DIFFERENT if len(different) else Verdict.EQUAL
+        return TableDifference(record.label, verdict, ours.rows, theirs.rows, position, keys)
+
+    # -- the mirror at a position ----------------------------------------------------------------------------
+
+    def _table(self, record: TableRecord) -> MirroredTable:
+        return MirroredTable(record.table_id, f"{self._target}/{record.folder}", record.label)
+
+    def _applied(self, record: TableRecord) -> int:
+        return max(
+            record.from_lsn, self._table(record).version(self._spark) if record.folder else -1
+        )
+
+    def _version_at(
+        self, record: TableRecord, applied: int, position: Position, deadline: float
+    ) -> int:
+        """Wait until the mirror is at `position`. Returns the Delta version; -1 if the table has no folder yet.
+
+        `applied`: what was applied before the snapshot. Raises `_Moving` if the mirror has gone beyond.
+        """
+        entries = _TableEntries(self._log, record, applied, position)
+        entries.read_to_position(deadline)
+        while True:
+            now = self._control.records().get(record.table_id)
+            if now is None or now.folder != record.folder or now.state is not TableState.COMPLETE:
+                raise _Moving("the table's state or folder changed")
+            if not now.folder:
+                return -1
+            version = delta_version(self._spark, self._table(now).path)
+            lsn = self._applied(now)
+            if delta_version(self._spark, self._table(now).path) == version:
+                watermark = max(lsn, self._control.applied(record.consumer))
+                if entries.beyond(lsn):
+                    raise _Moving("a step of the mirror went beyond the snapshot's position")
+                if watermark >= entries.last_before:
+                    return version
+            if time.monotonic() > deadline:
+                raise _Moving("the mirror has not applied what the log holds")
+            time.sleep(_POLL_S)
+
+    def _frame(self, record: TableRecord, decoder: TextDecoder, version: int) -> DataFrame | str:
+        """The mirror's rows with the server's columns, or why that is not possible."""
+        schema = spark_schema(decoder.schema)
+        if version < 0:
+            return self._spark.createDataFrame([], schema)
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        frame = reader.load(self._table(record).path)
+        if "_deleted" in frame.columns and "_deleted" not in schema.fieldNames():
+            frame = frame.where("NOT coalesce(`_deleted`, false)")
+        if differences := column_differences(schema, frame.schema):
+            # Without a signature the columns become those of the next rows.
+            if record.signature or not frame.isEmpty():
+                return differences
+            return self._spark.createDataFrame([], schema)
+        return frame.select(*(quoted(name) for name in schema.fieldNames()))
+
+
+def _same(before: TableDifference, now: TableDifference) -> bool:
+    return (before.keys, before.reason) == (now.keys, now.reason)
+
+
+class _TableEntries:
+    """The log's entries of one table behind `applied`: those up to a position, and those beyond it.
+
+    They are read from the beginning of the append that `applied` lies in. A table that was copied is as of the end of
+    an append, and no other append follows while the server has no new transaction.
+    """
+
+    def __init__(
+        self, binlog_log: BinlogLog, record: TableRecord, applied: int, position: Position
+    ) -> None:
+        self._log, self._record, self._position = binlog_log, record, position
+        self._cursor = max(0, first_lsn(append_of(applied)) - 1)
+        self._passed = False
+        self._append: list[LogEntry] = []  # of the append that is being read
+        self.last_before = applied
+        self._first_beyond: int | None = None
+
+    def read_to_position(self, deadline: float) -> None:
+        """Read until an append ends at the position or beyond. Raises `_Moving` at the deadline."""
+        while not self._passed:
+            if not self._read() and time.monotonic() > deadline:
+                raise _Moving("the log has not reached the server's position")
+            if not self._passed:
+                time.sleep(_POLL_S)
+
+    def beyond(self, lsn: int) -> bool:
+        """True if a version of the table that records `lsn` has changes from behind the position."""
+        while self._first_beyond is None and self._cursor < lsn and self._read():
+            pass
+        return self._first_beyond is not None and self._first_beyond <= lsn
+
+    def _read(self) -> bool:
+        found = self._log.entries(self._record.consumer, self._cursor, tables=[self._record.name])
+        for entry in found:
+            self._cursor = entry.lsn
+            if entry.kind is EntryKind.ROWS or self._is_statement(entry):
+                self._append.append(entry)
+            elif entry.kind is EntryKind.END and entry.position is not None:
+                self._end(entry.position)
+        return bool(found)
+
+    def _is_statement(self, entry: LogEntry) -> bool:
+        """True if the entry is a statement that concerns the table: it may change columns, or remove rows."""
+        name = self._record.name
+        items = route(entry, effects_of, lambda: [name], lambda _: False)
+        return entry.kind is EntryKind.STATEMENT and any(named == name for named, _ in items)
+
+    def _end(self, end: Position) -> None:
+        reached = not self._passed and contains_executed(end, self._position)
+        for entry in self._append:
+            if self._passed or (reached and not self._is_before(entry, end)):
+                self._first_beyond = self._first_beyond or entry.lsn
+            else:
+                self.last_before = max(self.last_before, entry.lsn)
+        self._append = []
+        self._passed = self._passed or reached
+
+    def _is_before(self, entry: LogEntry, end: Position) -> bool:
+        """True if an entry of the append that reaches the position lies before it. Raises `_Moving` if it does both."""
+        ours = self._position
+        if end.server != ours.server:
+            if contains_executed(ours, end):
+                return True
+            raise _Moving("an append of the log holds changes from before and after the position")
+        if entry.first_seq <= ours.seq < entry.last_seq:
+            raise _Moving("an entry of the log holds changes from before and after the position")
+        return entry.last_seq <= ours.seq

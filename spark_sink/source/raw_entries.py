@@ -1,0 +1,36 @@
+"""Entries of a raw stream, which the mirror's log keeps: kinds, numbers, and the row of an END entry. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from dispatcher.model.position import Position
+
+INDEX_BITS = 24
+SLICE_BITS = 8
+SLICES_MAX = (1 << SLICE_BITS) - 1  # slices 0..254 of a micro-batch
+ENTRIES_MAX = 1 << INDEX_BITS  # entries of a slice
+
+
+class EntryKind(StrEnum):
+    """What an entry of the log is."""
+
+    ROWS = "rows"  # row changes of one table in one layout
+    STATEMENT = "statement"
+    END = "end"  # the last entry of each append: the position that it ends with
+    CLAIM = "claim"  # the first entry of each run of a consumer's query; `BinlogLog.entries` leaves it out
+
+
+def end_row(position: Position, entry: int, *, gap: bool) -> dict[str, Any]:
+    """Returns the raw row of an END entry. `entry`: its number in the append."""
+    row = {"entry": entry, "kind": EntryKind.END, "rows": 0, "epoch": position.epoch, "gap": gap}
+    row |= dict.fromkeys(("first_seq", "last_seq"), position.seq)
+    return row | {"position": position.to_json()}
+
+
+def entry_number(slice_number: int, index: int) -> int:
+    """The part of an lsn that orders the entries of one micro-batch. Raises `ValueError` out of range."""
+    if not (0 <= slice_number < SLICES_MAX and 0 <= index < ENTRIES_MAX):
+        raise ValueError(f"entry {index} of slice {slice_number} has no number")
+    return slice_number << INDEX_BITS | index

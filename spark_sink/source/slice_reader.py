@@ -1,0 +1,54 @@
+"""Reads a slice as rows, in the form that the options select. Runs on the executors.
+
+The decoder is loaded here, and only when it is needed: it takes longer than all else that a task loads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.slices import Slice, slice_rows
+from spark_sink.source.worker_objects import PROCESS_OBJECTS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_DECODER = "spark_sink.source.rows"
+
+
+def slice_batches(
+    options: SourceOptions,
+    schema: StructType,
+    part: Slice,
+    read: Callable[[SourceOptions, Slice], tuple[Slice, memoryview]],
+) -> Iterator[pa.RecordBatch]:
+    """Returns the rows of a slice, in the form that the options select. `read`: `read_bytes`, or another with its
+    result."""
+    if options.unread:
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loads pyarrow
+
+        return slice_rows(to_arrow_schema(schema), part)
+    if _DECODER in sys.modules:
+        part, data = read(options, part)
+    else:
+        # The first slice of a process: numba and the decoder are imported while the daemon answers.
+        with ThreadPoolExecutor(1) as executor:
+            reading = executor.submit(read, options, part)
+            importlib.import_module(_DECODER)
+            part, data = reading.result()
+    from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
+
+    return _then_freeze(rows.read_slice(options, schema, part, data))
+
+
+def _then_freeze(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    PROCESS_OBJECTS.freeze()  # now also the kernels are loaded that the rows needed
