@@ -21,7 +21,7 @@ from spark_sink.mirror.runtime.step_failures import REPORTED_AFTER, StepFailures
 from spark_sink.mirror.tables.directory import TableDirectory
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import ApplyOptions
-from tests.spark.mirror.test_plan import entry
+from tests.mirror_rules.test_plan import entry
 
 NAME = ("db", "t")
 STORAGE = OSError("storage does not answer")

@@ -22,8 +22,8 @@ from spark_sink.mirror.schema.statements import (
 )
 from spark_sink.source.raw_entries import EntryKind
 from spark_sink.source.touched import TouchedObjects
+from tests.mirror_rules.test_plan import entry
 from tests.servers import Server
-from tests.spark.mirror.test_plan import entry
 from tests.support.dumps import Share, shared
 from tests.support.server_log import fresh_log, read_log
 

@@ -38,7 +38,7 @@ from spark_sink.mirror.values.policies import (
 )
 from spark_sink.mirror.values.policies import UnfollowedChange as Unfollowed
 from spark_sink.source.raw_entries import EntryKind
-from tests.spark.mirror.test_plan import entry, statement
+from tests.mirror_rules.test_plan import entry, statement
 
 NAME = ("db", "t")
 

@@ -1,0 +1,1 @@
+"""Tests of the pure rooms of the mirror: they start no Spark."""
