@@ -56,20 +56,17 @@ class ConsumerRules:
         view = self._observed.polled
         if view is None or seen.failed is None:
             return
-        history, queue = self._world.readers[consumer.name].history, consumer.queue
+        history = self._world.readers[consumer.name].history
         place = self._place_of(consumer, seen)
         same = history in (None, self._world.surveyed_history)
-        created = queue.files.created_of(queue.queued.file) if consumer.started else 0
-        if not consumer.started and consumer.progress is not None:
-            created = abs(consumer.progress.created)
         has_position = (
             same
             and place is not None
             and view.server == seen.server
-            and created != 0
+            and seen.created != 0
             and place.file in view.created
             and consumer.name in self._world.surveyed_failures
-            and self._world.surveyed_failures[consumer.name] == consumer.position
+            and self._world.surveyed_failures[consumer.name] == seen.position
             and _has(view, place)
         )
         if consumer.failed is not None:

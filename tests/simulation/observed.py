@@ -13,6 +13,7 @@ from dispatcher.dispatch.executed_position import ExecutedPosition
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,8 @@ class Observed:
     place: ExecutedPosition | None = None
     started: bool = False
     server: str = ""  # whose log it has read
+    position: Position | None = None  # from which a login would go on
+    created: int = 0  # when the file of its position was made, 0 if that is not known
     failed: BinlogError | None = None
     elsewhere: bool = False  # True if it has failed on another server than that
     error: BinlogError | None = None

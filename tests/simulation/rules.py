@@ -141,7 +141,8 @@ class Rules:
             seen.place = queue.queued if consumer.started else None
             seen.started = consumer.started
             at = consumer.position
-            seen.server = at.server if at is not None else ""
+            seen.server, seen.position = at.server if at is not None else "", at
+            seen.created = _created_of(consumer)
             seen.failed, seen.error = consumer.failed, consumer.error
             seen.dispatcher, seen.attached, seen.full = (
                 consumer.dispatcher,
@@ -176,3 +177,10 @@ def _healthy(consumer: Consumer, dispatcher: Dispatcher | None) -> bool:
     if dispatcher is not None and dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
         return consumer.queue.has_room
     return not consumer.queue.full
+
+
+def _created_of(consumer: Consumer) -> int:
+    """When the file of a consumer's position was made, 0 if that is not known."""
+    if consumer.started:
+        return consumer.queue.files.created_of(consumer.queue.queued.file)
+    return 0 if consumer.progress is None else abs(consumer.progress.created)
