@@ -259,6 +259,8 @@ def _begin(world: PlayedWorld, new: History) -> None:
 def _cut(world: PlayedWorld, old: Server, survivors: set[str]) -> None:
     """Cut all connections except dumps that serve survivors only."""
     for link in list(world.links.values()):
+        if link.number not in world.client.dispatchers:
+            continue  # it was retired when another connection was cut
         dumps = link.connection is not None and link.server is old
         attached = set(world.client.dispatchers[link.number].consumers)
         if link.server is not None and not (dumps and attached <= survivors):
