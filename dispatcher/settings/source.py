@@ -16,16 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
 from dispatcher.model.printable import printable
-from dispatcher.settings.yaml_nodes import (
-    InvalidYaml,
-    Items,
-    Node,
-    Pairs,
-    Scalar,
-    load_value,
-    read_nodes,
-)
+from dispatcher.settings.yaml_nodes import InvalidYaml, line_of, read_nodes, value_of
 
 ENVIRONMENT_PREFIX = "DISPATCHER__"
 EXPECTED_MAPPING = "expected a mapping (key: value)"
@@ -151,21 +145,31 @@ def _read_file(file: Path, environment: Mapping[str, str], tree: Tree) -> None:
     except InvalidYaml as error:
         _add_finding(tree, file, f"invalid YAML: {error.problem}", error.line)
     else:
-        if isinstance(node, Pairs):
-            reader = _NodeReader(file, environment, tree)
+        if isinstance(node, MappingNode):
+            reader = _NodeReader(Origin(str(file)), tree, file, environment)
             tree.merge(reader.value(node, ()), reader.origins)
         elif node is not None:
-            _add_finding(tree, file, EXPECTED_MAPPING, node.line)
+            _add_finding(tree, file, EXPECTED_MAPPING, line_of(node))
 
 
 class _NodeReader:
-    """Makes plain values of YAML nodes, and records their lines and errors."""
+    """Makes plain values of YAML nodes, and records their lines and errors.
 
-    def __init__(self, file: Path, environment: Mapping[str, str], tree: Tree) -> None:
+    `file`: None for the value of an environment variable, in which `${NAME}` and file names stand for themselves.
+    """
+
+    def __init__(
+        self,
+        origin: Origin,
+        tree: Tree,
+        file: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.origins: dict[KeyPath, Origin] = {}
-        self._file = file
-        self._environment = environment
+        self._of = origin
         self._tree = tree
+        self._file = file
+        self._environment = environment or {}
         self._open: list[Node] = []
 
     def value(self, node: Node, path: KeyPath) -> Any:
@@ -175,40 +179,40 @@ class _NodeReader:
             return self._report(node, path, "this alias refers to a value that contains it")
         self._open.append(node)
         try:
-            if isinstance(node, Pairs):
+            if isinstance(node, MappingNode):
                 return self._mapping(node, path)
-            if isinstance(node, Items):
-                return [self.value(item, (*path, n)) for n, item in enumerate(node.items)]
+            if isinstance(node, SequenceNode):
+                return [self.value(item, (*path, n)) for n, item in enumerate(node.value)]
             return self._scalar(node, path)
         finally:
             self._open.pop()
 
-    def _mapping(self, node: Pairs, path: KeyPath) -> dict[str, Any]:
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         lines: dict[str, int] = {}
-        for key_node, value_node in node.items:
-            line = key_node.line
-            if not isinstance(key_node, Scalar):
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
                 self._report(key_node, path, "a key must be text, not a list or mapping")
                 continue
             # The text as written: a database or a consumer may be called 2024 or null.
-            key = key_node.text
+            key: str = key_node.value
             if key in values:
                 self._report(
                     key_node, (*path, key), f"duplicate key, already set in line {lines[key]}"
                 )
                 continue
-            lines[key] = line
-            self.origins[(*path, key)] = Origin(str(self._file), line)
+            lines[key] = line_of(key_node)
+            self.origins[(*path, key)] = self._origin(key_node)
             values[key] = self.value(value_node, (*path, key))
         return values
 
-    def _scalar(self, node: Scalar, path: KeyPath) -> Any:
-        if node.problem:
+    def _scalar(self, node: ScalarNode, path: KeyPath) -> Any:
+        try:
+            value = value_of(node)
+        except ValueError as error:
             self._tree.unread.add(path)
-            return self._report(node, path, f"invalid YAML value: {node.problem}")
-        value = node.value
-        if not isinstance(value, str):
+            return self._report(node, path, f"invalid YAML value: {error}")
+        if not isinstance(value, str) or self._file is None:
             return value
         if path and path[-1] in _SECRET_KEYS and _VARIABLE.sub("", value):
             self._tree.inline_secrets.setdefault(self._file, self._origin(node))
@@ -231,7 +235,7 @@ class _NodeReader:
         self._tree.findings.append(Finding(self._origin(node), path, message))
 
     def _origin(self, node: Node) -> Origin:
-        return Origin(str(self._file), node.line)
+        return self._of if self._file is None else Origin(self._of.name, line_of(node))
 
 
 def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -> None:
@@ -249,10 +253,11 @@ def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -
         value: Any = environment[name]
         if parts[-1] in _STRUCTURED_KEYS and value[:1] in ("[", "{"):
             try:
-                value = load_value(value)
+                node = read_nodes(value)
             except InvalidYaml:
                 tree.findings.append(Finding(origin, tuple(parts), "invalid YAML list or mapping"))
                 continue
+            value = _NodeReader(origin, tree).value(node, tuple(parts))
         tree.merge(*_nested(tuple(parts), value, origin))
 
 

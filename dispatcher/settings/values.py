@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,8 +43,6 @@ def parse_timestamp(value: Any) -> int:
             value = datetime.fromisoformat(value.strip())
         except ValueError:
             raise ValueError(expected) from None
-    elif isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, time())
     if not isinstance(value, datetime):
         raise ValueError(expected)
     try:

@@ -94,7 +94,7 @@ def test_the_extra_of_spark_holds_what_the_mirror_imports() -> None:
     declared = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
     names = {re.split(r"[^a-z0-9.-]", one)[0] for one in declared}
     for module, distribution in {
-        "typer": "typer", "ruamel": "ruamel.yaml", "yaml": "pyyaml", "prometheus_client": "prometheus-client",
+        "typer": "typer", "yaml": "pyyaml", "prometheus_client": "prometheus-client",
         "pydantic": "pydantic", "pymysql": "pymysql", "pandas": "pandas",
     }.items():  # fmt: skip
         used = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ruamel.yaml import YAML
+import yaml
 
 from dispatcher.settings.load import load_settings
 from dispatcher.settings.mqtt import MqttSettings, MqttTlsSettings
@@ -44,7 +44,7 @@ def test_the_example_shows_every_setting_with_its_default() -> None:
 def test_the_section_mqtt_of_the_example_is_valid_with_its_defaults() -> None:
     text = (ROOT / "config" / "dispatcher.example.yaml").read_text(encoding="utf-8")
     section = text[text.index("# mqtt:\n") :]
-    values = YAML(typ="safe").load(re.sub(r"^# ", "", section, flags=re.MULTILINE))["mqtt"]
+    values = yaml.safe_load(re.sub(r"^# ", "", section, flags=re.MULTILINE))["mqtt"]
     settings = MqttSettings.model_validate(values)
     minimal = {key: values[key] for key in ("url", "name", "user", "password")}
     assert settings.model_dump() == MqttSettings.model_validate(minimal).model_dump()

@@ -85,8 +85,8 @@ consumers:
         ),
         (
             "tables: [*]",
-            "6: invalid YAML: expected alphabetic or numeric character, but found ']'; a pattern that begins with *"
-            ' needs quotes, such as "*"',
+            "6: invalid YAML: while scanning an alias, did not find expected alphabetic or numeric character; a pattern"
+            ' that begins with * needs quotes, such as "*"',
         ),
         (
             "use_binlog_client: perhaps",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
+import yaml
 
 from spark_sink.cache import cache_dir, cached_folder
 from tests.servers import debian
@@ -86,8 +86,7 @@ class Prometheus:
 def running(folder: Path, port: int, configuration: dict[str, Any]) -> Iterator[Prometheus]:
     """Run Prometheus with its data in `folder` until the block ends."""
     file = folder / "prometheus.yaml"
-    with file.open("w", encoding="utf-8") as output:
-        YAML(typ="safe").dump(configuration, output)
+    file.write_text(yaml.safe_dump(configuration), encoding="utf-8")
     command = [
         *programs().prometheus,
         f"--config.file={file}",

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+import yaml
 
 LENGTH_MIN = 6  # a shorter secret is part of other words
 _INLINE, _FILES = {"password", "token"}, {"password_file", "token_file"}
@@ -51,8 +50,8 @@ def leaks(folder: Path) -> list[str]:
         outputs += [one for one in files if one.suffix == ".log" or one.name in _OUTPUT]
         for file in (one for one in files if one.suffix in (".yaml", ".yml")):
             try:
-                settings = YAML(typ="safe", pure=True).load(file)
-            except (YAMLError, ValueError, OSError):
+                settings = yaml.safe_load(file.read_bytes())
+            except (yaml.YAMLError, ValueError, OSError):
                 continue  # a test of what is wrong with it
             secrets |= secrets_in(settings, file.parent)
     found = []
