@@ -13,7 +13,7 @@ import httpx
 from dispatcher.api.app import Access, Api
 from dispatcher.api.guarded_routes import SCOPES
 from dispatcher.api.openapi import EXAMPLES_PATH
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 from tests.support.fake_readers import FakeReaders
 
 PATH = Path(__file__).parents[1] / "docs/http-api-reference.md"

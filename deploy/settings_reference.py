@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from deploy.mirror_meanings import MIRROR
 from dispatcher.settings.reference import SettingReference, daemon_settings, section_settings
 from spark_sink.mirror.values.settings import MirrorSettings
 
@@ -25,8 +24,7 @@ _ABOUT = {
 def of_mirror() -> list[SettingReference]:
     """The settings of the mirror."""
     # The reference names what the user chooses in `tables` a pattern, because it is no table's name.
-    meanings = {path.replace("PATTERN", "NAME"): text for path, text in MIRROR.items()}
-    rows = section_settings("", MirrorSettings, meanings)
+    rows = section_settings("", MirrorSettings)
     return [row._replace(path=row.path.replace("tables.NAME", "tables.PATTERN")) for row in rows]
 
 

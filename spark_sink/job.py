@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.settings.model import parse_listen
+from dispatcher.settings.api import parse_listen
 from spark_sink.session import spark_session
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dispatcher.api.probes import Probes, Ready
 from dispatcher.api.reader_calls import ReaderCalls
 from dispatcher.api.requests import RequestTimer
 from dispatcher.model.timings import RequestTimings
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from dispatcher.api.auth import Scope, Token, Tokens
 from dispatcher.api.logins import Logins, cookie_name
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 
 
 class _BoundedRequest(Request):

@@ -14,7 +14,7 @@ from dispatcher.api.app import Access
 from dispatcher.api.auth import Scope, Token
 from dispatcher.api.protocol import bounded_protocol
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.settings.model import ApiLimitSettings, ApiSettings, TokenSettings
+from dispatcher.settings.api import ApiLimitSettings, ApiSettings, TokenSettings
 
 FILES_RESERVED = 256  # file descriptors that are not for the API's connections
 

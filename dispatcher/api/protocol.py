@@ -36,7 +36,7 @@ from dispatcher.api.limits import (
     TLS_CLOSE_S,
 )
 from dispatcher.api.problems import raw_refusal
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 
 
 class _Phase(Enum):

@@ -19,7 +19,7 @@ from dispatcher.api.models import AckRequest, ConsumerService, PollRequest, Rang
 from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.dispatch.reader import Caller, PollBounds
 from dispatcher.model.position import EventPoint, Position
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 
 Part = bytes | memoryview
 

@@ -16,19 +16,18 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.settings.api import ApiSettings, parse_listen
 from dispatcher.settings.exposure import warnings_of
 from dispatcher.settings.model import (
     CONSUMER_NAME,
     NO_CREDENTIAL,
     NO_SOURCE,
     PER_CONNECTION,
-    ApiSettings,
     ConsumerSettings,
     LimitSettings,
     LogSettings,
     Settings,
     StateSettings,
-    parse_listen,
 )
 from dispatcher.settings.mqtt import MqttSettings
 from dispatcher.settings.section import SettingsSection

@@ -7,12 +7,10 @@ that may contain a secret.
 from __future__ import annotations
 
 import re
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     SecretStr,
@@ -29,6 +27,7 @@ from dispatcher.model.subscription import (
     TablePattern,
     is_pattern,
 )
+from dispatcher.settings.api import ApiSettings
 from dispatcher.settings.mqtt import ConsumerMqttSettings, MqttSettings
 from dispatcher.settings.section import HostPort, SettingsSection, secret_of
 from dispatcher.settings.values import (
@@ -41,46 +40,105 @@ from dispatcher.settings.values import (
     parse_whole_number,
 )
 
-TOKEN_LENGTH_MIN = 16
 NO_SOURCE = "the source is missing: set mysql to user@host:port, or files to {path: FOLDER}"
 NO_CREDENTIAL = "the password is missing: set password_file or password"
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
-_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?\Z|[0-9A-Fa-f:]+\Z")
+_SAME = "Consumers that share a connection must have equal values."
 _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z")
 
 
 class ConnectionLimitSettings(SettingsSection):
     """Limits of a connection. Consumers that share it must have equal values."""
 
-    max_bytes_to_merge: ByteSize = Field(2**20, ge=0)
-    max_bytes_in_all_queues: ByteSize = Field(0, ge=0)  # 0: each consumer's own limit only
-    failover_wait_seconds: WholeNumber = Field(60, ge=0, le=86_400)
-    max_bytes_in_binlog_dispatcher_buffer: ByteSize = Field(4 * 2**20, ge=1)
-    max_flush_milliseconds_in_binlog_dispatcher: WholeNumber = Field(1000, ge=1, le=3_600_000)
-    heartbeat_milliseconds: WholeNumber = Field(1000, ge=100, le=3_600_000)
+    max_bytes_to_merge: ByteSize = Field(
+        default=2**20,
+        ge=0,
+        description=f"Dispatchers this close to each other in the log are merged. {_SAME}",
+    )
+    max_bytes_in_all_queues: ByteSize = Field(
+        default=0,
+        ge=0,
+        description=f"Memory of all queues of the connection together; 0: no common limit. {_SAME}",
+    )
+    failover_wait_seconds: WholeNumber = Field(
+        default=60,
+        ge=0,
+        le=86_400,
+        description=f"How long another host of `mysql` has to reach the consumers' positions. {_SAME}",
+    )
+    max_bytes_in_binlog_dispatcher_buffer: ByteSize = Field(
+        default=4 * 2**20, ge=1, description=f"Received bytes that are queued at once. {_SAME}"
+    )
+    max_flush_milliseconds_in_binlog_dispatcher: WholeNumber = Field(
+        default=1000,
+        ge=1,
+        le=3_600_000,
+        description=f"Longest time for which received events wait while the server keeps sending. {_SAME}",
+    )
+    heartbeat_milliseconds: WholeNumber = Field(
+        default=1000,
+        ge=100,
+        le=3_600_000,
+        description=(
+            "How often an idle server sends a heartbeat. Without a byte for three of them the connection is "
+            f"lost. {_SAME}"
+        ),
+    )
 
 
 class ConsumerLimitSettings(SettingsSection):
     """Limits of one consumer, independent of its connection."""
 
-    # Unacknowledged bytes in memory; a single larger transaction goes to disk.
-    max_bytes_in_binlog_queue: ByteSize = Field(64 * 2**20, ge=1)
-    # Total time for which the other consumers of its connection wait while this consumer's queue is full.
-    max_milliseconds_to_wait_in_binlog_queue: WholeNumber = Field(10_000, ge=0, le=3_600_000)
-    on_queue_full: Literal["detach", "wait"] = "detach"  # wait: no time limit
-    on_purged: Literal["fail", "latest"] = "fail"  # latest: go on at the end of the log
-    # True: if the log does not name columns and the table may have changed since, use its current columns.
-    assume_current_schema: bool = False
+    max_bytes_in_binlog_queue: ByteSize = Field(
+        default=64 * 2**20,
+        ge=1,
+        description="Unacknowledged bytes in memory; a single larger transaction goes to disk",
+    )
+    max_milliseconds_to_wait_in_binlog_queue: WholeNumber = Field(
+        default=10_000,
+        ge=0,
+        le=3_600_000,
+        description=(
+            "For how long in total the other consumers of the connection wait while this consumer's queue is "
+            "full; refilled at 5 % of the elapsed time"
+        ),
+    )
+    on_queue_full: Literal["detach", "wait"] = Field(
+        default="detach",
+        description=(
+            "After that time: `detach` lets the others go on without the consumer; with `wait` they wait "
+            "without a limit"
+        ),
+    )
+    on_purged: Literal["fail", "latest"] = Field(
+        default="fail",
+        description=(
+            "If the server has purged what the consumer needs next: `fail` stops it, `latest` goes on at the "
+            "end of the log, in a new epoch"
+        ),
+    )
+    assume_current_schema: bool = Field(
+        default=False,
+        description=(
+            "If the log does not name columns and the table may have changed since: use its current columns "
+            "instead of stopping ([metadata.md](metadata.md))"
+        ),
+    )
 
 
 class LimitSettings(ConnectionLimitSettings, ConsumerLimitSettings):
     """The keys of `defaults`. A consumer may override each of them."""
 
-    # False: the consumer has its own connection.
-    use_binlog_client: bool = True
-    # Least time between two markers; a marker moves a reader past transactions that contain no data for it.
-    max_seconds_between_markers: WholeNumber = Field(60, ge=0, le=86_400)
+    use_binlog_client: bool = Field(
+        default=True, description="false: the consumer has a connection of its own"
+    )
+    max_seconds_between_markers: WholeNumber = Field(
+        default=60,
+        ge=0,
+        le=86_400,
+        description="Least time between two markers; a marker moves a reader past transactions without data for it",
+    )
     mqtt: ConsumerMqttSettings = ConsumerMqttSettings()
 
 
@@ -122,11 +180,17 @@ class MysqlSettings(SettingsSection):
 
 
 class FilesSettings(SettingsSection):
-    """A folder of binlog files. `prefix`: the file names before the number; None: the folder contains only one log."""
+    """A folder of binlog files, whose log is the one of `prefix`, or the only one."""
 
-    path: Path
-    prefix: str | None = Field(None, min_length=1)
-    follow: bool = True  # False: stop at the end of the newest file
+    path: Path = Field(
+        description="A folder of binlog files, read instead of a server ([files.md](files.md))"
+    )
+    prefix: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The file names before the number, if the folder contains several logs",
+    )
+    follow: bool = Field(default=True, description="false: stop at the end of the newest file")
 
     @field_validator("prefix")
     @classmethod
@@ -139,15 +203,29 @@ class FilesSettings(SettingsSection):
 
 
 class MysqlTlsSettings(SettingsSection):
-    """`mode` as in MySQL's --ssl-mode. `ca` verifies the server, `cert` and `key` authenticate the daemon. Without TLS
-    the password is encrypted with `server_public_key`, or with a key that the server sends."""
+    """`ca` verifies the server, `cert` and `key` authenticate the daemon."""
 
-    mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = "preferred"
-    ca: ReadableFile | None = None
-    cert: ReadableFile | None = None
-    key: ReadableFile | None = None
-    server_public_key: ReadableFile | None = None
-    allow_public_key_retrieval: bool = False
+    mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = Field(
+        default="preferred", description="As MySQL's `--ssl-mode`"
+    )
+    ca: ReadableFile | None = Field(
+        default=None,
+        description=(
+            "The authority that signed the server's certificate, for the two verify modes; without it the "
+            "system's authorities"
+        ),
+    )
+    cert: ReadableFile | None = Field(
+        default=None, description="The daemon's certificate; needs mode `required` or stricter"
+    )
+    key: ReadableFile | None = Field(default=None, description="The key of `cert`")
+    server_public_key: ReadableFile | None = Field(
+        default=None,
+        description="The server's RSA key, with which the password is encrypted without TLS",
+    )
+    allow_public_key_retrieval: bool = Field(
+        default=False, description="Take an unverified key that the server sends"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> MysqlTlsSettings:
@@ -213,10 +291,21 @@ def _canonical_gtid(text: str) -> str:
 class ConnectionSettings(ConnectionLimitSettings):
     """A source: a server with its login, or a folder of binlog files."""
 
-    mysql: Annotated[MysqlSettings | None, BeforeValidator(MysqlSettings.parse)] = None
+    mysql: Annotated[MysqlSettings | None, BeforeValidator(MysqlSettings.parse)] = Field(
+        default=None,
+        description=(
+            "The server, or several for failover, `user@host1:port,host2:port`, tried in this order; port "
+            "3306 if left out. Either `mysql` or `files` ([sources.md](sources.md))"
+        ),
+    )
     files: FilesSettings | None = None
-    password: SecretStr | None = None
-    password_file: SecretFile | None = Field(None, repr=False)
+    password: SecretStr | None = Field(
+        default=None,
+        description="The account's password; better `password_file`, or `${NAME}` for an environment variable",
+    )
+    password_file: SecretFile | None = Field(
+        default=None, repr=False, description="A file that contains the password"
+    )
     tls: MysqlTlsSettings = MysqlTlsSettings()
 
     @model_validator(mode="after")
@@ -258,10 +347,23 @@ class ConnectionSettings(ConnectionLimitSettings):
 class SubscriptionSettings(ConsumerLimitSettings):
     """The databases and tables that a consumer reads, as names or shell-style patterns, and where it begins."""
 
-    databases: NameList = Field(min_length=1)
-    tables: NameList | None = Field(None, min_length=1)  # "database.table"; None: all
-    exclude_tables: NameList = ()  # of these, the same
-    start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = StartSettings()
+    databases: NameList = Field(
+        min_length=1,
+        description="Names, or shell-style patterns ([operating.md](operating.md#databases-and-tables))",
+    )
+    tables: NameList | None = Field(
+        default=None,
+        min_length=1,
+        description="`database.table`, names or patterns; without it all tables of the databases",
+    )
+    exclude_tables: NameList = Field(default=(), description="Tables that are left out of these")
+    start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = Field(
+        default=StartSettings(),
+        description=(
+            "Where to begin without a stored position: `latest`, `earliest`, `{gtid: SET}`, `{file: "
+            "binlog.000042, offset: 4}`, `{timestamp: 2026-11-21T12:00:00Z}`"
+        ),
+    )
 
     @model_validator(mode="after")
     def _has_tables_of_its_databases(self) -> Self:
@@ -308,111 +410,32 @@ class ConsumerSettings(LimitSettings, SubscriptionSettings, ConnectionSettings):
     """One consumer: its subscription, its source and its limits."""
 
 
-def parse_listen(value: Any) -> HostPort:
-    """The address of `api.listen`; port 0 stands for any free port. Raises ValueError."""
-    if not isinstance(value, str):
-        raise ValueError("expected text like 127.0.0.1:8085")
-    return HostPort.parse(value, 8085)
-
-
-def _host_name(value: str) -> str:
-    if not _HOST_NAME.match(value):
-        raise ValueError(
-            "expected a host name or IP address without a port, such as db.example.com"
-        )
-    return value.lower()
-
-
-def _network(value: str) -> str:
-    try:
-        return str(ip_network(value, strict=True))
-    except ValueError as error:
-        raise ValueError(
-            f"expected an IP address or a network, such as 10.0.0.5 or 10.1.0.0/16: {error}"
-        ) from None
-
-
-def _scope(value: Any) -> Any:
-    names = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
-    if not names and value != "all":
-        raise ValueError("expected all or a list of consumer names")
-    return value
-
-
-ScopeName = Literal["read", "acknowledge", "administer", "metrics"]
-OpenName = Literal["metrics", "docs", "readyz"]
-
-
-class TokenSettings(SettingsSection):
-    """`scopes`: None stands for read and acknowledge, and for metrics too if `consumers` is all."""
-
-    token: SecretStr | None = None
-    token_file: SecretFile | None = Field(None, repr=False)
-    consumers: Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_scope)]
-    scopes: tuple[ScopeName, ...] | None = Field(None, min_length=1)
-
-    @model_validator(mode="after")
-    def _fits(self) -> TokenSettings:
-        if (self.token is None) == (self.token_file is None):
-            raise ValueError("set either token_file or token")
-        if len(self.secret) < TOKEN_LENGTH_MIN:
-            raise ValueError(f"a token must have at least {TOKEN_LENGTH_MIN} characters")
-        return self
-
-    @property
-    def secret(self) -> str:
-        return secret_of(self.token, self.token_file)
-
-
-class ApiTlsSettings(SettingsSection):
-    cert: ReadableFile
-    key: ReadableFile
-
-
-class ApiLimitSettings(SettingsSection):
-    """Limits on the daemon's resources that clients of the API can use."""
-
-    # At the limit the daemon closes the connection that has been without a request for longest.
-    max_connections: WholeNumber = Field(default=4096, ge=16, le=1_000_000)
-    max_polls_per_consumer: WholeNumber = Field(default=64, ge=1, le=100_000)  # open at a time
-    # Answers to `binlog` that are still being sent. Spark requests one per partition that it reads.
-    max_answers_per_consumer: WholeNumber = Field(default=64, ge=1, le=100_000)
-    max_bytes_in_request: ByteSize = Field(default=2**20, ge=2**12, le=2**30)  # of the body
-    # Time for the headers of a request, and then for its body, to arrive.
-    header_timeout_seconds: WholeNumber = Field(default=10, ge=1, le=3600)
-    body_timeout_seconds: WholeNumber = Field(default=30, ge=1, le=3600)
-    # Time for a reader to receive the next 1 MiB of an answer; then the daemon closes the connection.
-    write_timeout_seconds: WholeNumber = Field(default=60, ge=1, le=3600)
-
-
-class ApiSettings(ApiLimitSettings):
-    """`hosts`: accepted Host headers besides the listen address; `proxies`: addresses and networks whose
-    X-Forwarded-For and X-Forwarded-Proto are believed; `open`: what can be requested without a token."""
-
-    listen: Annotated[HostPort, BeforeValidator(parse_listen)] = HostPort(
-        host="127.0.0.1", port=8085
-    )
-    hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = ()
-    proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
-    tokens: tuple[TokenSettings, ...] = ()
-    open: tuple[OpenName, ...] = ()
-    tls: ApiTlsSettings | None = None
-
-
 class StateSettings(SettingsSection):
     """The state store. The limits apply to all consumers together; at the limit, or with 0, a consumer that needs the
     space stops."""
 
-    path: Path = Path("/var/lib/binlog-dispatcher/state.db")
-    # Files next to `path` for transactions that are larger than their consumer's queue.
-    max_bytes_in_spill: ByteSize = Field(default=10 * 2**30, ge=0)
-    # Rows of prepared XA transactions.
-    max_bytes_in_prepared: ByteSize = Field(default=256 * 2**20, ge=0)
+    path: Path = Field(
+        default=Path("/var/lib/binlog-dispatcher/state.db"),
+        description="The SQLite file with the positions, on a local disk; one daemon per file",
+    )
+    max_bytes_in_spill: ByteSize = Field(
+        default=10 * 2**30,
+        ge=0,
+        description="Files beside it for transactions that are larger than their queues, of all consumers",
+    )
+    max_bytes_in_prepared: ByteSize = Field(
+        default=256 * 2**20, ge=0, description="Rows of prepared XA transactions, of all consumers"
+    )
 
 
 class LogSettings(SettingsSection):
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["console", "json"] = "console"
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least severe lines that are written"
+    )
+    format: Literal["console", "json"] = Field(
+        default="console",
+        description="`console` for people, `json` for programs: an object per line",
+    )
 
 
 class Settings(SettingsSection):

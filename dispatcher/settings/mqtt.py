@@ -40,9 +40,12 @@ class MqttTlsSettings(SettingsSection):
     """`ca` verifies the broker (default: the system's authorities), `cert` and `key` authenticate the daemon. The
     broker's name is always verified."""
 
-    ca: ReadableFile | None = None
-    cert: ReadableFile | None = None
-    key: ReadableFile | None = None
+    ca: ReadableFile | None = Field(
+        default=None,
+        description="The authority that signed the broker's certificate; without it the system's authorities",
+    )
+    cert: ReadableFile | None = Field(default=None, description="The daemon's certificate")
+    key: ReadableFile | None = Field(default=None, description="The key of `cert`")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -54,7 +57,10 @@ class MqttTlsSettings(SettingsSection):
 class ConsumerMqttSettings(SettingsSection):
     """What is published of one consumer besides its status and its events."""
 
-    commits: bool = False  # a message for the transactions that each read of the log gave
+    commits: bool = Field(
+        default=False,
+        description="Publish a message for each batch of transactions ([mqtt.md](mqtt.md))",
+    )
 
 
 def _version(value: Any) -> Any:
@@ -68,21 +74,49 @@ def _host_name() -> str:
 class MqttSettings(SettingsSection):
     """The broker. `name`: of the daemon, in topics and in the client's identifier."""
 
-    url: Annotated[BrokerAddress, BeforeValidator(BrokerAddress.read)]
+    url: Annotated[BrokerAddress, BeforeValidator(BrokerAddress.read)] = Field(
+        description="The broker; `mqtts://host:port` for TLS. Without the section nothing is published"
+    )
     tls: MqttTlsSettings = MqttTlsSettings()
-    user: str | None = Field(None, min_length=1)
-    password: SecretStr | None = None
-    password_file: SecretFile | None = Field(None, repr=False)
-    name: str = Field(default_factory=_host_name, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
-    client_id: str = Field("binlog-dispatcher-{name}", min_length=1, max_length=200)
-    topic_prefix: str = Field("binlog-dispatcher/{name}", min_length=1)
-    qos: WholeNumber = Field(1, ge=0, le=2)
-    protocol: Annotated[Literal["5", "3.1.1"], BeforeValidator(_version)] = "5"
-    keepalive_seconds: WholeNumber = Field(30, ge=5, le=3600)
-    # Statuses that changed are published this often, and soon after an event.
-    status_seconds: WholeNumber = Field(10, ge=1, le=3600)
+    user: str | None = Field(default=None, min_length=1, description="The user at the broker")
+    password: SecretStr | None = Field(default=None, description="The password of `user`")
+    password_file: SecretFile | None = Field(
+        default=None, repr=False, description="A file that contains the password"
+    )
+    name: str = Field(
+        default_factory=_host_name,
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="Of this daemon, in topics and in the client's identifier; without it the name of the host",
+    )
+    client_id: str = Field(
+        default="binlog-dispatcher-{name}",
+        min_length=1,
+        max_length=200,
+        description="The client's identifier; `{name}` stands for `name`",
+    )
+    topic_prefix: str = Field(
+        default="binlog-dispatcher/{name}", min_length=1, description="What all topics begin with"
+    )
+    qos: WholeNumber = Field(default=1, ge=0, le=2, description="Of all messages")
+    protocol: Annotated[Literal["5", "3.1.1"], BeforeValidator(_version)] = Field(
+        default="5", description="The version of MQTT"
+    )
+    keepalive_seconds: WholeNumber = Field(
+        default=30,
+        ge=5,
+        le=3600,
+        description="A daemon that is cut off is offline after one and a half of this",
+    )
+    status_seconds: WholeNumber = Field(
+        default=10, ge=1, le=3600, description="How often statuses that changed are published"
+    )
     # Messages that wait for the broker: the newest status of each consumer, and up to so many events, and commits.
-    max_queued_messages: WholeNumber = Field(10_000, ge=1, le=10_000_000)
+    max_queued_messages: WholeNumber = Field(
+        default=10_000,
+        ge=1,
+        le=10_000_000,
+        description="Events, and commits, that wait for the broker; the oldest are dropped",
+    )
 
     @field_validator("topic_prefix", "client_id")
     @classmethod

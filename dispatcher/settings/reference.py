@@ -1,9 +1,9 @@
-"""What each setting is: its type, default, unit and limits, read from the models, and its meaning."""
+"""What each setting is, read from the models: its type, default, unit, limits and description."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
-from dispatcher.settings.meanings import DAEMON
+from dispatcher.settings.api import ApiSettings
 from dispatcher.settings.model import (
-    ApiSettings,
     ConsumerSettings,
     LimitSettings,
     LogSettings,
@@ -67,17 +66,13 @@ def daemon_settings() -> Iterator[SettingReference]:
         ("log", LogSettings, ()),
         ("mqtt", MqttSettings, ()),
     ):
-        yield from section_settings(section, model, DAEMON, without=tuple(without))
+        yield from section_settings(section, model, without=tuple(without))
 
 
 def section_settings(
-    section: str,
-    model: type[BaseModel],
-    meanings: Mapping[str, str],
-    *,
-    without: Sequence[str] = (),
+    section: str, model: type[BaseModel], *, without: Sequence[str] = ()
 ) -> Iterator[SettingReference]:
-    """The settings of a section, sections in it included. `meanings`: path to text; raises KeyError if one lacks."""
+    """The settings of a section, sections in it included."""
     for name, field in model.model_fields.items():
         if name in without:
             continue
@@ -86,11 +81,11 @@ def section_settings(
         nested = _section_of(field)
         if nested is not None:
             inner, suffix = nested
-            yield from section_settings(path + suffix, inner, meanings)
+            yield from section_settings(path + suffix, inner)
             continue
         yield SettingReference(
             path, _type_of(field), _default_of(field), _unit_of(key, field), _limits_of(field),
-            meanings[path],
+            field.description or "",
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from dispatcher.api.app import Access, Api
 from dispatcher.api.auth import Scope, Token
 from dispatcher.model.timings import RequestTimings
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 from tests.support.fake_readers import FakeReaders
 
 READ, FULL, SCRAPE = "token-to-read-shop", "token-for-everything", "token-to-scrape"

@@ -14,7 +14,7 @@ from dispatcher.api.direct_routes import DirectRoutes
 from dispatcher.api.reader_calls import JOINED_BYTES_MAX
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.timings import RequestTimings
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 from tests.api.conftest import ADMINISTER, FULL, READ, SCRAPE, TOKENS, Connect, MakeApi
 from tests.support.fake_readers import PLACE, FakeReaders
 

@@ -15,7 +15,7 @@ import asyncio, sys
 import httpx
 import dispatcher.app
 from dispatcher.api.app import Access, Api
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 from tests.support.fake_readers import FakeReaders
 
 async def metrics():

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 from tests.api.conftest import FULL, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders
 

@@ -17,7 +17,7 @@ from dispatcher.api.app import Api
 from dispatcher.api.limits import LINGER_BYTES_MAX, PIPELINED_MAX
 from dispatcher.api.protocol import bounded_protocol
 from dispatcher.model.position import Position
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 from tests.api.conftest import FULL, TOKENS
 from tests.support.fake_readers import PLACE, FakeReaders
 

@@ -22,7 +22,7 @@ from dispatcher.runtime.consumer_session import ConsumerSession
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.live_status import LiveStatus
 from dispatcher.runtime.timeline import Timeline
-from dispatcher.settings.model import ApiLimitSettings
+from dispatcher.settings.api import ApiLimitSettings
 from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000

@@ -18,8 +18,8 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_v
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
+from dispatcher.settings.api import parse_listen
 from dispatcher.settings.load import raise_findings, read_section
-from dispatcher.settings.model import parse_listen
 from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import read_sources
 from dispatcher.settings.values import ByteSize, SecretFile, WholeNumber
@@ -55,8 +55,12 @@ Pattern = Annotated[str, BeforeValidator(_pattern)]
 class MirroredConsumer(SettingsSection):
     """A consumer to mirror. `include`, `exclude`: patterns like `shop.*`; a table that is excluded is not mirrored."""
 
-    include: tuple[Pattern, ...] = ("*",)
-    exclude: tuple[Pattern, ...] = ()
+    include: tuple[Pattern, ...] = Field(
+        default=("*",), description="The consumer's tables to mirror"
+    )
+    exclude: tuple[Pattern, ...] = Field(
+        default=(), description="Of these, tables that are not mirrored"
+    )
 
     def excludes(self, name: tuple[str, str]) -> bool:
         label = ".".join(name)
@@ -67,42 +71,97 @@ class MirroredConsumer(SettingsSection):
 class TableSettings(SettingsSection):
     """Policies for the tables that a pattern names; None leaves the choice to the next pattern that fits."""
 
-    unknown_tables: Literal["copy", "partial", "stop"] | None = None
-    on_gap: Literal["copy", "partial"] | None = None
-    on_alter: Literal["recopy", "stop", "new_column"] | None = None
-    deletes: Literal["hard", "soft"] | None = None
-    metadata_columns: tuple[Literal["_seq", "_gtid", "_committed_at", "_deleted"], ...] | None = (
-        None
+    unknown_tables: Literal["copy", "partial", "stop"] | None = Field(
+        default=None,
+        description=(
+            "Rows of a table whose CREATE the log does not hold; without it `copy` with a server to copy "
+            "from, else `stop`"
+        ),
     )
-    seconds_between_steps: float | None = Field(None, ge=0, le=86_400)
-    history: bool | None = None
-    change_data_feed: bool | None = None
-    omit_columns: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
+    on_gap: Literal["copy", "partial"] | None = Field(
+        default=None,
+        description="What to do after purged changes; without it `copy` with a server to copy from, else `partial`",
+    )
+    on_alter: Literal["recopy", "stop", "new_column"] | None = Field(
+        default=None,
+        description=(
+            "Changes of existing rows that no log holds; without it `recopy` "
+            "([schema-changes.md](schema-changes.md))"
+        ),
+    )
+    deletes: Literal["hard", "soft"] | None = Field(
+        default=None,
+        description="`hard`, without it, deletes the row; `soft` sets its column `_deleted`",
+    )
+    metadata_columns: tuple[Literal["_seq", "_gtid", "_committed_at", "_deleted"], ...] | None = (
+        Field(default=None, description="Columns about the transaction that wrote a row last")
+    )
+    seconds_between_steps: float | None = Field(
+        default=None, ge=0, le=86_400, description="Shortest time between two steps of rows"
+    )
+    history: bool | None = Field(
+        default=None,
+        description=(
+            "Keep each version of a row in a table of its own, `TABLE__history` "
+            "([history.md](history.md#history-tables))"
+        ),
+    )
+    change_data_feed: bool | None = Field(
+        default=None,
+        description="Give the Delta table a change data feed ([history.md](history.md#change-data-feed))",
+    )
+    omit_columns: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
+        default=None,
+        description=(
+            "Names of columns that the mirrored table does not have, such as generated ones that the server "
+            "leaves out of the log ([types.md](types.md#generated-columns))"
+        ),
+    )
 
 
 class CopySettings(SettingsSection):
-    """The server that existing rows are copied from, and how fast.
+    """The server that existing rows are copied from, and how fast."""
 
-    `mysql`: user@host:port of the server that the consumer reads, or, with MySQL's GTIDs, of a replica of it.
-    `parallel`: ranges of a table that are read at a time, each of about `max_bytes_in_chunk` by the server's estimate.
-    `max_rows_per_second`, of one table, `pause_above_threads_running` and `pause_above_replica_lag_seconds`: 0 for no
-    limit. `wait_seconds`: how long a copy waits until the server has executed the position at which the log stands.
-    `lock_keyless_tables`: copy tables without a key, each of which is locked for reading for the instant in which its
-    snapshot is made.
-    """
-
-    mysql: str = Field(min_length=1)
-    password: SecretStr | None = None
-    password_file: SecretFile | None = Field(None, repr=False)
-    tls: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = "preferred"
-    ca_file: Path | None = None
-    parallel: WholeNumber = Field(2, ge=1, le=64)
-    max_rows_per_second: WholeNumber = Field(0, ge=0)
-    pause_above_threads_running: WholeNumber = Field(0, ge=0)
-    pause_above_replica_lag_seconds: WholeNumber = Field(0, ge=0)
-    max_bytes_in_chunk: ByteSize = Field(32 * 2**20, ge=2**10)
-    wait_seconds: WholeNumber = Field(600, ge=1)
-    lock_keyless_tables: bool = False
+    mysql: str = Field(
+        min_length=1,
+        description="The server that rows are copied from: the source or, with GTIDs, a replica of it",
+    )
+    password: SecretStr | None = Field(default=None, description="The account's password")
+    password_file: SecretFile | None = Field(
+        default=None, repr=False, description="A file that contains the password"
+    )
+    tls: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = Field(
+        default="preferred", description="As MySQL's `--ssl-mode`"
+    )
+    ca_file: Path | None = Field(
+        default=None, description="The authority that signed the server's certificate"
+    )
+    parallel: WholeNumber = Field(
+        default=2, ge=1, le=64, description="Ranges of a table that are read at a time"
+    )
+    max_rows_per_second: WholeNumber = Field(
+        default=0, ge=0, description="Of one table; 0: no limit"
+    )
+    pause_above_threads_running: WholeNumber = Field(
+        default=0, ge=0, description="Wait while the server runs more threads; 0: no limit"
+    )
+    pause_above_replica_lag_seconds: WholeNumber = Field(
+        default=0, ge=0, description="Wait while the replica is further behind; 0: no limit"
+    )
+    max_bytes_in_chunk: ByteSize = Field(
+        default=32 * 2**20,
+        ge=2**10,
+        description="Size of a range of the key, by the server's estimate",
+    )
+    wait_seconds: WholeNumber = Field(
+        default=600,
+        ge=1,
+        description="How long to wait for the server to execute the position at which the log stands",
+    )
+    lock_keyless_tables: bool = Field(
+        default=False,
+        description="Lock a table without a key for the instant at which it is copied",
+    )
 
     @model_validator(mode="after")
     def _one_secret(self) -> CopySettings:
@@ -120,9 +179,15 @@ class CopySettings(SettingsSection):
 class SparkSettings(SettingsSection):
     """The Spark that the job starts itself. `conf` wins over everything that the job sets."""
 
-    master: str = "local[*,4]"
-    driver_memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$")] = "2g"
-    conf: dict[str, str] = Field(default={})
+    master: str = Field(
+        default="local[*,4]", description="The Spark that the command starts itself"
+    )
+    driver_memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$")] = Field(
+        default="2g", description="Memory of the driver's JVM"
+    )
+    conf: dict[str, str] = Field(
+        default={}, description="Settings of Spark; they override all that the job sets"
+    )
 
     @field_validator("conf", mode="before")
     @classmethod
@@ -139,36 +204,90 @@ class SparkSettings(SettingsSection):
 class MirrorSettings(SettingsSection):
     """All settings of the job."""
 
-    url: str
+    url: str = Field(description="The daemon's API")
     consumers: Annotated[dict[str, MirroredConsumer], BeforeValidator(_consumers)] = Field(
         min_length=1
     )
-    target: str = Field(min_length=1)
-    catalog: str | None = None
-    stages: Literal["log", "apply", "both"] = "both"
-    token: SecretStr | None = None
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    available_now: bool = False
-    trigger_interval: str = "0 seconds"
-    fail_on_data_loss: bool = True
-    max_bytes_per_trigger: ByteSize | None = Field(None, ge=1)
-    max_partitions: WholeNumber = Field(4, ge=1, le=254)
-    max_bytes_per_partition: ByteSize = Field(64 * 2**20, ge=1)
-    retry_timeout_seconds: WholeNumber = Field(600, ge=1)
-    parallel_tables: WholeNumber = Field(2, ge=1, le=64)
-    max_bytes_per_step: ByteSize = Field(256 * 2**20, ge=2**20)
+    target: str = Field(
+        min_length=1,
+        description="Tables are at `TARGET/database/table`; any path that Spark can write",
+    )
+    catalog: str | None = Field(
+        default=None,
+        description=(
+            "Name of each table in a catalog of Spark's, such as `main.{database}.{table}`; without it in "
+            "none ([targets.md](targets.md#names-in-a-catalog))"
+        ),
+    )
+    stages: Literal["log", "apply", "both"] = Field(
+        default="both", description="`log` reads from the daemon, `apply` writes the tables"
+    )
+    token: SecretStr | None = Field(default=None, description="A bearer token of the daemon")
+    token_file: Path | None = Field(
+        default=None,
+        description="A file that contains the token; read again for each request, on the executors too",
+    )
+    ca_file: Path | None = Field(
+        default=None, description="The authority that signed the daemon's certificate"
+    )
+    available_now: bool = Field(
+        default=False, description="Mirror up to the server's tip at the start, then end"
+    )
+    trigger_interval: str = Field(
+        default="0 seconds",
+        description="Shortest time between two appends to the log, such as `2 seconds`",
+    )
+    fail_on_data_loss: bool = Field(
+        default=True,
+        description="Stop if the server has purged changes; false: go on behind them, see `on_gap`",
+    )
+    max_bytes_per_trigger: ByteSize | None = Field(
+        default=None, ge=1, description="Bytes of an append; without it half of the queue's limit"
+    )
+    max_partitions: WholeNumber = Field(
+        default=4, ge=1, le=254, description="Slices in which an append is read"
+    )
+    max_bytes_per_partition: ByteSize = Field(
+        default=64 * 2**20,
+        ge=1,
+        description="Of a slice; a larger transaction is divided into more slices",
+    )
+    retry_timeout_seconds: WholeNumber = Field(
+        default=600, ge=1, description="How long to wait for a daemon that does not answer"
+    )
+    parallel_tables: WholeNumber = Field(
+        default=2, ge=1, le=64, description="Tables that are brought forward at a time"
+    )
+    max_bytes_per_step: ByteSize = Field(
+        default=256 * 2**20, ge=2**20, description="Of the log, in one step of a table"
+    )
     # In YAML null is not a text.
     invalid_dates: Annotated[
         InvalidDates, BeforeValidator(lambda value: "null" if value is None else value)
-    ] = InvalidDates.NULL
-    log_days: WholeNumber = Field(7, ge=0, le=36_500)
+    ] = Field(
+        default=InvalidDates.NULL,
+        description="What a date like 0000-00-00 becomes ([types.md](types.md#invalid-dates))",
+    )
+    log_days: WholeNumber = Field(
+        default=7,
+        ge=0,
+        le=36_500,
+        description="For how long the log is kept after all tables have applied it",
+    )
     tables: dict[Pattern, TableSettings] = Field(default_factory=dict)
     copy_from: CopySettings | None = Field(None, alias="copy")
     spark: SparkSettings = SparkSettings()
-    metrics: str | None = None
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    log_format: Literal["console", "json"] = "console"
+    metrics: str | None = Field(
+        default=None,
+        description="Serve Prometheus metrics at this address, such as `127.0.0.1:9464`",
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="The least severe lines that are written"
+    )
+    log_format: Literal["console", "json"] = Field(
+        default="console",
+        description="`console` writes text, `json` one object a line ([log.md](log.md#the-mirror))",
+    )
 
     @field_validator("url")
     @classmethod

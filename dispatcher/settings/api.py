@@ -1,0 +1,166 @@
+"""The settings of the API: its address, who may use it, and limits on what its clients take of the daemon."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_network
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+
+from dispatcher.settings.section import HostPort, SettingsSection, secret_of
+from dispatcher.settings.values import ByteSize, ReadableFile, SecretFile, WholeNumber
+
+TOKEN_LENGTH_MIN = 16
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?\Z|[0-9A-Fa-f:]+\Z")
+
+
+def parse_listen(value: Any) -> HostPort:
+    """The address of `api.listen`; port 0 stands for any free port. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError("expected text like 127.0.0.1:8085")
+    return HostPort.parse(value, 8085)
+
+
+def _host_name(value: str) -> str:
+    if not _HOST_NAME.match(value):
+        raise ValueError(
+            "expected a host name or IP address without a port, such as db.example.com"
+        )
+    return value.lower()
+
+
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value, strict=True))
+    except ValueError as error:
+        raise ValueError(
+            f"expected an IP address or a network, such as 10.0.0.5 or 10.1.0.0/16: {error}"
+        ) from None
+
+
+def _scope(value: Any) -> Any:
+    names = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
+    if not names and value != "all":
+        raise ValueError("expected all or a list of consumer names")
+    return value
+
+
+ScopeName = Literal["read", "acknowledge", "administer", "metrics"]
+OpenName = Literal["metrics", "docs", "readyz"]
+
+
+class TokenSettings(SettingsSection):
+    """A token of the API, and what it allows."""
+
+    token: SecretStr | None = Field(
+        default=None, description="A bearer token of at least 16 characters"
+    )
+    token_file: SecretFile | None = Field(
+        default=None, repr=False, description="A file that contains the token"
+    )
+    consumers: Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_scope)] = Field(
+        description="`all`, or the names of the consumers that the token is valid for"
+    )
+    scopes: tuple[ScopeName, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description=(
+            "What it allows ([http-api.md](http-api.md#tokens-and-scopes)); without it `read` and "
+            "`acknowledge`, and `metrics` if `consumers` is `all`"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> TokenSettings:
+        if (self.token is None) == (self.token_file is None):
+            raise ValueError("set either token_file or token")
+        if len(self.secret) < TOKEN_LENGTH_MIN:
+            raise ValueError(f"a token must have at least {TOKEN_LENGTH_MIN} characters")
+        return self
+
+    @property
+    def secret(self) -> str:
+        return secret_of(self.token, self.token_file)
+
+
+class ApiTlsSettings(SettingsSection):
+    cert: ReadableFile = Field(
+        description="The certificate of the API, with the chain; a section `tls` makes it HTTPS"
+    )
+    key: ReadableFile = Field(description="The key of `cert`")
+
+
+class ApiLimitSettings(SettingsSection):
+    """Limits on the daemon's resources that clients of the API can use."""
+
+    max_connections: WholeNumber = Field(
+        default=4096,
+        ge=16,
+        le=1_000_000,
+        description="Open connections; at the limit the one that has been idle longest is closed",
+    )
+    max_polls_per_consumer: WholeNumber = Field(
+        default=64,
+        ge=1,
+        le=100_000,
+        description=(
+            "Open polls of a consumer with one token; with all tokens twice as many "
+            "([http-api.md](http-api.md#shares))"
+        ),
+    )
+    # Spark requests one per partition that it reads.
+    max_answers_per_consumer: WholeNumber = Field(
+        default=64,
+        ge=1,
+        le=100_000,
+        description=(
+            "Answers of `binlog` that are still being sent, of a consumer with one token; with all tokens "
+            "twice as many"
+        ),
+    )
+    max_bytes_in_request: ByteSize = Field(
+        default=2**20, ge=2**12, le=2**30, description="Size of a request's body"
+    )
+    header_timeout_seconds: WholeNumber = Field(
+        default=10, ge=1, le=3600, description="Time for the headers of a request to arrive"
+    )
+    body_timeout_seconds: WholeNumber = Field(
+        default=30, ge=1, le=3600, description="Time for the body to arrive, after that"
+    )
+    write_timeout_seconds: WholeNumber = Field(
+        default=60,
+        ge=1,
+        le=3600,
+        description="Time for a reader to receive the next 1 MiB of an answer; then the connection is closed",
+    )
+
+
+class ApiSettings(ApiLimitSettings):
+    """The section `api`."""
+
+    listen: Annotated[HostPort, BeforeValidator(parse_listen)] = Field(
+        default=HostPort(host="127.0.0.1", port=8085),
+        description=(
+            "The address of the API and of the page; other than loopback needs `tokens`. Port 0: any free "
+            "port"
+        ),
+    )
+    hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
+        default=(),
+        description=(
+            "Accepted `Host` headers besides the address, without ports "
+            "([http-api.md](http-api.md#host-and-origin))"
+        ),
+    )
+    proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
+        default=(),
+        description=(
+            "Addresses and networks of the proxies before the daemon, whose `X-Forwarded-For` and "
+            "`X-Forwarded-Proto` are believed ([http-api.md](http-api.md#behind-a-proxy))"
+        ),
+    )
+    tokens: tuple[TokenSettings, ...] = ()
+    open: tuple[OpenName, ...] = Field(default=(), description="What needs no token")
+    tls: ApiTlsSettings | None = None
