@@ -68,11 +68,10 @@ class Api:
                 administrator=administrator,
                 live=live,
                 metrics=metrics,
-                ready=ready,
                 version=version,
             )
 
-        probes = Probes(HeadRequests(OnDemand(load)), ready)
+        probes = Probes(HeadRequests(OnDemand(load)), daemon, self._guard, ready)
         direct = DirectRoutes(probes, self._guard, calls)
         patient = GuessLimit(direct, guesses, lambda secret: self._tokens.find(secret) is not None)
         self._origin = OriginGuard(patient, listen=listen, hosts=access.hosts, tokens=self._tokens)

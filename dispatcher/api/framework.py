@@ -17,12 +17,11 @@ from dispatcher.api.feed import StatusFeed, StatusSource
 from dispatcher.api.guard import Guard
 from dispatcher.api.models import Administrator, ConsumerService, RenderMetrics
 from dispatcher.api.page import page_routes
-from dispatcher.api.probes import Ready
 from dispatcher.api.reader_calls import ReaderCalls
 from dispatcher.api.routes import consumer_routes
 from dispatcher.api.status import status_routes
 from dispatcher.api.status_page import status_page_routes
-from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.errors import BinlogError
 
 _DESCRIPTION = (
     "Delivers MySQL binlogs to consumers, each with the databases and tables it subscribes to. Pass positions back"
@@ -40,7 +39,6 @@ def make_framework(  # noqa: PLR0913 - one parameter per part
     administrator: Administrator,
     live: StatusSource,
     metrics: RenderMetrics,
-    ready: Ready,
     version: str,
 ) -> FastAPI:
     """For the arguments see `app.Api`."""
@@ -56,7 +54,7 @@ def make_framework(  # noqa: PLR0913 - one parameter per part
     _install_handlers(app)
     app.include_router(consumer_routes(daemon, guard, calls))
     app.include_router(administration_routes(administrator, guard))
-    app.include_router(status_routes(daemon, guard, metrics, ready))
+    app.include_router(status_routes(daemon, guard, metrics))
     app.include_router(page_routes(guard))
     app.include_router(status_page_routes(guard, live, feed))
     return app
@@ -77,11 +75,7 @@ async def _on_error(_: Request, error: Exception) -> Response:
 
 async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        return problems.refusal(400, f"the body is not valid JSON: {first['ctx']['error']}")
-    field = ".".join(str(part) for part in first["loc"])
-    return problems.problem(UserError(ErrorKind.REQUEST, f"{field}: {first['msg']}"))
+    return problems.invalid(error.errors()[0])
 
 
 async def _on_http(_: Request, error: Exception) -> Response:

@@ -72,6 +72,14 @@ def refusal(status: int, what: str, headers: Mapping[str, str] | None = None) ->
     return JSONResponse(body, status, {**own_headers, **(headers or {})}, PROBLEM_JSON)
 
 
+def invalid(first: Mapping[str, Any], *place: str) -> JSONResponse:
+    """The answer to a request that is not valid. `first`: pydantic's first error, below `place`."""
+    if first["type"] == "json_invalid":
+        return refusal(400, f"the body is not valid JSON: {first['ctx']['error']}")
+    field = ".".join(map(str, (*place, *first["loc"])))
+    return problem(UserError(ErrorKind.REQUEST, f"{field}: {first['msg']}"))
+
+
 def disconnected() -> Response:
     """The answer to a client that has disconnected, and receives nothing."""
     return Response(status_code=400)

@@ -1,13 +1,13 @@
-"""What the calls of a reader's cycle do, once their token and body are known: poll, read, binlog, ack.
-
-FastAPI's routes (`routes`) and the direct ones (`direct_routes`) make the same calls, with the same limits.
-"""
+"""The calls of a reader's cycle, poll, read, binlog and ack: their routes, and what they do once token and body are
+known. `direct_routes` answers them, `routes` documents them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -51,9 +51,20 @@ class ReaderCalls:
         )
 
     async def poll(self, call: Call, body: PollRequest) -> Response:
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
+
+        With `min_bytes` the wait is for so many bytes, or for a range that cannot become larger: because of
+        `max_bytes` or `max_transactions`, or because the queue has no room.
+
+        A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
+        """
         return json_answer(await self._poll(call, body, body.after.value()))
 
     async def read(self, call: Call, body: PollRequest) -> Response:
+        """Do what `poll` does, and return its answer as one line of JSON, with the range's binlog behind the line feed.
+
+        Without transactions the binlog is empty. The range is acknowledged by the next `read` or `poll`.
+        """
         after = body.after.value()
         answer = await self._poll(call, body, after)
         head = to_json(answer) + b"\n"
@@ -63,6 +74,11 @@ class ReaderCalls:
         return await self._range(call, body.session, span, head=head)
 
     async def binlog(self, call: Call, body: RangeRequest) -> Response:
+        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
+
+        `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
+        The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
+        """
         self._daemon.called(call.consumer, body.session, call.caller)
         start_event = body.start_event.value() if body.start_event else None
         end_event = body.end_event.value() if body.end_event else None
@@ -70,6 +86,7 @@ class ReaderCalls:
         return await self._range(call, body.session, span, events=(start_event, end_event))
 
     async def ack(self, call: Call, body: AckRequest) -> Response:
+        """Acknowledge everything up to `position` without polling."""
         self._daemon.called(call.consumer, body.session, call.caller)
         position = body.position.value()
         acknowledged = await self._daemon.acknowledge(call.consumer, body.session, position)
@@ -120,6 +137,34 @@ class ReaderCalls:
             self._daemon.answer_ended(call.consumer, session)
 
         return BinlogAnswer([head, *parts] if head else parts, done, gap=gap)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderRoute:
+    """The route of a call. `scope`: what its token must allow at least; `answer`: a method of `ReaderCalls`, whose
+    docstring the documents of the API have, too."""
+
+    name: str
+    body: type[BaseModel]
+    scope: auth.Scope
+    answer: Callable[[ReaderCalls, Call, Any], Awaitable[Response]]
+
+    @property
+    def path(self) -> str:
+        """The template, by which requests are counted."""
+        return f"{CONSUMERS}/{{consumer}}/{self.name}"
+
+
+CONSUMERS = "/v1/consumers"
+READER_ROUTES = {
+    route.name: route
+    for route in (
+        ReaderRoute("poll", PollRequest, auth.Scope.READ, ReaderCalls.poll),
+        ReaderRoute("read", PollRequest, auth.Scope.READ, ReaderCalls.read),
+        ReaderRoute("binlog", RangeRequest, auth.Scope.READ, ReaderCalls.binlog),
+        ReaderRoute("ack", AckRequest, auth.Scope.ACKNOWLEDGE, ReaderCalls.ack),
+    )
+}
 
 
 def json_answer(answer: dict[str, Any]) -> Response:

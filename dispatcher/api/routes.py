@@ -1,10 +1,11 @@
-"""The calls of readers: session, poll, read, resolve, ack, slices, binlog, tables."""
+"""The calls of readers: session, resolve, slices, tables, and the documents of those that have direct routes."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Request
 
 from dispatcher.api.auth import Scope
 from dispatcher.api.guard import Guard, token_of
@@ -12,11 +13,8 @@ from dispatcher.api.guarded_routes import route_class
 from dispatcher.api.limits import Holder
 from dispatcher.api.models import (
     AckAnswer,
-    AckRequest,
     ConsumerService,
     PollAnswer,
-    PollRequest,
-    RangeRequest,
     ResolvedAnswer,
     ResolveRequest,
     SessionAnswer,
@@ -26,7 +24,7 @@ from dispatcher.api.models import (
     TableAnswer,
 )
 from dispatcher.api.openapi import OF_CONSUMER, Responses, linked, problems, scopes
-from dispatcher.api.reader_calls import BinlogAnswer, Call, ReaderCalls
+from dispatcher.api.reader_calls import CONSUMERS, READER_ROUTES, BinlogAnswer, ReaderCalls
 from dispatcher.dispatch.reader import Caller
 
 TABLE_NAME = r"^[^.]{1,64}\.[^/]{1,64}$"
@@ -45,9 +43,9 @@ _RANGE = {
 
 
 def consumer_routes(daemon: ConsumerService, guard: Guard, calls: ReaderCalls) -> APIRouter:
-    """The routes under /v1/consumers/{consumer} that readers call. `calls`: those that have direct routes, too."""
+    """The routes under /v1/consumers/{consumer} that readers call. `calls`: whose limits they share."""
     router = APIRouter(
-        prefix="/v1/consumers/{consumer}",
+        prefix=f"{CONSUMERS}/{{consumer}}",
         tags=["readers"],
         route_class=route_class(guard),
         responses=problems(*OF_CONSUMER),
@@ -88,43 +86,25 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCal
         daemon.called(consumer, answer.session, _caller(request))
         return answer
 
-    @router.post(
-        "/poll",
-        operation_id="poll",
+    _document(
+        router,
+        "poll",
         response_model=PollAnswer,
-        openapi_extra=scopes(Scope.READ),
         responses=linked(
             binlog=_RANGE,
             slices={**_RANGE, "n": 4},
             ack={"session": "$request.body#/session", "position": "$response.body#/end"},
         ),
     )
-    async def poll(consumer: ConsumerName, body: PollRequest, request: Request) -> Response:
-        """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
-
-        With `min_bytes` the wait is for so many bytes, or for a range that cannot become larger: because of
-        `max_bytes` or `max_transactions`, or because the queue has no room.
-
-        A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
-        """
-        return await calls.poll(_call(consumer, request), body)
-
-    @router.post(
-        "/read",
-        operation_id="read",
+    _document(
+        router,
+        "read",
         status_code=200,
         response_class=BinlogAnswer,
-        openapi_extra=scopes(Scope.READ),
         responses=_binary(
             "One line with the answer of `poll`, in JSON, then the binlog of the range"
         ),
     )
-    async def read(consumer: ConsumerName, body: PollRequest, request: Request) -> Response:
-        """Do what `poll` does, and return its answer as one line of JSON, with the range's binlog behind the line feed.
-
-        Without transactions the binlog is empty. The range is acknowledged by the next `read` or `poll`.
-        """
-        return await calls.read(_call(consumer, request), body)
 
     @router.post("/resolve", operation_id="resolve", openapi_extra=scopes(Scope.READ))
     async def resolve(
@@ -138,15 +118,7 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCal
             position = await daemon.resolve(consumer, body.start)
         return ResolvedAnswer.model_validate({"position": position})
 
-    @router.post(
-        "/ack",
-        operation_id="ack",
-        response_model=AckAnswer,
-        openapi_extra=scopes(Scope.ACKNOWLEDGE),
-    )
-    async def ack(consumer: ConsumerName, body: AckRequest, request: Request) -> Response:
-        """Acknowledge everything up to `position` without polling."""
-        return await calls.ack(_call(consumer, request), body)
+    _document(router, "ack", response_model=AckAnswer)
 
 
 def _range_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCalls) -> None:
@@ -169,21 +141,13 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCalls
             )
         return SlicesAnswer.model_validate(answer)
 
-    @router.post(
-        "/binlog",
-        operation_id="binlog",
+    _document(
+        router,
+        "binlog",
         status_code=200,
         response_class=BinlogAnswer,
-        openapi_extra=scopes(Scope.READ),
         responses=_binary("A binlog file"),
     )
-    async def binlog(consumer: ConsumerName, body: RangeRequest, request: Request) -> Response:
-        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
-
-        `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
-        The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
-        """
-        return await calls.binlog(_call(consumer, request), body)
 
     @router.get("/tables/{name}", operation_id="table", openapi_extra=scopes(Scope.READ))
     async def table(consumer: ConsumerName, name: TableName) -> TableAnswer:
@@ -198,8 +162,23 @@ def _binary(description: str) -> Responses:
     return {200: {"description": description, "content": content}}
 
 
-def _call(consumer: str, request: Request) -> Call:
-    return Call(consumer, token_of(request), _caller(request), request.scope, request.receive)
+def _document(router: APIRouter, name: str, **documented: Any) -> None:
+    """A route that `DirectRoutes` answers. FastAPI describes it, and refuses other methods than POST."""
+    route = READER_ROUTES[name]
+
+    async def endpoint(consumer: ConsumerName, body: Any) -> None: ...
+
+    endpoint.__annotations__["body"] = route.body
+    router.add_api_route(
+        f"/{name}",
+        endpoint,
+        methods=["POST"],
+        name=name,
+        operation_id=name,
+        description=inspect.getdoc(route.answer),
+        openapi_extra=scopes(route.scope),
+        **documented,
+    )
 
 
 def _caller(request: Request) -> Caller:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -13,17 +14,11 @@ from dispatcher.api.guarded_routes import route_class
 from dispatcher.api.long_answer import LongAnswer
 from dispatcher.api.models import ConsumerRow, ConsumerService, RenderMetrics
 from dispatcher.api.openapi import EVERY, GUARDED, problems, scopes
-from dispatcher.api.probes import ALIVE, LIVEZ, READYZ, Ready, readiness
+from dispatcher.api.probes import LIVEZ, READYZ
 
 
-def status_routes(
-    daemon: ConsumerService,
-    guard: Guard,
-    metrics: RenderMetrics,
-    ready: Ready,
-) -> APIRouter:
-    """`metrics` renders (text, content type); `Probes` answers `/livez` and `/readyz` without
-    parameters."""
+def status_routes(daemon: ConsumerService, guard: Guard, metrics: RenderMetrics) -> APIRouter:
+    """`metrics` renders (text, content type)."""
     router = APIRouter(tags=["status"], route_class=route_class(guard))
 
     @router.get(
@@ -43,47 +38,7 @@ def status_routes(
         ]
         return LongAnswer(b"[" + b",".join(rows) + b"]", media_type="application/json")
 
-    @router.get(
-        LIVEZ, operation_id="livez", response_class=PlainTextResponse, responses=problems(*EVERY)
-    )
-    async def livez() -> str:
-        """Answers as long as the daemon's event loop runs."""
-        return f"{ALIVE}\n"
-
-    @router.get(
-        READYZ,
-        operation_id="readyz",
-        response_class=PlainTextResponse,
-        responses={
-            **problems(*EVERY, 401, 422),
-            503: {
-                "description": "Not ready; the text says why. Too many connections: a problem document.",
-                "content": {"text/plain": {"schema": {"type": "string"}}},
-            },
-        },
-    )
-    async def readyz(
-        request: Request,
-        verbose: str | None = Query(
-            None,
-            description="If present: also list the consumers that are connecting, have failed or have an error.",
-        ),
-    ) -> Response:
-        """Ready means: the listener is up and the state store is writable. MySQL servers do not count."""
-        line, status = readiness(ready())
-        lines = [line]
-        if verbose is not None:
-            lines += await _failing(request)
-        return PlainTextResponse("\n".join(lines) + "\n", status)
-
-    async def _failing(request: Request) -> list[str]:
-        token = None if guard.is_open("readyz") else guard.identify(request)
-        return [
-            f"{row['name']}: {row['state']}: {row['last_error'] or 'no error'}"
-            async for row in daemon.rows()
-            if (row["state"] in ("connecting", "failed") or row["last_error"])
-            and (token is None or token.may_see(row["name"]))
-        ]
+    _document_probes(router)
 
     @router.get(
         "/metrics",
@@ -100,3 +55,38 @@ def status_routes(
         return LongAnswer(text, media_type=content_type)
 
     return router
+
+
+def _document_probes(router: APIRouter) -> None:
+    """The routes that `Probes` answers. FastAPI describes them, and refuses other methods than GET and HEAD."""
+
+    @router.get(
+        LIVEZ.path,
+        operation_id="livez",
+        description=LIVEZ.meaning,
+        response_class=PlainTextResponse,
+        responses=problems(*EVERY),
+    )
+    async def livez() -> None: ...
+
+    @router.get(
+        READYZ.path,
+        operation_id="readyz",
+        description=READYZ.meaning,
+        response_class=PlainTextResponse,
+        responses={
+            **problems(*EVERY, 401, 422),
+            503: {
+                "description": "Not ready; the text says why. Too many connections: a problem document.",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+            },
+        },
+    )
+    async def readyz(
+        verbose: Annotated[
+            str | None,
+            Query(
+                description="If present: also list the consumers that are connecting, have failed or have an error."
+            ),
+        ] = None,
+    ) -> None: ...

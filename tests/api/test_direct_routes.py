@@ -1,4 +1,4 @@
-"""The calls of a reader's cycle answer the same, whether a direct route or the framework's makes them."""
+"""The calls of a reader's cycle are answered without the framework, whatever is wrong with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from dispatcher.api.direct_routes import DirectRoutes
 from dispatcher.api.reader_calls import JOINED_BYTES_MAX
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.timings import RequestTimings
@@ -31,73 +30,101 @@ LIMITS = ApiLimitSettings.model_construct(max_bytes_in_request=2000)
 
 
 class Case:
-    """A request, and who sends it."""
+    """A request, who sends it, and what is answered."""
 
-    def __init__(self, name: str, call: str, content: bytes, **more: Any) -> None:
+    def __init__(self, name: str, call: str, content: bytes, status: int, **more: Any) -> None:
         self.name = name
         self.call = call
         self.content = content
+        self.status = status
+        self.detail = more.pop("detail", "")
         self.token = more.pop("token", FULL)
         self.consumer = more.pop("consumer", "shop")
         self.headers = {"Content-Type": JSON, **more.pop("headers", {})}
         assert not more, more
 
-    async def answer(self, connect: Connect) -> tuple[int, dict[str, str], bytes]:
+    async def answer(self, connect: Connect) -> httpx.Response:
         async with connect(self.token, tokens=TOKENS, limits=LIMITS) as client:
             path = f"/v1/consumers/{self.consumer}/{self.call}"
-            got = await client.post(path, content=self.content, headers=self.headers)
-        return got.status_code, dict(got.headers), got.content
+            return await client.post(path, content=self.content, headers=self.headers)
 
 
 def cases() -> list[Case]:
     found = []
+    integer, no_json = (
+        "body.session: Input should be a valid integer",
+        "the body is not valid JSON: ",
+    )
+    no_type = "the Content-Type is not application/json"
+    no_scope = "the token does not have the scope "
     for call, body in BODIES.items():
         data = json.dumps(body).encode()
         found += [
-            Case("valid", call, data),
-            Case("a charset", call, data, headers={"Content-Type": f"{JSON}; charset=utf-8"}),
-            Case("another type", call, data, headers={"Content-Type": "text/plain"}),
-            Case("capitals", call, data, headers={"Content-Type": "Application/JSON"}),
-            Case("json of a kind", call, data, headers={"Content-Type": "application/x+json"}),
-            Case("UTF-16", call, json.dumps(body).encode("utf-16")),
-            Case("an unknown key", call, json.dumps({**body, "more": 1}).encode()),
-            Case("a text for a number", call, json.dumps({**body, "session": "1"}).encode()),
-            Case("a fraction", call, json.dumps({**body, "session": 1.0}).encode()),
-            Case("a truth", call, json.dumps({**body, "session": True}).encode()),
-            Case("a number too large", call, json.dumps({**body, "session": 2**63}).encode()),
-            Case("no number", call, data.replace(b'"session": 1', b'"session": NaN')),
-            Case("a key twice", call, data.replace(b"{", b'{"session": -1, ', 1)),
-            Case("a surrogate", call, data.replace(b'"server"', b'"\\ud800": 1, "server"')),
-            Case("a list", call, b"[]"),
-            Case("nothing", call, b""),
-            Case("half of it", call, data[:-1]),
-            Case("too large", call, data + b" " * 2000),
-            Case("no token", call, data, token=""),
-            Case("a wrong token", call, data, token="a-wrong-token-of-some-length"),
-            Case("a token to read", call, data, token=READ),
-            Case("a token to scrape", call, data, token=SCRAPE),
-            Case("a token to administer", call, data, token=ADMINISTER),
-            Case("not the token's", call, data, token=READ, consumer="billing"),
-            Case("unknown", call, data, consumer="unknown"),
-            Case("a long name", call, data, consumer="n" * 65),
-            Case("no name", call, data, consumer=""),
-        ]
+            Case("valid", call, data, 200),
+            Case("a charset", call, data, 200, headers={"Content-Type": f"{JSON}; charset=utf-8"}),
+            Case("capitals", call, data, 200, headers={"Content-Type": "Application/JSON"}),
+            Case("another type", call, data, 422, detail=no_type, headers={"Content-Type": "text/plain"}),
+            Case("no type", call, data, 422, detail=no_type, headers={"Content-Type": ""}),
+            Case("UTF-16", call, json.dumps(body).encode("utf-16"), 400, detail=no_json),
+            Case("an unknown key", call, json.dumps({**body, "more": 1}).encode(), 422,
+                 detail="body.more: Extra inputs are not permitted"),
+            Case("a text for a number", call, json.dumps({**body, "session": "1"}).encode(), 422, detail=integer),
+            Case("a fraction", call, json.dumps({**body, "session": 1.0}).encode(), 422, detail=integer),
+            Case("a truth", call, json.dumps({**body, "session": True}).encode(), 422, detail=integer),
+            Case("a number too large", call, json.dumps({**body, "session": 2**63}).encode(), 422,
+                 detail="body.session: Input should be less than or equal to"),
+            Case("no number", call, data.replace(b'"session": 1', b'"session": NaN'), 422, detail=integer),
+            Case("a key twice", call, data.replace(b"{", b'{"session": -1, ', 1), 200),
+            Case("a surrogate", call, data.replace(b'"server"', b'"\\ud800": 1, "server"'), 400, detail=no_json),
+            Case("a list", call, b"[]", 422, detail="body: Input should be an object"),
+            Case("nothing", call, b"", 400, detail=no_json),
+            Case("half of it", call, data[:-1], 400, detail=no_json),
+            Case("too large", call, data + b" " * 2000, 413, detail="the body is larger than 2000 bytes"),
+            Case("no token", call, data, 401, token="", detail="a bearer token is required"),
+            Case("a wrong token", call, data, 401, token="a-wrong-token-of-some-length",
+                 detail="the bearer token is not valid"),
+            Case("a token to read", call, data, 200 if call == "binlog" else 403, token=READ,
+                 detail="" if call == "binlog" else f"{no_scope}acknowledge"),
+            Case("a token to scrape", call, data, 403, token=SCRAPE, detail=no_scope),
+            Case("a token to administer", call, data, 403, token=ADMINISTER, detail=no_scope),
+            Case("not the token's", call, data, 404, token=READ, consumer="billing", detail="'billing'"),
+            Case("unknown", call, data, 404, consumer="unknown", detail="'unknown'"),
+            Case("a long name", call, data, 404, consumer="n" * 65, detail="'nnn"),
+        ]  # fmt: skip
     return found
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.call}: {case.name}")
-async def test_both_routes_answer_the_same(
+async def test_the_framework_is_not_asked(
     connect: Connect, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    direct = await case.answer(connect)
-    with monkeypatch.context() as patch:
-        patch.setattr(DirectRoutes, "_match", lambda *_: (None, ""))
-        assert await case.answer(connect) == direct
-    assert direct[0] == 200 or json.loads(direct[2])["status"] == direct[0]
+    def passed_on(*_: object) -> None:
+        raise AssertionError("a call was passed on")
+
+    monkeypatch.setattr("fastapi.FastAPI.__call__", passed_on)
+    answer = await case.answer(connect)
+    assert answer.status_code == case.status, answer.text
+    if case.status != 200:
+        problem = answer.json()
+        assert problem["status"] == case.status and case.detail in problem["detail"], problem
 
 
 @pytest.mark.parametrize("call", BODIES)
-async def test_a_refused_call_is_the_same_problem(
+async def test_a_call_is_a_post_to_a_consumer(connect: Connect, call: str) -> None:
+    async with connect(FULL, tokens=TOKENS) as client:
+        for method in ("GET", "HEAD", "PUT"):
+            answer = await client.request(method, f"/v1/consumers/shop/{call}")
+            assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+        for path in (
+            f"/v1/consumers//{call}",
+            f"/v1/consumers/a/b/{call}",
+            f"/v1/consumers/a/{call}/",
+        ):
+            assert (await client.post(path, json=BODIES[call])).status_code == 404
+
+
+@pytest.mark.parametrize("call", BODIES)
+async def test_a_refused_call_is_a_problem(
     connect: Connect, readers: FakeReaders, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     async def refuse(*_: object) -> dict[str, Any]:
@@ -105,11 +132,9 @@ async def test_a_refused_call_is_the_same_problem(
 
     for name in ("poll", "binlog", "acknowledge"):
         monkeypatch.setattr(readers, name, refuse)
-    case = Case("refused", call, json.dumps(BODIES[call]).encode())
-    direct = await case.answer(connect)
-    assert direct[0] == 503 and direct[1]["retry-after"]
-    monkeypatch.setattr(DirectRoutes, "_match", lambda *_: (None, ""))
-    assert await case.answer(connect) == direct
+    answer = await Case("refused", call, json.dumps(BODIES[call]).encode(), 503).answer(connect)
+    assert (answer.status_code, answer.json()["kind"]) == (503, "RANGE_UNAVAILABLE")
+    assert answer.headers["retry-after"]
 
 
 @pytest.mark.parametrize("call", BODIES)
@@ -121,21 +146,9 @@ async def test_a_defect_is_500_without_details(
 
     for name in ("poll", "binlog", "acknowledge"):
         monkeypatch.setattr(readers, name, fail)
-    direct = await Case("a defect", call, json.dumps(BODIES[call]).encode()).answer(connect)
-    assert (direct[0], json.loads(direct[2])["kind"]) == (500, "INTERNAL")
-    assert b"secret" not in direct[2]
-
-
-@pytest.mark.parametrize("call", BODIES)
-async def test_the_framework_is_not_asked(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    def passed_on(*_: object) -> None:
-        raise AssertionError("a plain call was passed on")
-
-    monkeypatch.setattr("fastapi.FastAPI.__call__", passed_on)
-    case = Case("valid", call, json.dumps(BODIES[call]).encode())
-    assert (await case.answer(connect))[0] == 200
+    answer = await Case("a defect", call, json.dumps(BODIES[call]).encode(), 500).answer(connect)
+    assert (answer.status_code, answer.json()["kind"]) == (500, "INTERNAL")
+    assert "secret" not in answer.text
 
 
 async def test_a_body_in_pieces(connect: Connect, readers: FakeReaders) -> None:

@@ -41,7 +41,7 @@ def test_the_start_and_probes_do_not_load_it() -> None:
     assert done.stdout.splitlines() == [
         "/livez 200 False",
         "/readyz 200 False",
-        "/readyz?verbose 200 True",
+        "/readyz?verbose 200 False",
         "/v1/binlogs 200 True",
     ], done.stderr
 
