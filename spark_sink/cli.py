@@ -6,7 +6,6 @@ Exit codes: 0 success, 2 invalid input or settings, 1 any other error. Each comm
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.terminal.output import say, say_json, say_json_text, say_lines
 from spark_sink.log_lines import formatter
-from spark_sink.output import say, say_json, say_json_text, say_lines
 from spark_sink.own_command import completing, option_name
 
 if TYPE_CHECKING:
@@ -275,23 +274,17 @@ def top(
     ] = 5.0,
     conf: Conf = None,
 ) -> None:
-    """Show consumers, tables, copies and steps live: states, lag, rates. Ctrl-C ends it."""
-    live = sys.stdin.isatty() and sys.stdout.isatty()
+    """Show consumers, tables, copies and steps live: states, lag, rates. q or Ctrl-C ends it."""
+    from dispatcher.terminal.live import check_terminal, show  # noqa: PLC0415
+
     with faults_as_exit_codes():
-        if not (once or as_json or live):
-            remedy = "pass --once to print one view, or --json"
-            raise UserError(ErrorKind.SETTINGS, "top needs a terminal", remedy=remedy)
+        check_terminal(once=once, as_json=as_json)
     with _spark_of(config, target, conf) as (spark, settings), suppress(KeyboardInterrupt):
-        from spark_sink import top as mirror_top  # noqa: PLC0415
+        from spark_sink.top import mirror_readings  # noqa: PLC0415
 
         complete = _completing(config, target)
-        readings = mirror_top.mirror_readings(spark, settings, tables or [], complete)
-        if once:
-            mirror_top.print_once(readings, min(every, 1.0), as_json=as_json)
-        elif as_json:
-            mirror_top.print_json_lines(readings, every)
-        else:
-            mirror_top.run_live(readings, every)
+        readings = mirror_readings(spark, settings, tables or [], complete)
+        show(readings, every, once=once, as_json=as_json)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dispatcher.model.printable import printable
-from spark_sink.output import say_progress
+from dispatcher.terminal.output import say_progress
 
 LINE_EVERY_S = 10.0
 

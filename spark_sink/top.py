@@ -1,26 +1,21 @@
-"""`top`: a live view of the mirror, from its control table and log, and from the metrics of the job if it runs."""
+"""The view of `top` of the mirror, from its control table and log, and from the metrics of the job if it runs."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.printable import printable
 from dispatcher.model.sizes import duration_text, size_text
+from dispatcher.terminal.live import bar, faults, grid, heading, text
 from spark_sink.job_numbers import MIRROR, ConsumerLine, JobNumbers, consumer_lines, read_numbers
 from spark_sink.mirror.table_lines import TableLine, table_lines
-from spark_sink.output import say_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +25,6 @@ if TYPE_CHECKING:
 
 _STYLES = {"complete": "green", "stopped": "red", "partial": "yellow"}
 _BAR_WIDTH = 20
-_PIPE_WIDTH = 10_000  # columns of a view that is not for a terminal
 
 
 @dataclass
@@ -50,13 +44,17 @@ class MirrorReadings:
     _before: JobNumbers | None = None
     _read: list[ConsumerLine] = field(default_factory=list)
 
+    def read_rates(self) -> bool:
+        """Rates need two readings of the job's metrics, and none of the tables."""
+        self._read_job()
+        return not self.job_error
+
     def read(self) -> None:
-        """Read all. Raises BinlogError if the tables cannot be read."""
-        self.read_job()
+        self._read_job()
         self.lines, self.error = self.tables(), ""
 
-    def read_job(self) -> None:
-        """Read the job's metrics; a job that does not run is no error."""
+    def _read_job(self) -> None:
+        """A job that does not run is no error."""
         if self.numbers is None:
             return
         try:
@@ -68,7 +66,7 @@ class MirrorReadings:
 
     # -- as JSON ---------------------------------------------------------------------------------------------
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {
             "consumers": [line.as_dict() for line in self._read],
             "tables": [line.as_dict() | self._of_job(line) for line in self.lines],
@@ -99,19 +97,10 @@ class MirrorReadings:
         return Group(*self._parts(hint))
 
     def _parts(self, hint: str) -> Iterator[RenderableType]:
-        states: dict[str, int] = {}
-        for line in self.lines:
-            states[line.state] = states.get(line.state, 0) + 1
-        heading = _text(f"{self.title}  {len(self.lines)} tables", style="bold")
-        for state, count in sorted(states.items()):
-            heading.append(printable(f"  {count} {state}"), style=_STYLES.get(state, "cyan"))
-        yield heading
-        if hint:
-            yield _text(hint, style="dim")
-        if self.error:
-            yield _text(self.error, style="red")
-        if self.job_error:
-            yield _text(self.job_error, style="yellow")
+        states = [line.state for line in self.lines]
+        title = f"{self.title}  {len(self.lines)} tables"
+        yield heading(title, states, lambda state: _STYLES.get(state, "cyan"))
+        yield from faults(hint, [(self.error, "red"), (self.job_error, "yellow")])
         if self._read:
             yield Text()
             yield _consumers(self._read)
@@ -120,16 +109,16 @@ class MirrorReadings:
             yield self._tables()
 
     def _tables(self) -> RenderableType:
-        table = _grid(
+        table = grid(
             ("consumer", "table", "state"), ("behind", "lag", "rows/s", "step"), ("copied",)
         )
         notes: list[RenderableType] = []
         for line in self.lines:
             job = self._of_job(line)
             table.add_row(
-                _text(line.consumer),
-                _text(line.table),
-                _text(line.state, style=_STYLES.get(line.state, "cyan")),
+                text(line.consumer),
+                text(line.table),
+                text(line.state, style=_STYLES.get(line.state, "cyan")),
                 f"{line.waiting_rows} rows" if line.waiting_rows else "-",
                 duration_text(line.lag_s),
                 _number(job["rows_per_s"]),
@@ -138,7 +127,7 @@ class MirrorReadings:
             )
             if line.reason:
                 notes.append(
-                    _text(f"{line.table}: {line.reason}", style=_STYLES.get(line.state, ""))
+                    text(f"{line.table}: {line.reason}", style=_STYLES.get(line.state, ""))
                 )
         return Group(table, *(Padding(note, (0, 0, 0, 2)) for note in notes))
 
@@ -165,7 +154,7 @@ def mirror_readings(
 
 
 def _consumers(lines: Sequence[ConsumerLine]) -> RenderableType:
-    table = _grid(
+    table = grid(
         ("consumer", "log", "apply"),
         ("behind", "bytes", "lag", "rows/s", "applied/s", "apply lag", "waiting"),
         ("steps",),
@@ -173,7 +162,7 @@ def _consumers(lines: Sequence[ConsumerLine]) -> RenderableType:
     for line in lines:
         phases = [f"{name} {share:.0%}" for name, share in line.step_s.items() if share >= 0.005]
         table.add_row(
-            _text(line.consumer),
+            text(line.consumer),
             _up(line.log_up),
             _up(line.apply_up),
             _number(line.lag_transactions, " tx"),
@@ -183,31 +172,15 @@ def _consumers(lines: Sequence[ConsumerLine]) -> RenderableType:
             _number(line.applied_rows_per_s),
             duration_text(line.apply_lag_s),
             _number(line.waiting_entries),
-            _text(", ".join(phases) or "-"),
+            text(", ".join(phases) or "-"),
         )
     return table
 
 
-def _grid(left: Sequence[str], right: Sequence[str], last: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in left:
-        table.add_column(name, overflow="fold")
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in last:
-        table.add_column(name, no_wrap=True)
-    return table
-
-
-def _text(text: str, style: str = "") -> Text:
-    """Tables, servers and Spark choose parts of the texts."""
-    return Text(printable(text), style=style)
-
-
 def _up(works: bool | None) -> Text:
     if works is None:
-        return _text("-")
-    return _text("up", style="green") if works else _text("down", style="red")
+        return text("-")
+    return text("up", style="green") if works else text("down", style="red")
 
 
 def _number(value: float | None, unit: str = "") -> str:
@@ -216,60 +189,9 @@ def _number(value: float | None, unit: str = "") -> str:
 
 def _copied(line: TableLine) -> Text:
     if line.copied is None:
-        return _text("")
+        return text("")
     done, estimated = line.copied.rows, line.copied.rows_estimated
     share = min(1.0, done / estimated) if estimated else 0.0
-    full = round(share * _BAR_WIDTH)
-    bar = _text("█" * full, style="cyan")
-    bar.append("░" * (_BAR_WIDTH - full), style="dim")
     rest = "" if line.copied.rest_s is None else f", {duration_text(line.copied.rest_s)} left"
-    return bar.append(f" {share:.0%} of about {estimated} rows{rest}", style="default")
-
-
-def print_once(readings: MirrorReadings, every_s: float, *, as_json: bool) -> None:
-    """Print one view. Raises BinlogError. Rates need two readings of the job's metrics."""
-    readings.read_job()
-    if not readings.job_error:
-        time.sleep(every_s)
-    readings.read()
-    _print(readings, as_json=as_json)
-
-
-def run_live(readings: MirrorReadings, every_s: float) -> None:
-    """Show the view until Ctrl-C. Raises BinlogError if the first reading fails; later faults are shown."""
-    readings.read()
-    with Live(readings.view("Ctrl-C ends"), screen=True, auto_refresh=False) as live:
-        for _ in _readings(readings, every_s):
-            live.update(readings.view("Ctrl-C ends"), refresh=True)
-
-
-def print_json_lines(readings: MirrorReadings, every_s: float) -> None:
-    """Print a JSON object for each reading, until interrupted. Raises BinlogError if the first reading fails."""
-    readings.read()
-    _print(readings, as_json=True)
-    for _ in _readings(readings, every_s):
-        _print(readings, as_json=True)
-
-
-def _readings(readings: MirrorReadings, every_s: float) -> Iterator[None]:
-    while True:
-        time.sleep(every_s)
-        try:
-            readings.read()
-        except BinlogError as error:
-            readings.error = str(error)
-        yield
-
-
-def _print(readings: MirrorReadings, *, as_json: bool) -> None:
-    console = Console()
-    if as_json:
-        say_json(readings.as_dict())
-    elif console.is_terminal:
-        console.print(readings.view())
-    else:
-        plain = Console(width=_PIPE_WIDTH, no_color=True, highlight=False)
-        with plain.capture() as text:
-            plain.print(readings.view())
-        sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.get().splitlines())
-    sys.stdout.flush()
+    shown = bar(share, _BAR_WIDTH, "cyan")
+    return shown.append(f" {share:.0%} of about {estimated} rows{rest}", style="default")

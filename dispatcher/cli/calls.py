@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.output import say_error
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
+from dispatcher.terminal.output import say_error
 
 if TYPE_CHECKING:
     from dispatcher.settings.model import Settings

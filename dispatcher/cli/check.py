@@ -9,8 +9,8 @@ from uuid import UUID
 import typer
 
 from dispatcher.cli.calls import EXIT_INPUT, Config, errors_as_exit_codes, read_settings
-from dispatcher.cli.output import say
 from dispatcher.model.errors import BinlogError
+from dispatcher.terminal.output import say
 
 if TYPE_CHECKING:
     from dispatcher.dispatch.specs import ConsumerSpec

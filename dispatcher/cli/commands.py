@@ -12,7 +12,7 @@ import typer
 
 from dispatcher.cli import binlogs, check, consumers, settings, state
 from dispatcher.cli.calls import Config, errors_as_exit_codes, read_settings
-from dispatcher.cli.output import say
+from dispatcher.terminal.output import say
 
 if TYPE_CHECKING:
     from dispatcher.settings.model import Settings

@@ -21,9 +21,9 @@ from dispatcher.cli.calls import (
     rows_of,
     unexpected,
 )
-from dispatcher.cli.output import say, say_json
 from dispatcher.cli.status_text import Row, print_consumer
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.terminal.output import say, say_json
 
 COMPLETION_S = 2.0
 
@@ -80,7 +80,7 @@ def show_consumer(
     with errors_as_exit_codes():
         row = _row_of(address, name)
         if as_json:
-            say_json(row)
+            say_json(row, indent=2)
             return
         try:
             print_consumer(row)

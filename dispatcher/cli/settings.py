@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher.cli.calls import Config, errors_as_exit_codes
-from dispatcher.cli.output import say, say_json
+from dispatcher.terminal.output import say, say_json
 
 if TYPE_CHECKING:
     from dispatcher.settings.reference import SettingReference
@@ -41,7 +41,7 @@ def reference_command(
 
     rows = [row for row in daemon_settings() if not words or any(w in row.path for w in words)]
     if as_json:
-        say_json([row._asdict() for row in rows])
+        say_json([row._asdict() for row in rows], indent=2)
         return
     for row in rows:
         say(f"{row.path}  ({_summary(row)})")
@@ -73,7 +73,7 @@ def show_settings(config: Config, as_json: _Json = False) -> None:
         shown = list(effective_settings(tree))
         if as_json:
             values = [setting._asdict() for setting in shown]
-            say_json(values)
+            say_json(values, indent=2)
             return
         for setting in shown:
             say(f"{setting.path}: {setting.value}  ({setting.origin})")

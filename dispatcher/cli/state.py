@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from dispatcher.cli.calls import errors_as_exit_codes, read_settings
-from dispatcher.cli.output import say, say_json
 from dispatcher.cli.status_text import position_text
 from dispatcher.model.sizes import size_text
+from dispatcher.terminal.output import say, say_json
 
 app = typer.Typer(
     help="Show or back up the state store, also while the daemon runs.",
@@ -50,7 +50,7 @@ def dump_command(
 
         state = dump_state(_store(config, path))
         if as_json:
-            say_json(state)
+            say_json(state, indent=2)
         else:
             for line in _lines(state):
                 say(line)

@@ -6,12 +6,11 @@ is one line of any length, so that `grep` and `awk` find all of it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dispatcher.cli.output import say, shown
 from dispatcher.model.sizes import duration_text, size_text
+from dispatcher.terminal.output import PIPE_WIDTH, print_plain, say, shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,7 +32,6 @@ READER_STYLES = {
     "paused": "yellow",
     "gone": "red",
 }
-PIPE_WIDTH = 10_000  # columns of a table that is not for a terminal
 
 
 def position_text(row: Row, key: str = "acknowledged") -> str:
@@ -104,7 +102,7 @@ def print_binlogs(rows: Sequence[Row], *, wide: bool) -> None:
             False,
             lambda row: "; ".join([*shared_faults([row]), *faults_of(row)]) or "-",
         )
-        print_lines(_table(rows, (*columns, faults)))
+        print_plain(_table(rows, (*columns, faults)))
     else:
         # A wide table is not cut to the terminal's width.
         console.width, width = max(console.width, PIPE_WIDTH if wide else 0), console.width
@@ -112,16 +110,6 @@ def print_binlogs(rows: Sequence[Row], *, wide: bool) -> None:
         console.width = width
         for part in _faults(rows):
             console.print(part)
-
-
-def print_lines(content: RenderableType) -> None:
-    """Print without colours, and without a limit of width."""
-    from rich.console import Console  # noqa: PLC0415
-
-    console = Console(width=PIPE_WIDTH, no_color=True, highlight=False)
-    with console.capture() as text:
-        console.print(content)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.get().splitlines())
 
 
 def _faults(rows: Sequence[Row]) -> Iterator[RenderableType]:
@@ -174,7 +162,7 @@ def print_consumer(row: Row) -> None:
     if console.is_terminal:
         console.print(grid)
     else:
-        print_lines(grid)
+        print_plain(grid)
 
 
 _SHOWN_IN_PARTS = frozenset(

@@ -8,9 +8,9 @@ such text, and a log ends a line at some. These functions write them as escapes,
 * format characters (Unicode's category Cf), which change the order of what is shown, or are not seen at all. The two
   joiners, U+200C and U+200D, are part of words and stay.
 
-Text enters through `BinlogError` (`dispatcher.model.errors`), and leaves through `dispatcher.cli.output`,
-`dispatcher.telemetry.logs`, `dispatcher.telemetry.systemd`, `dispatcher.inspect` and `spark_sink.output`; each of them
-calls a function of this module.
+Text enters through `BinlogError` (`dispatcher.model.errors`), and leaves through `dispatcher.terminal`,
+`dispatcher.telemetry.logs`, `dispatcher.telemetry.systemd`, `dispatcher.inspect` and `spark_sink.log_lines`; each of
+them calls a function of this module.
 
 JSON is exact: `json_escaped` writes the same characters as JSON's own escapes.
 """

@@ -108,42 +108,6 @@ def test_a_fault_of_the_state_store_is_told_once_for_all_consumers() -> None:
     assert pipe.count(full) == 2
 
 
-def test_binlogs_again_and_again_until_interrupted() -> None:
-    with answering(200, ROWS) as url:
-        words = command("binlogs", "--watch", "--every", "0.2", "--json", "--url", url)
-        with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            first, second = process.stdout.readline(), process.stdout.readline()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(DEADLINE_S) == 0
-    assert json.loads(first) == json.loads(second) == [ROW, FAILED]
-
-
-def test_watching_goes_on_while_the_daemon_is_restarted() -> None:
-    port = free_port()
-    with answering(200, ROWS, port=port) as url:
-        words = command("binlogs", "--watch", "--every", "0.2", "--url", url)
-        process = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        first = [process.stdout.readline() for _ in range(4)]
-    with process:
-        moment = r"[0-9-]{10}T[0-9:]{8}Z"
-        assert re.fullmatch(moment, first[0].strip())  # the time separates readings in a pipe
-        assert [line.split()[0] for line in first[1:]] == ["consumer", "shop[eu]", "billing"]
-        lines = iter(process.stdout.readline, "")
-        fault = next(line for line in lines if "Connection refused" in line)
-        assert re.match(f"{moment} cannot connect: ", fault)
-        with answering(200, ROWS, port=port):
-            assert next(line for line in lines if line.startswith("billing"))
-        process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE_S) == 0
-
-
-def test_watching_a_daemon_that_does_not_answer_at_first_is_an_error() -> None:
-    done = call("binlogs", "--watch", "--url", f"http://127.0.0.1:{free_port()}")
-    assert done.returncode == 1 and "Connection refused" in done.stderr
-
-
 @pytest.mark.parametrize("verb", ["show", "seek", "forget", "pause"])
 def test_the_names_of_consumers_are_completed(verb: str) -> None:
     def completed(url: str) -> list[str]:
@@ -179,6 +143,33 @@ def test_top_on_a_terminal_ends_on_q() -> None:
     with answering(200, ROWS) as url:
         code, shown = on_terminal("top", "--every", "5", "--url", url, keys=b"q")
     assert code == 0 and "repl@db1:3306" in shown and "q ends" in shown
+
+
+def test_top_as_json_until_interrupted_goes_on_while_the_daemon_is_restarted() -> None:
+    port = free_port()
+    with answering(200, ROWS, port=port) as url:
+        words = command("top", "--json", "--every", "0.2", "--url", url)
+        process = subprocess.Popen(
+            words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None and process.stderr is not None
+        first, second = process.stdout.readline(), process.stdout.readline()
+        assert json.loads(first) == json.loads(second) == [ROW, FAILED]
+    with process:
+        fault = process.stderr.readline()
+        assert re.match(r"[0-9-]{10}T[0-9:]{8}Z cannot connect: ", fault), fault
+        assert "Connection refused" in fault
+        with answering(200, ROWS, port=port):
+            for _ in range(10):  # more than may have been printed before the daemon ended
+                assert json.loads(process.stdout.readline()) == [ROW, FAILED]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+
+
+def test_top_of_a_daemon_that_does_not_answer_at_first_is_an_error() -> None:
+    done = call("top", "--json", "--url", f"http://127.0.0.1:{free_port()}")
+    assert done.returncode == 1 and "Connection refused" in done.stderr
 
 
 def test_top_without_a_terminal_says_what_to_do() -> None:
@@ -341,7 +332,9 @@ def test_what_a_daemon_answers_is_shown_in_escapes(arguments: tuple[str, ...]) -
     assert not any(line.lstrip().startswith("2026-01-01") for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("arguments", [("binlogs",), ("consumers", "show", HOSTILE)])
+@pytest.mark.parametrize(
+    "arguments", [("binlogs",), ("top", "--once"), ("consumers", "show", HOSTILE)]
+)
 def test_json_of_hostile_text_is_exact(arguments: tuple[str, ...]) -> None:
     with answering(200, json.dumps([_HOSTILE_ROW]).encode()) as url:
         done = call(*arguments, "--json", "--url", url)

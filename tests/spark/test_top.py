@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.terminal.live import show
 from spark_sink import top
 from spark_sink.cli import app
 from spark_sink.job_numbers import JobNumbers, consumer_lines, numbers_of, read_numbers
@@ -131,10 +132,10 @@ def test_a_job_is_asked_over_http() -> None:
 def test_once_in_a_pipe_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     given = [numbers(100, 10.0), numbers(300, 12.0)] * 2
     made = top.MirrorReadings("/data/mirror", lambda: LINES, iter(given).__next__)
-    top.print_once(made, 0.0, as_json=False)
+    show(made, 0.0, once=True, as_json=False)
     assert "\x1b" not in (text := capsys.readouterr().out)
     assert len([line for line in text.splitlines() if line.startswith("shop ")]) == 4
-    top.print_once(made, 0.0, as_json=True)
+    show(made, 0.0, once=True, as_json=True)
     answer = json.loads(capsys.readouterr().out)
     assert [table["table"] for table in answer["tables"]] == [line.table for line in LINES]
     assert answer["tables"][0]["rows_per_s"] == 100 and answer["tables"][0]["step_s"] == 1.5
@@ -157,7 +158,7 @@ def test_json_lines_go_on_after_a_fault(capsys: pytest.CaptureFixture[str]) -> N
         return found
 
     with pytest.raises(KeyboardInterrupt):
-        top.print_json_lines(top.MirrorReadings("/data/mirror", read, None), 0.0)
+        show(top.MirrorReadings("/data/mirror", read, None), 0.0, once=False, as_json=True)
     errors = [json.loads(line)["error"] for line in capsys.readouterr().out.splitlines()]
     assert errors[0] == errors[2] == "" and "storage does not answer" in errors[1]
 
@@ -206,7 +207,7 @@ def test_names_and_reasons_of_tables_are_shown_in_escapes() -> None:
 
 def test_json_of_hostile_names_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
     made = top.MirrorReadings(HOSTILE, lambda: [_HOSTILE_LINE], None)
-    top.print_once(made, 0, as_json=True)
+    show(made, 0, once=True, as_json=True)
     out = capsys.readouterr().out
     assert json.loads(out)["tables"][0]["reason"] == HOSTILE and acts(out) == []
 

@@ -1,0 +1,166 @@
+"""Live views: readings that are taken again and again, and shown on a terminal or printed as JSON."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.printable import printable
+from dispatcher.terminal.output import print_plain, say, say_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_HINT = "q ends"
+_RATES_S = 1.0  # between the two readings of a view that is printed once
+
+
+class Readings(Protocol):
+    """What a view shows. `error`: why the newest reading failed."""
+
+    error: str
+
+    def read_rates(self) -> bool:
+        """Read what rates are computed of. False if there are no rates. Raises BinlogError."""
+        ...
+
+    def read(self) -> None:
+        """Read all. Raises BinlogError."""
+
+    def view(self, hint: str = "") -> RenderableType: ...
+
+    def as_json(self) -> Any:
+        """The newest reading; None if it has failed, and nothing else is known."""
+
+
+def check_terminal(*, once: bool, as_json: bool) -> None:
+    """Raises UserError if there is no terminal, and one is needed."""
+    if not (once or as_json or (sys.stdin.isatty() and sys.stdout.isatty())):
+        remedy = "pass --once to print one view, or --json"
+        raise UserError(ErrorKind.SETTINGS, "top needs a terminal", remedy=remedy)
+
+
+def show(readings: Readings, every_s: float, *, once: bool, as_json: bool) -> None:
+    """Print one view, or a JSON object for each reading, or show the view until q is pressed.
+
+    Raises BinlogError if the first reading fails. Later faults are shown.
+    """
+    if once and readings.read_rates():
+        time.sleep(min(every_s, _RATES_S))
+    readings.read()
+    if not (once or as_json):
+        _run(readings, every_s)
+        return
+    _print(readings, as_json=as_json)
+    while not once:
+        time.sleep(every_s)
+        _read(readings)
+        _print(readings, as_json=as_json)
+
+
+def _read(readings: Readings) -> None:
+    try:
+        readings.read()
+    except BinlogError as error:
+        readings.error = str(error)
+
+
+def _print(readings: Readings, *, as_json: bool) -> None:
+    if as_json:
+        value = readings.as_json()
+        if value is None:  # a reader of JSON gets readings only
+            say(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {readings.error}", err=True)
+        else:
+            say_json(value)
+    elif (console := Console()).is_terminal:
+        console.print(readings.view())
+    else:
+        print_plain(readings.view())
+    sys.stdout.flush()
+
+
+def _run(readings: Readings, every_s: float) -> None:
+    with (
+        _single_keys() as keyboard,
+        Live(readings.view(_HINT), screen=True, auto_refresh=False) as live,
+    ):
+        while not _quits(keyboard, every_s):
+            _read(readings)
+            live.update(readings.view(_HINT), refresh=True)
+
+
+@contextmanager
+def _single_keys() -> Iterator[int]:
+    """The descriptor of a terminal that passes on each key at once, and does not print it."""
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    try:
+        tty.setcbreak(keyboard)
+        yield keyboard
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def _quits(keyboard: int, wait_s: float) -> bool:
+    """Wait for a key. True if it is q, or if the terminal was closed."""
+    readable, _, _ = select.select([keyboard], [], [], wait_s)
+    if not readable:
+        return False
+    return os.read(keyboard, 1) in (b"q", b"Q", b"")
+
+
+# -- parts of views --------------------------------------------------------------------------------------------
+
+
+def text(value: str, style: str = "") -> Text:
+    """Tables, servers and Spark choose parts of the texts."""
+    return Text(printable(value), style=style)
+
+
+def heading(title: str, states: Iterable[str], style: Callable[[str], str]) -> Text:
+    """The title, and how often there is each state."""
+    line, counts = text(title, "bold"), dict[str, int]()
+    for state in states:
+        counts[state] = counts.get(state, 0) + 1
+    for state, count in sorted(counts.items()):
+        line.append(printable(f"  {count} {state}"), style=style(state))
+    return line
+
+
+def faults(hint: str, errors: Iterable[tuple[str, str]]) -> Iterator[Text]:
+    """The hint and the errors, each with its style, below the heading."""
+    if hint:
+        yield text(hint, "dim")
+    yield from (text(error, style) for error, style in errors if error)
+
+
+def grid(left: Sequence[str], right: Sequence[str], last: Sequence[str] = ()) -> Table:
+    """An empty table with these columns."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in left:
+        table.add_column(name, overflow="fold")
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in last:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def bar(share: float, width: int, style: str) -> Text:
+    """A bar of this width, filled from 0 to 1."""
+    full = round(share * width)
+    return Text("█" * full, style=style).append("░" * (width - full), style="dim")
