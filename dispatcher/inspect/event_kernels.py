@@ -67,7 +67,6 @@ _TIME_MASK = (1 << 55) - 1
 
 _GTID, _ANONYMOUS, _XID = int(EventType.GTID), int(EventType.ANONYMOUS_GTID), int(EventType.XID)
 _QUERY, _TABLE_MAP = int(EventType.QUERY), int(EventType.TABLE_MAP)
-_DUMMY_TABLE = 0x00FFFFFF
 
 
 def _rows_kinds() -> U8:

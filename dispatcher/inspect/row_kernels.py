@@ -58,7 +58,6 @@ FULL = -2
 
 HEAD_ROOM = 96  # of a row, besides the names of its table
 NUMBER_ROOM = 48
-TEMPORAL_ROOM = 40
 
 ANY = 0xFF  # greatest byte of UTF-8
 # How a form from TEXT on is written, wherever its bytes stand.

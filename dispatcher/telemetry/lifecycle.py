@@ -26,18 +26,6 @@ EVENTS = {
     "not connected": "disconnected",
     "ended": "ended",
 }
-DAEMON_EVENTS = ("started", "stopped", "reloaded", "reload_failed")
-CONSUMER_EVENTS = (
-    "attached",
-    "detached",
-    "caught_up",
-    "failed",
-    "waiting",
-    "removed",
-    "gap",
-    "moved",
-)
-CONNECTION_EVENTS = ("connected", "disconnected", "reconnected", "merged", "ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +63,7 @@ class AnnouncingLog:
             self._announce_line(kind, fields)
 
     def daemon(self, kind: str, **details: Any) -> None:
-        """Announce an event of the daemon, one of `DAEMON_EVENTS`."""
+        """Announce an event of the daemon: `started`, `stopped`, `reloaded` or `reload_failed`."""
         self._announce(kind, details=details)
 
     def _announce_line(self, kind: str, fields: dict[str, Any]) -> None:

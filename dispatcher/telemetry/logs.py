@@ -22,48 +22,6 @@ REDACTED = "[secret]"
 _PART_LENGTH_MIN = 5
 _TRACEBACKS = ("exception", "stack")  # texts of several lines
 _FIRST_KEYS = ("timestamp", "level", "event", "client", "consumer")
-# All keys of all lines. docs/operating.md has the same table.
-KEYS = {
-    "timestamp": "when, UTC",
-    "level": "debug, info, warning or error",
-    "event": "what: a fixed text",
-    "client": "the connection, user@host:port or files:/folder",
-    "consumer": "the consumer",
-    "consumers": "consumers, or their number",
-    "dispatcher": "number of the dispatcher among those of its client",
-    "error": "what is wrong, where, and what to do",
-    "reason": "why the daemon did it",
-    "remedy": "what to do",
-    "finding": "a setting of the server that should be changed",
-    "warning": "what is risky, and what to do",
-    "retry_s": "seconds until the next attempt, about",
-    "repeated": "how often the same line came since the last time that it was written",
-    "in_s": "in how many seconds",
-    "last_at": "when the line came last, UTC",
-    "after_s": "for how many seconds it had not been so",
-    "exception": "a traceback: a defect",
-    "task": "the part of the daemon that met the error",
-    "from": "position, or dispatcher, before",
-    "to": "position after",
-    "at": "position of the end",
-    "into": "dispatcher that the consumers are attached to now",
-    "caught_up": "consumers that have caught up",
-    "back": "true: to an earlier position",
-    "full": "consumers whose queue is full",
-    "held_bytes": "memory of the queue",
-    "in_transaction": "true: the log ends inside a transaction",
-    "tables": "tables that are looked up",
-    "found": "number of tables that were found",
-    "added": "new consumers",
-    "removed": "consumers that are not declared any more",
-    "changed": "consumers whose settings changed",
-    "settings": "keys of the settings",
-    "listen": "address of the API",
-    "address": "IP address of a client of the API, or its IPv6 network",
-    "file": "a file of the daemon",
-    "broker": "address of the MQTT broker",
-    "dropped": "number of MQTT messages that were dropped",
-}
 
 _Event = MutableMapping[str, Any]
 _Processor = Callable[[Any, str, _Event], Any]

@@ -115,7 +115,6 @@ class ConsumerClient:
         """`pool`: where the connection comes from, and where `close` leaves it."""
         self._address = address
         self._pool = pool
-        self._consumer = consumer
         self._sleep, self._clock, self._jitter = sleep, clock, jitter
         self._connection: http.client.HTTPConnection | None = None
         self._is_idle = False  # no answer is outstanding

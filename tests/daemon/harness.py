@@ -33,9 +33,9 @@ from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
-from dispatcher.telemetry.logs import KEYS
 from tests.daemon.forking import Forked, fork
 from tests.servers import Server
+from tests.support.log_keys import documented_keys
 from tests.support.secrets import secrets_in
 
 DEADLINE_S = 40.0
@@ -350,7 +350,7 @@ class Daemon:
         assert "Traceback" not in log, log
         assert [secret for secret in self._secrets if secret in log] == []
         lines = (json.loads(line) for line in log.splitlines() if line[:1] == "{")
-        assert {key for line in lines for key in line} <= KEYS.keys()
+        assert {key for line in lines for key in line} <= set(documented_keys())
 
 
 @dataclass

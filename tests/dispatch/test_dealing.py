@@ -25,6 +25,7 @@ from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.queue import Queue
 from dispatcher.dispatch.specs import ConsumerSpec, Earliest
 from dispatcher.model.errors import BinlogError, ErrorKind
+from tests.support.consumer_logs import open_bytes
 from tests.support.event_encoder import LogWriter, Statement
 from tests.support.fake_server import Server
 from tests.support.random_log import random_log, random_wanted
@@ -75,7 +76,7 @@ def state(queue: Queue) -> tuple[object, ...]:
     return (
         *(queue.queued, queue.covered, queue.acknowledged, queue.newest_commit_us),
         *(queue.transactions, queue.events, queue.pushed_transactions, queue.pushed_bytes),
-        *(queue.held_bytes, queue.spilled_bytes, queue.full, log.open_bytes, len(log.cut_points)),
+        *(queue.held_bytes, queue.spilled_bytes, queue.full, open_bytes(log), len(log.cut_points)),
         *(queue.files.created_of(queue.queued.file), queue.files.is_anchored(queue.queued)),
         [(index.executed_after(n), index.end(n), index.commit_us(n)) for n in numbers],
         zlib.crc32(b"".join(log.read(queue._acknowledged_end, log.committed))),
@@ -217,7 +218,7 @@ def test_a_level_consumer_without_room_does_not_move_and_others_do() -> None:
     while shop.error is None:
         world.read()
     assert shop.dispatcher is None and shop.queue.queued.seq == 3
-    assert (shop.queue.transactions, shop.queue.log.open_bytes) == (1, 0)
+    assert (shop.queue.transactions, open_bytes(shop.queue.log)) == (1, 0)
     dispatcher = world.client.dispatchers[1]
     assert dispatcher.attached == [billing]
     while billing.queue.queued.seq < 4:

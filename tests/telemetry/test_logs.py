@@ -170,12 +170,6 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/log.md"
 
 
-def test_the_keys_of_the_document_are_those_of_the_code() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    table = text[text.index("## Keys") : text.index("## The mirror")]
-    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)) == logs.KEYS
-
-
 LEVELS = ("logging.WARNING", "logging.ERROR")
 WRITING = ("log.warning", "log.error", "structlog.get_logger('dispatcher').warning")
 

@@ -17,7 +17,7 @@ from dispatcher.binlog.decode.arrow_types import NAMES
 from dispatcher.binlog.kernel.bytes import I32, U8, Int, little
 from dispatcher.binlog.kernel.jit import njit
 
-_ABSENT, _NULL, _DIFF, _PREFIX = row_walk.ABSENT, row_walk.NULL, row_walk.DIFF, 15
+_ABSENT, _PREFIX = row_walk.ABSENT, 15
 
 
 @njit

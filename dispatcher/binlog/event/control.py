@@ -67,7 +67,6 @@ class UserVar:
 
     name: str
     value: str | bytes | int | float | Decimal | None
-    collation: int = 0
 
 
 _STRING, _REAL, _INT, _ROW, _DECIMAL = range(5)
@@ -82,7 +81,7 @@ def parse_user_var(body: bytes) -> UserVar:
     kind, collation = cursor.number(1), cursor.number(4)
     raw = cursor.read(cursor.number(4))
     flags = cursor.number(1) if len(cursor) else 0
-    return UserVar(name, _value(kind, raw, collation, flags), collation)
+    return UserVar(name, _value(kind, raw, collation, flags))
 
 
 def _value(
@@ -223,20 +222,18 @@ class TransactionContext:
 
     server_uuid: str
     thread_id: int
-    gtid_specified: bool
-    snapshot_version: bytes
     write_set: tuple[bytes, ...]
     read_set: tuple[bytes, ...]
 
 
 def parse_transaction_context(body: bytes) -> TransactionContext:
     cursor = ByteCursor("TRANSACTION_CONTEXT_EVENT", body)
-    uuid_size, thread_id, specified = cursor.number(1), cursor.number(4), bool(cursor.number(1))
+    uuid_size, thread_id = cursor.number(1), cursor.number(4)
+    cursor.read(1)  # whether the session gave the GTID
     snapshot_size, writes, reads = cursor.number(4), cursor.number(4), cursor.number(4)
-    uuid, snapshot = cursor.text(uuid_size), cursor.read(snapshot_size)
-    return TransactionContext(
-        uuid, thread_id, specified, snapshot, _items(cursor, writes), _items(cursor, reads)
-    )
+    uuid = cursor.text(uuid_size)
+    cursor.read(snapshot_size)
+    return TransactionContext(uuid, thread_id, _items(cursor, writes), _items(cursor, reads))
 
 
 def _items(cursor: ByteCursor, count: int) -> tuple[bytes, ...]:
@@ -251,19 +248,12 @@ class ViewChange:
 
     view_id: str
     sequence_number: int
-    certification: tuple[tuple[bytes, bytes], ...]
 
 
 def parse_view_change(body: bytes) -> ViewChange:
     cursor = ByteCursor("VIEW_CHANGE_EVENT", body)
     view_id = cursor.decode(cursor.read(40).split(b"\0")[0])
-    sequence_number, count = cursor.number(8), cursor.number(4)
-    if 6 * count > len(cursor):
-        raise malformed(cursor.name, f"names {count} items, which do not fit")
-    pairs = tuple(
-        (cursor.read(cursor.number(2)), cursor.read(cursor.number(4))) for _ in range(count)
-    )
-    return ViewChange(view_id, sequence_number, pairs)
+    return ViewChange(view_id, cursor.number(8))  # the data for certification follow
 
 
 # -- LOAD DATA as a statement ---------------------------------------------------------------------------------
@@ -287,21 +277,19 @@ def parse_load_block(kind: int, body: bytes) -> LoadBlock:
 
 @dataclass(frozen=True, slots=True)
 class LoadQuery:
-    """EXECUTE_LOAD_QUERY: the statement, and the offsets of the file's name in its bytes. `duplicates`: 0 = error,
-    1 = ignore, 2 = replace."""
+    """EXECUTE_LOAD_QUERY: the statement. `duplicates`: 0 = error, 1 = ignore, 2 = replace."""
 
     query: Query
     file_id: int
-    name_start: int
-    name_end: int
     duplicates: int
 
 
 def parse_load_query(body: bytes) -> LoadQuery:
     query = parse_query(body, load=True)
     cursor = ByteCursor("EXECUTE_LOAD_QUERY_EVENT", body, 13)
-    file_id, start, end = cursor.number(4), cursor.number(4), cursor.number(4)
-    return LoadQuery(query, file_id, start, end, cursor.number(1))
+    file_id = cursor.number(4)
+    cursor.read(8)  # where the file's name is in the statement
+    return LoadQuery(query, file_id, cursor.number(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,20 +300,19 @@ class Load:
     table: str
     fields: tuple[str, ...]
     file: str
-    skip_lines: int
     thread_id: int
     file_id: int | None
 
 
 def parse_load(kind: int, body: bytes) -> Load:
     cursor = ByteCursor(type_name(kind), body)
-    thread_id, _, skip_lines = cursor.number(4), cursor.number(4), cursor.number(4)
+    thread_id = cursor.number(4)
+    cursor.read(8)  # the statement's time, and how many lines it skips
     table_size, database_size, count = cursor.number(1), cursor.number(1), cursor.number(4)
     file_id = cursor.number(4) if kind == EventType.CREATE_FILE else None
     if kind == EventType.LOAD:
-        cursor.read(
-            7
-        )  # a byte each: field end, quote, line end, line start, escape, and two of flags
+        # A byte each: field end, quote, line end, line start, escape, and two of flags.
+        cursor.read(7)
     else:
         for _ in range(5):
             cursor.read(cursor.number(1))
@@ -336,4 +323,4 @@ def parse_load(kind: int, body: bytes) -> Load:
     fields = tuple(cursor.null_terminated(size) for size in sizes)
     table, database = cursor.null_terminated(table_size), cursor.null_terminated(database_size)
     file = cursor.rest().split(b"\0")[0]
-    return Load(database, table, fields, cursor.decode(file), skip_lines, thread_id, file_id)
+    return Load(database, table, fields, cursor.decode(file), thread_id, file_id)

@@ -208,7 +208,6 @@ class MariadbGtid:
     flags: int
     commit_id: int | None = None
     xid: Xid | None = None
-    extra_flags: int | None = None
     alter_of: int | None = None
 
     @property
@@ -225,7 +224,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
     cursor = ByteCursor(type_name(EventType.MARIADB_GTID), body)
     sequence, domain, flags = cursor.number(8), cursor.number(4), cursor.number(1)
     commit_id = cursor.number(8) if flags & GROUP_COMMIT_ID else None
-    xid = extra = alter_of = None
+    xid = alter_of = None
     if flags & (PREPARED_XA | COMPLETED_XA):
         format_id, gtrid, bqual = cursor.number(4), cursor.number(1), cursor.number(1)
         xid = Xid(format_id, cursor.read(gtrid), cursor.read(bqual))
@@ -235,7 +234,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
             cursor.number(1)
         if extra & (_COMMIT_ALTER | _ROLLBACK_ALTER):
             alter_of = cursor.number(8)
-    return MariadbGtid(domain, server_id, sequence, flags, commit_id, xid, extra, alter_of)
+    return MariadbGtid(domain, server_id, sequence, flags, commit_id, xid, alter_of)
 
 
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:

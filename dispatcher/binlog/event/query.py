@@ -10,7 +10,7 @@ Sources: MySQL source, libs/mysql/binlog/event/statement_events.cpp; MariaDB, sq
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.binlog.charset import transcode
@@ -20,38 +20,18 @@ from dispatcher.binlog.event.cursor import ByteCursor, malformed
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A QUERY event's status variables; None (or 0 for ids and flags) if the event does not have one.
+    """Those of a QUERY event's status variables that are needed; None (or 0 for ids and flags) if the event does not
+    have one.
 
-    `updated_databases`: the databases that the statement touches; None if the server does not list them, or there are
-    too many. `client`, `connection`, `server`: collation ids of the session's character sets. `collations`: MariaDB's
-    pairs of a character set and its default collation, both as collation ids. `alter_of`: MariaDB, the sequence number
-    of the START ALTER that this statement ends. `unknown`: the unknown code at which parsing ended.
+    `client`: collation id of the character set of the statement. `updated_databases`: the databases that the statement
+    touches; None if the server does not list them, or there are too many. `ddl_xid`: the number of the transaction.
     """
 
-    flags2: int = 0
     sql_mode: int = 0
-    catalog: str | None = None
-    auto_increment: tuple[int, int] | None = None  # increment, offset
     client: int = 0
-    connection: int = 0
-    server: int = 0
     time_zone: str | None = None
-    lc_time_names: int = 0
-    database_collation: int = 0
-    table_map_for_update: int = 0
-    invoker: tuple[str, str] | None = None  # user, host
     updated_databases: tuple[str, ...] | None = None
-    microseconds: int | None = None  # of the statement's time
-    explicit_defaults_for_timestamp: bool | None = None
     ddl_xid: int | None = None
-    utf8mb4_collation: int = 0
-    require_primary_key: bool | None = None
-    table_encryption: bool | None = None
-    cascade_triggers: bool | None = None
-    gtid_extra_flags: int | None = None
-    alter_of: int | None = None
-    collations: tuple[tuple[int, int], ...] = ()
-    unknown: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,71 +87,66 @@ def text_of(raw: bytes, collation: int) -> str | bytes:
     return raw if text is None else text
 
 
-# Variables that are one integer: code -> (field, bytes). No release writes 14 and 15.
-_INTEGERS: dict[int, tuple[str, int]] = {
-    0: ("flags2", 4),
-    1: ("sql_mode", 8),
-    7: ("lc_time_names", 2),
-    8: ("database_collation", 2),
-    9: ("table_map_for_update", 8),
-    10: ("", 4),  # Q_MASTER_DATA_WRITTEN: in relay logs of servers before 5.0
-    13: ("microseconds", 3),
-    17: ("ddl_xid", 8),
-    18: ("utf8mb4_collation", 2),
-    128: ("microseconds", 3),  # MariaDB: Q_HRNOW
-    129: ("ddl_xid", 8),  # MariaDB: Q_XID
+# The bytes of variables that nothing needs: code -> bytes. No release writes 14 and 15.
+_UNUSED = {
+    0: 4,  # flags of the session
+    3: 4,  # auto_increment: increment, offset
+    7: 2,  # lc_time_names
+    8: 2,  # the database's collation
+    9: 8,  # the tables of a multi-table UPDATE
+    10: 4,  # Q_MASTER_DATA_WRITTEN: in relay logs of servers before 5.0
+    13: 3,  # microseconds of the statement's time
+    16: 1,  # explicit_defaults_for_timestamp
+    18: 2,  # the default collation of utf8mb4
+    19: 1,  # sql_require_primary_key
+    20: 1,  # default_table_encryption
+    21: 1,  # whether cascades fire triggers
+    128: 3,  # MariaDB: Q_HRNOW, microseconds
 }
-_FLAGS = {
-    16: "explicit_defaults_for_timestamp", 19: "require_primary_key", 20: "table_encryption", 21: "cascade_triggers",
-}  # fmt: skip
 _OVER_MAX_DATABASES = 254
 _ALTER_ENDS = 0x04 | 0x08  # FL_COMMIT_ALTER, FL_ROLLBACK_ALTER
 
 
 def _status(cursor: ByteCursor) -> Status:
-    fields: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     while len(cursor):
         code = cursor.number(1)
-        if code in _INTEGERS:
-            name, size = _INTEGERS[code]
-            fields[name] = cursor.number(size)
-        elif code in _FLAGS:
-            fields[_FLAGS[code]] = bool(cursor.number(1))
-        elif not _read_compound(cursor, code, fields):
-            fields["unknown"] = code
+        if code in _UNUSED:
+            cursor.read(_UNUSED[code])
+        elif code == 1:
+            found["sql_mode"] = cursor.number(8)
+        elif code == 4:
+            found["client"] = cursor.number(2)
+            cursor.read(4)  # of the connection, of the server
+        elif code == 5:
+            found["time_zone"] = cursor.sized_text()
+        elif code == 12:
+            count = cursor.number(1)
+            if count < _OVER_MAX_DATABASES:
+                found["updated_databases"] = tuple(_null_terminated(cursor) for _ in range(count))
+        elif code in (17, 129):  # 129: MariaDB's Q_XID
+            found["ddl_xid"] = cursor.number(8)
+        elif not _skip(cursor, code):
             break
-    fields.pop("", None)
-    return replace(Status(), **fields)
+    return Status(**found)
 
 
-def _read_compound(cursor: ByteCursor, code: int, fields: dict[str, Any]) -> bool:
-    """Read a variable that is more than one integer into `fields`; False if the code is unknown."""
+def _skip(cursor: ByteCursor, code: int) -> bool:
+    """Read a variable of variable size, which nothing needs; False if the code is unknown."""
     if code == 2:  # Q_CATALOG of 5.0.0 to 5.0.3: it ends in a zero byte, unless it is empty
         size = cursor.number(1)
-        fields["catalog"] = cursor.null_terminated(size) if size else ""
-    elif code == 3:
-        fields["auto_increment"] = cursor.number(2), cursor.number(2)
-    elif code == 4:
-        fields["client"], fields["connection"], fields["server"] = (
-            cursor.number(2) for _ in range(3)
-        )
-    elif code == 5:
-        fields["time_zone"] = cursor.sized_text()
-    elif code == 6:
-        fields["catalog"] = cursor.sized_text()
-    elif code == 11:
-        fields["invoker"] = cursor.sized_text(), cursor.sized_text()
-    elif code == 12:
-        count = cursor.number(1)
-        if count < _OVER_MAX_DATABASES:
-            fields["updated_databases"] = tuple(_null_terminated(cursor) for _ in range(count))
-    elif code == 130:  # MariaDB: Q_GTID_FLAGS3
-        fields["gtid_extra_flags"] = flags = cursor.number(1)
-        if flags & _ALTER_ENDS:
-            fields["alter_of"] = cursor.number(8)
-    elif code == 131:  # MariaDB: Q_CHARACTER_SET_COLLATIONS
-        count = cursor.number(1)
-        fields["collations"] = tuple((cursor.number(2), cursor.number(2)) for _ in range(count))
+        cursor.read(size + 1 if size else 0)
+    elif code == 6:  # the catalog
+        cursor.read(cursor.number(1))
+    elif code == 11:  # the invoker: user, host
+        cursor.read(cursor.number(1))
+        cursor.read(cursor.number(1))
+    elif code == 130:  # MariaDB: Q_GTID_FLAGS3, and which ALTER ends
+        cursor.read(8 if cursor.number(1) & _ALTER_ENDS else 0)
+    elif (
+        code == 131
+    ):  # MariaDB: Q_CHARACTER_SET_COLLATIONS, pairs of a character set and its default collation
+        cursor.read(4 * cursor.number(1))
     else:
         return False
     return True

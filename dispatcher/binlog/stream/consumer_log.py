@@ -243,11 +243,6 @@ class ConsumerLog:
             base, self._record_at = self._segments[-1].base, savepoint.record
             cs[k.RECORD] = savepoint.record - base if savepoint.record >= base else k.EARLIER
 
-    @property
-    def open_bytes(self) -> int:
-        """Bytes of the transaction that is not complete."""
-        return self._end - self.committed
-
     def _use_last_segment(self, end: int | None = None) -> None:
         """Let the kernel write into the last segment. `end`: where the next byte goes, None for where it goes now.
 

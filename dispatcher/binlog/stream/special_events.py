@@ -108,7 +108,6 @@ class SpecialEvents:
     """
 
     def __init__(self, buffer: ReceiveBuffer, builder: BatchBuilder, xa: XaRecorder) -> None:
-        self.heartbeats = 0
         self.source_ids: NDArray[np.uint64] = np.zeros((k.SOURCES_MAX, 3), dtype=np.uint64)
         self._buffer = buffer
         self._builder = builder
@@ -136,9 +135,7 @@ class SpecialEvents:
             return None
         if event.type == EventType.FORMAT_DESCRIPTION:
             self._format_description(event, raw, out)
-        elif event.type in _HEARTBEATS:
-            self.heartbeats += 1
-        else:
+        elif event.type not in _HEARTBEATS:
             transaction = self._read(event, body, out)
             if transaction is not None:
                 return transaction

@@ -41,7 +41,6 @@ class OptionalMetadata:
     types: Sequence[tuple[int, int]]
     mariadb: bool = False
     key: tuple[int, ...] = ()
-    prefixes: tuple[int, ...] = ()
     default_charset: int = 0
     geometries: dict[int, int] = field(default_factory=dict)
     dimensions: dict[int, int] = field(default_factory=dict)
@@ -76,7 +75,6 @@ class OptionalMetadata:
                 if len(pairs) % 2:
                     raise cursor.malformed("has a key whose last prefix is missing")
                 self._key(cursor, pairs[::2])
-                self.prefixes = tuple(pairs[1::2])
             case Field.ENUM_AND_SET_DEFAULT_CHARSET:
                 self._default_charset(cursor, self._of(LABEL_TYPES))
             case Field.ENUM_AND_SET_COLUMN_CHARSET:

@@ -26,9 +26,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 @dataclass(frozen=True, slots=True)
 class TableMap:
     """A table's definition. `key`: the primary key as indices into `columns`, empty if there is none or the server did
-    not write it; `layout`: a hash of database, table, columns and metadata, without the table id; `key_prefixes`: the
-    characters of each key column that are in the key, 0 = the whole; `default_charset`: collation id, 0 if the event
-    has one per column."""
+    not write it; `layout`: a hash of database, table, columns and metadata, without the table id;
+    `default_charset`: collation id, 0 if the event has one per column."""
 
     table_id: int
     database: str
@@ -36,7 +35,6 @@ class TableMap:
     columns: tuple[Column, ...]
     key: tuple[int, ...]
     layout: str
-    key_prefixes: tuple[int, ...] = ()
     default_charset: int = 0
 
     @property
@@ -68,7 +66,6 @@ class TableMap:
             optional.columns(raw_map.nullable),
             optional.key,
             layout_id(body),
-            optional.prefixes,
             optional.default_charset,
         )
 

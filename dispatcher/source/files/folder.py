@@ -55,7 +55,6 @@ class File:
 
     name: str
     size: int
-    inode: int
     is_link: bool = False
 
 
@@ -425,7 +424,7 @@ def _add(files: list[File], entry: os.DirEntry[str]) -> None:
         return
     is_link = stat.S_ISLNK(status.st_mode)
     if stat.S_ISREG(status.st_mode) or is_link:
-        files.append(File(entry.name, status.st_size, status.st_ino, is_link))
+        files.append(File(entry.name, status.st_size, is_link))
 
 
 def _number(file: File) -> int:

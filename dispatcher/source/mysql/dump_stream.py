@@ -208,7 +208,6 @@ class ServerStream:
         self._idle_s = idle_s
         self._flush_s = flush_s
         self._meaning = meaning or partial(dump_ended, label=label)
-        self.received_bytes = 0
         self.received_at = time.monotonic()
         self._more = False
         self._waiting: asyncio.Future[None] | None = None
@@ -275,7 +274,6 @@ class ServerStream:
             if time.monotonic() > over_at:
                 self._more = len(room) > 0
                 break
-        self.received_bytes += total
         return total
 
     async def _readable(self) -> bool:

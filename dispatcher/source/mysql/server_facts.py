@@ -50,7 +50,6 @@ _VARIABLES = (
     "gtid_owned",  # before gtid_executed, see `_variables`
     "gtid_executed",
     "gtid_binlog_pos",
-    "gtid_strict_mode",
     "expire_logs_days",
     "binlog_expire_logs_seconds",
     "binlog_expire_logs_auto_purge",
@@ -83,7 +82,6 @@ class ServerFacts:
     row_metadata: str
     checksum: str
     gtid_mode: str  # "" on MariaDB, where GTIDs are always on
-    gtid_strict_mode: bool  # MariaDB
     gtid_executed: str  # MariaDB: gtid_binlog_pos
     gtid_owned: str  # as a set, without the numbers of threads; "" on MariaDB
     gtid_purged: str  # "" on MariaDB
@@ -309,7 +307,6 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         row_metadata=get("binlog_row_metadata").upper(),
         checksum=get("binlog_checksum", "NONE").upper(),
         gtid_mode=get("gtid_mode").upper(),
-        gtid_strict_mode=_is_on(variables, "gtid_strict_mode"),
         gtid_executed=gtid_text(executed, mariadb=mariadb),
         gtid_owned=gtid_text(_without_owners(get("gtid_owned")), mariadb=False),
         gtid_purged="",

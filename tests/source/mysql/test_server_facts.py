@@ -157,7 +157,6 @@ WHOLE = ServerFacts(
     row_metadata="FULL",
     checksum="CRC32",
     gtid_mode="ON",
-    gtid_strict_mode=False,
     gtid_executed="",
     gtid_owned="",
     gtid_purged="",

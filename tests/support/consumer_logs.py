@@ -1,0 +1,10 @@
+"""What the log of one consumer holds."""
+
+from __future__ import annotations
+
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
+
+
+def open_bytes(log: ConsumerLog) -> int:
+    """Bytes of the transaction that is not complete."""
+    return log._end - log.committed
