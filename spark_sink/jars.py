@@ -1,9 +1,10 @@
 """Delta Lake's jars for the installed Spark, and those of its connector to S3, from their Maven coordinates.
 
 The coordinates follow from the installed Python packages, as in `delta.pip_utils`: `delta-spark` gives the version,
-`pyspark` the Spark line of the artefact. `spark.jars.packages` would resolve them at each start of Spark, and ignores a
-Maven that is configured for a mirror. So the jars are fetched once into a cache folder: by `mvn` if it is installed (it
-honours the machine's settings.xml), else by the Ivy in Spark's own jars. Later starts need no network.
+`pyspark` the Spark line of the artefact. `spark.jars.packages`, which that module sets, would resolve them at each
+start of Spark. It ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 has descriptions of artefacts
+without their jars, and gives no files for an image. So the jars are fetched once into a cache folder: by `mvn` if it is
+installed, else by the Ivy in Spark's own jars, which needs Java only. Later starts need no network.
 
 Jars that Spark has itself are left out: a second Hadoop or Scala on the class path would conflict with Spark's own.
 
@@ -26,6 +27,12 @@ from pathlib import Path
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.cache import cache_dir, cached_folder
 from spark_sink.long_work import long_work
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""Spark's settings for Delta tables, besides the jars."""
 
 _SCALA = "2.13"
 _GROUP = "io.delta"
@@ -114,11 +121,7 @@ def _jars_of(jars: JarSet, cache: Path | None) -> list[Path]:
 def delta_settings(cache: Path | None = None, *, s3: bool = False) -> dict[str, str]:
     """Returns Spark settings, by name, with which a session reads and writes Delta tables; `s3`: also in S3."""
     jars = delta_jars(cache) + (s3_jars(cache) if s3 else [])
-    return {
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
+    return {"spark.jars": ",".join(map(str, jars))} | DELTA
 
 
 def _fetch_shown(jars: JarSet, target: Path) -> None:

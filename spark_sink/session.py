@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink import register
+from spark_sink.jars import DELTA, delta_settings
 from spark_sink.mirror.values.small_tables import SMALL_TABLES
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 _PYTHON = "spark.pyspark.python"  # which only spark-submit reads
 _OWN_JARS = {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"}
 _NAME = {"spark.app.name": "binlog-dispatcher mirror"}
-_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
 
 
 def spark_session(settings: MirrorSettings) -> SparkSession:
@@ -36,7 +33,7 @@ def spark_session(settings: MirrorSettings) -> SparkSession:
 
     builder = SparkSession.builder
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        given = _NAME | SMALL_TABLES | _DELTA | _submitted() | settings.spark.conf
+        given = _NAME | SMALL_TABLES | DELTA | _submitted() | settings.spark.conf
     else:
         given = _NAME | SMALL_TABLES | _standalone(settings) | settings.spark.conf
     for key, value in given.items():
@@ -66,8 +63,6 @@ def _submitted() -> dict[str, str]:
 
 def _standalone(settings: MirrorSettings) -> dict[str, str]:
     """Returns the settings for a Spark that this process starts itself."""
-    from spark_sink.jars import delta_settings  # noqa: PLC0415
-
     # Spark starts its Python processes by this name; the default python3 may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", settings.spark.conf.get(_PYTHON, sys.executable))
     master = settings.spark.master
