@@ -1,4 +1,4 @@
-"""Records dispatcher/api/examples.json, a request and an answer of each call: `python -m deploy.api_examples`.
+"""Records a request and an answer of each call in `EXAMPLES_PATH` of the API: `python -m deploy.api_examples`.
 
 A MySQL server and a daemon run for a few seconds. The address of the server is replaced by `db1:3306`.
 """
@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dispatcher.api.openapi import EXAMPLES_PATH
+from dispatcher.api.framework.openapi import EXAMPLES_PATH
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.servers import start_server
 

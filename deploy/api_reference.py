@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from dispatcher.api.app import Access, Api
-from dispatcher.api.guarded_routes import SCOPES
-from dispatcher.api.openapi import EXAMPLES_PATH
+from dispatcher.api.framework.guarded_routes import SCOPES
+from dispatcher.api.framework.openapi import EXAMPLES_PATH
 from dispatcher.settings.api import ApiLimitSettings
 from tests.support.fake_readers import FakeReaders
 

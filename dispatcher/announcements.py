@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from dispatcher.runtime.commit_feed import QueuedCommits, follow_commits
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
-from dispatcher.runtime.tasks import Tasks
-from dispatcher.runtime.threads import in_thread
+from dispatcher.runtime.loop.tasks import Tasks
+from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.settings.model import Settings
 from dispatcher.settings.mqtt import MqttSettings
 from dispatcher.telemetry.lifecycle import AnnouncingLog, LifecycleEvent, LineLog

@@ -31,21 +31,21 @@ from dispatcher.api.listener import Listener, api_access, api_limits
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import Durations
 from dispatcher.runtime.administration import Administration
+from dispatcher.runtime.client.from_settings import client_decls
 from dispatcher.runtime.client_registry import ClientRegistry
-from dispatcher.runtime.from_settings import client_decls
 from dispatcher.runtime.live_status import LiveStatus
+from dispatcher.runtime.loop.tasks import Tasks
+from dispatcher.runtime.loop.threads import in_thread
+from dispatcher.runtime.loop.time_slices import in_slices
 from dispatcher.runtime.process import prepare_process, warm_up_kernels
-from dispatcher.runtime.store_thread import StoreThread
-from dispatcher.runtime.tasks import Tasks
-from dispatcher.runtime.threads import in_thread
-from dispatcher.runtime.time_slices import in_slices
-from dispatcher.runtime.timeline import Timeline
+from dispatcher.runtime.status.timeline import Timeline
+from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import Settings
 from dispatcher.state.newest import log_losses
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
-from dispatcher.telemetry.exposition import Snapshot
+from dispatcher.telemetry.exposition import ScrapeSamples
 from dispatcher.telemetry.metrics import Measured, Metrics
 from dispatcher.telemetry.repeats import Repeats
 from dispatcher.telemetry.systemd import ServiceManager, states_in_words
@@ -317,7 +317,7 @@ async def measure_loop_lag(lag: Durations) -> None:
 
 async def render_metrics(metrics: Metrics) -> tuple[bytes, str]:
     """Collect the samples on the loop in slices, then render the text in a thread."""
-    snapshot = Snapshot()
+    snapshot = ScrapeSamples()
     async for _ in in_slices(metrics.fill(snapshot)):
         pass
     return await in_thread("metrics", partial(metrics.render, snapshot))

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dispatcher.binlog.decode import delivered, row_walk
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.changes.json_render import json_text
 from dispatcher.binlog.decode.delivered import TableSlice
-from dispatcher.binlog.decode.json_render import json_text
+from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.mirror.copy import text_kernels
 from spark_sink.mirror.copy.text_rows import TextDecoder

@@ -142,6 +142,6 @@ def test_every_reference_exists() -> None:
 
 
 def test_the_calls_are_those_of_the_api() -> None:
-    source = "".join(file.read_text() for file in (ROOT / "dispatcher" / "api").glob("*.py"))
+    source = "".join(file.read_text() for file in (ROOT / "dispatcher" / "api").rglob("*.py"))
     for call in re.findall(r"`(?:GET|POST) (/[^`]+)`", README):
         assert call.rsplit("/", 1)[-1].strip("{}").split(".")[0] in source, call

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dispatcher.api.auth import Token, Tokens
-from dispatcher.api.direct_routes import DirectRoutes
-from dispatcher.api.feed import StatusFeed, StatusSource
-from dispatcher.api.guard import Guard
-from dispatcher.api.guesses import Guesses, GuessLimit
-from dispatcher.api.head_requests import HeadRequests
-from dispatcher.api.models import Administrator, ConsumerService, RenderMetrics
-from dispatcher.api.origin import OriginGuard
-from dispatcher.api.probes import Probes, Ready
-from dispatcher.api.reader_calls import ReaderCalls
-from dispatcher.api.requests import RequestTimer
+from dispatcher.api.access.auth import Token, Tokens
+from dispatcher.api.access.guard import Guard
+from dispatcher.api.answers.models import Administrator, ConsumerService, RenderMetrics
+from dispatcher.api.calls.feed import StatusFeed, StatusSource
+from dispatcher.api.calls.probes import Probes, Ready
+from dispatcher.api.calls.reader_calls import ReaderCalls
+from dispatcher.api.middleware.direct_routes import DirectRoutes
+from dispatcher.api.middleware.guesses import Guesses, GuessLimit
+from dispatcher.api.middleware.head_requests import HeadRequests
+from dispatcher.api.middleware.origin import OriginGuard
+from dispatcher.api.middleware.requests import RequestTimer
 from dispatcher.model.timings import RequestTimings
 from dispatcher.settings.api import ApiLimitSettings
 
@@ -58,7 +58,7 @@ class Api:
         calls = ReaderCalls(daemon, limits)
 
         def load() -> ASGIApp:
-            from dispatcher.api.framework import make_framework  # noqa: PLC0415 - see `OnDemand`
+            from dispatcher.api.framework.framework import make_framework  # noqa: PLC0415 - see `OnDemand`
 
             return make_framework(
                 daemon,

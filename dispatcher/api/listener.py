@@ -10,9 +10,9 @@ from socket import SocketType, socket
 import uvicorn
 from starlette.types import ASGIApp
 
+from dispatcher.api.access.auth import Scope, Token
 from dispatcher.api.app import Access
-from dispatcher.api.auth import Scope, Token
-from dispatcher.api.protocol import bounded_protocol
+from dispatcher.api.connections.protocol import bounded_protocol
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.api import ApiLimitSettings, ApiSettings, TokenSettings
 

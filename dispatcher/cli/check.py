@@ -13,7 +13,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.terminal.output import say
 
 if TYPE_CHECKING:
-    from dispatcher.dispatch.specs import ConsumerSpec
+    from dispatcher.dispatch.values.specs import ConsumerSpec
     from dispatcher.settings.model import Settings
     from dispatcher.source.mysql.examination import HostReport, ServerFinding
 
@@ -95,7 +95,7 @@ def _begun(settings: Settings, warnings: list[str]) -> Collection[str]:
 
 def _examine(settings: Settings, names: list[str], begun: Collection[str]) -> list[HostReport]:
     """The reports of the hosts, or of the folder, that these consumers share."""
-    from dispatcher.runtime.from_settings import consumer_spec  # noqa: PLC0415
+    from dispatcher.runtime.client.from_settings import consumer_spec  # noqa: PLC0415
     from dispatcher.source.mysql import examination  # noqa: PLC0415
     from dispatcher.source.mysql.login import endpoints_of  # noqa: PLC0415
 
@@ -115,7 +115,7 @@ def _examine(settings: Settings, names: list[str], begun: Collection[str]) -> li
 
 def _of_files(settings: Settings, first: str, new: Sequence[ConsumerSpec]) -> list[ServerFinding]:
     """What is wrong with the starts of new consumers of a folder. Raises BinlogError if it cannot be read."""
-    from dispatcher.dispatch.specs import starts_to_search  # noqa: PLC0415
+    from dispatcher.dispatch.values.specs import starts_to_search  # noqa: PLC0415
     from dispatcher.source.files.source import files_source  # noqa: PLC0415
     from dispatcher.source.mysql.examination import starts_found  # noqa: PLC0415
     from dispatcher.source.protocols import ViewRequest  # noqa: PLC0415

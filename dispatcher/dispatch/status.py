@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dispatcher.dispatch import runway
-from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.history import runway
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.model.errors import Action, with_name
 from dispatcher.model.position import Position
 

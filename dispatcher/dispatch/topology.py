@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.dispatcher import Dispatcher
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.connection.dispatcher import Dispatcher
 from dispatcher.dispatch.status import PHASE_STATES, dispatcher_name
 
 

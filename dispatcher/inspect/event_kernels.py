@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dispatcher.binlog.decode.number_format import put_digits, unsigned
-from dispatcher.binlog.decode.temporals import civil_of
+from dispatcher.binlog.decode.columns.temporals import civil_of
+from dispatcher.binlog.decode.formats.number_format import put_digits, unsigned
 from dispatcher.binlog.event import header
 from dispatcher.binlog.event.file import (
     LOG_POS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dispatcher.binlog.decode import row_walk
+from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.event.file import SIZE, START, TYPE, Block
 from dispatcher.binlog.event.header import HEADER_SIZE, TABLE_ID_SIZE
 from dispatcher.binlog.event.types import EventType

@@ -20,10 +20,10 @@ from dispatcher.inspect.bounds import Bound, Range
 from dispatcher.inspect.entry import InspectEntry, error_text
 from dispatcher.inspect.event_text import EventTexts, KnownBodies
 from dispatcher.inspect.output import JsonOutput, Output, TextOutput
-from dispatcher.inspect.rows import RowReader, counted
+from dispatcher.inspect.rows import RowsRenderer, counted
 from dispatcher.inspect.sources import InspectSource
 from dispatcher.inspect.summary import Summary
-from dispatcher.inspect.transactions import TableFilter, TransactionTracker
+from dispatcher.inspect.transactions import EntryFilter, TransactionTracker
 from dispatcher.model.errors import BinlogError
 
 _TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
@@ -54,12 +54,12 @@ class Inspection:
         self._write = write
         self._bodies = BodyParser()
         self._transactions = TransactionTracker()
-        self._filter = TableFilter(options.databases, options.tables)
+        self._filter = EntryFilter(options.databases, options.tables)
         self._range = Range(options.start, options.stop)
         make = JsonOutput if options.as_json else TextOutput
         self._output: Output = make(options.invalid_dates, hexdump=options.hexdump)
         self._summary = Summary() if options.summary else None
-        self._rows = RowReader(counted if options.summary else self._output.rows)
+        self._rows = RowsRenderer(counted if options.summary else self._output.rows)
         self._texts = self._event_texts()
         self._entries: list[InspectEntry] = []
         self._file = ""

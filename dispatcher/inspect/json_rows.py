@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dispatcher.binlog.decode import arrow_buffers
-from dispatcher.binlog.decode.json_render import absent_masks, json_objects
-from dispatcher.binlog.decode.row_batches import DecodedRows, absent_columns
-from dispatcher.binlog.decode.table_decoder import TableDecoder
+from dispatcher.binlog.decode.arrow import arrow_buffers
+from dispatcher.binlog.decode.changes.json_render import absent_masks, json_objects
+from dispatcher.binlog.decode.changes.row_batches import DecodedRows, absent_columns
+from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.inspect.entry import Table

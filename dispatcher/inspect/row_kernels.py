@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dispatcher.binlog.charset.transcode import is_utf8
-from dispatcher.binlog.decode import number_format, row_walk
-from dispatcher.binlog.decode.cells import value_length
-from dispatcher.binlog.decode.temporals import BAD, MICROS, put_temporal, time_of
+from dispatcher.binlog.decode.columns.cells import value_length
+from dispatcher.binlog.decode.columns.temporals import BAD, MICROS, put_temporal, time_of
+from dispatcher.binlog.decode.events import row_walk
+from dispatcher.binlog.decode.formats import number_format
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
 from dispatcher.binlog.kernel.intrinsics import load64
 from dispatcher.binlog.kernel.jit import njit, part

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.charset.charsets import GREATEST_UTF8
 from dispatcher.binlog.charset.collations import BINARY, charset_of
-from dispatcher.binlog.decode import row_walk, temporals
+from dispatcher.binlog.decode.columns import temporals
+from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.kernel.bytes import I64, U8
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import (
@@ -30,7 +31,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.printable import printable
 
 if TYPE_CHECKING:
-    from dispatcher.binlog.decode.table_decoder import TableDecoder
+    from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
 
 _Form = tuple[int, int, int, int]  # FORM, A, B and C of a column
 
@@ -146,7 +147,7 @@ class RowTexts:
         self, table: Table, table_map: TableMap, extra: list[int], forms: list[_Form]
     ) -> TableDecoder:
         """Returns what decodes the extra columns, and sets their forms."""
-        from dispatcher.binlog.decode.table_decoder import TableDecoder  # noqa: PLC0415
+        from dispatcher.binlog.decode.columns.table_decoder import TableDecoder  # noqa: PLC0415
         from dispatcher.inspect.values import extra_form  # noqa: PLC0415
 
         decoder = TableDecoder(table_map, self._invalid_dates, extra)
@@ -232,7 +233,7 @@ class RowTexts:
 
     def _refuse(self, rows: RowsEvents) -> NoReturn:
         """Raises what the decoder says of rows that a kernel has refused."""
-        from dispatcher.binlog.decode.table_decoder import TableDecoder  # noqa: PLC0415
+        from dispatcher.binlog.decode.columns.table_decoder import TableDecoder  # noqa: PLC0415
         from dispatcher.inspect.values import decoded  # noqa: PLC0415
 
         table_map = TableMap.parse(rows.table.body)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dispatcher.binlog.decode import row_walk
+from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.event.header import HEADER_SIZE, TABLE_HEAD_SIZE, TYPE_AT, FormatDescription
 from dispatcher.binlog.event.mariadb_compressed import is_compressed, plain_event
 from dispatcher.binlog.event.types import type_name
@@ -35,7 +35,7 @@ class _RowsEvent(NamedTuple):
     event: bytes
 
 
-class RowReader:
+class RowsRenderer:
     """Collects rows events (`add`) and renders them (`flush`)."""
 
     def __init__(self, render: RenderRows) -> None:
@@ -92,7 +92,7 @@ class RowReader:
 
 def counted(events: RowsEvents) -> list[tuple[int, bytes]]:
     """Counts rows; there is no text. Raises `BinlogError`."""
-    from dispatcher.binlog.decode.row_batches import row_counts_of  # noqa: PLC0415 - Arrow
+    from dispatcher.binlog.decode.changes.row_batches import row_counts_of  # noqa: PLC0415 - Arrow
     from dispatcher.inspect.values import index_of  # noqa: PLC0415
 
     index = index_of(events.buf, events.events)

@@ -75,7 +75,7 @@ def _starts_xa(entry: InspectEntry) -> bool:
     return words[1:2] in (["START"], ["BEGIN"])
 
 
-class TableFilter:
+class EntryFilter:
     """Selects the rows and statements of some databases or tables, and the control events of their transactions.
 
     An event that may concern the tables is shown: a statement that cannot be parsed, an INCIDENT.

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.binlog.charset import transcode
-from dispatcher.binlog.decode import arrow_buffers
-from dispatcher.binlog.decode.index import Index
-from dispatcher.binlog.decode.json_render import base64_strings
-from dispatcher.binlog.decode.row_batches import DecodedRows, decoded_rows
-from dispatcher.binlog.decode.table_decoder import TableDecoder
+from dispatcher.binlog.decode.arrow import arrow_buffers
+from dispatcher.binlog.decode.changes.json_render import base64_strings
+from dispatcher.binlog.decode.changes.row_batches import DecodedRows, decoded_rows
+from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
+from dispatcher.binlog.decode.events.index import Index
 from dispatcher.binlog.kernel.bytes import I64, U8
 from dispatcher.binlog.table_map.column_types import Column, Type
 from dispatcher.inspect import row_kernels as kernels

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 from dispatcher.dispatch import status
-from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.reader import PollBounds
+from dispatcher.dispatch.connection.dispatcher import Phase
+from dispatcher.dispatch.queue.reader import PollBounds
 from dispatcher.library.transactions import DecodeGroup, Transaction
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
-from dispatcher.runtime.consumer_session import ConsumerSession
+from dispatcher.runtime.client.consumer_session import ConsumerSession
 
 READ_BYTES = 1 << 20
 RECHECK_S = 1.0

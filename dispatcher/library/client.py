@@ -20,8 +20,8 @@ from uuid import UUID, uuid4
 from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.binlog.stream.warmup import load_kernels
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
-from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.versions import StoredVersions
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.library import options
 from dispatcher.library.binlogs import Binlog, wait_until_started
 from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt
@@ -29,13 +29,13 @@ from dispatcher.library.warm import load_decoder
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.model.printable import printable
-from dispatcher.runtime.client_service import ClientService, ConsumerDecl
-from dispatcher.runtime.consumer_session import ConsumerSession
-from dispatcher.runtime.from_settings import client_decl, consumer_spec
-from dispatcher.runtime.rates import Rates
-from dispatcher.runtime.status_rows import status_rows
-from dispatcher.runtime.store_thread import StoreThread
-from dispatcher.runtime.threads import in_thread
+from dispatcher.runtime.client.client_service import ClientService, ConsumerDecl
+from dispatcher.runtime.client.consumer_session import ConsumerSession
+from dispatcher.runtime.client.from_settings import client_decl, consumer_spec
+from dispatcher.runtime.loop.threads import in_thread
+from dispatcher.runtime.status.rates import Rates
+from dispatcher.runtime.status.status_rows import status_rows
+from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.load import parse_section
 from dispatcher.settings.model import (
     CONSUMER_NAME,

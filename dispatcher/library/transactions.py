@@ -26,7 +26,7 @@ from dispatcher.binlog.event.record import Record, parse_record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
-from dispatcher.dispatch.queue import QueuedTransaction
+from dispatcher.dispatch.queue.queue import QueuedTransaction
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog.decode import row_walk
-from dispatcher.binlog.decode.gtid_text import gtid_strings
-from dispatcher.binlog.decode.index import Index
-from dispatcher.binlog.decode.missing_columns import MissingColumns
-from dispatcher.binlog.decode.table_decoder import TableDecoder
+from dispatcher.binlog.decode.changes.missing_columns import MissingColumns
+from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
+from dispatcher.binlog.decode.events import row_walk
+from dispatcher.binlog.decode.events.index import Index
+from dispatcher.binlog.decode.formats.gtid_text import gtid_strings
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.table_map.column_types import Column, Type
 from dispatcher.binlog.table_map.parse import TableMap

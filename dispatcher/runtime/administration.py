@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dispatcher.dispatch.events import DeliveryChanged
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.messages.events import DeliveryChanged
+from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.runtime.consumer_session import ConsumerSession
+from dispatcher.runtime.client.consumer_session import ConsumerSession
+from dispatcher.runtime.client.from_settings import start_spec
+from dispatcher.runtime.client.places import relocation_to
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
-from dispatcher.runtime.from_settings import start_spec
-from dispatcher.runtime.places import relocation_to
-from dispatcher.runtime.store_thread import StoreThread
+from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import StartSettings
 
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from dispatcher.binlog.stream.segments import Allocate
-from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.client.client import Client
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import ConnectionTimings
-from dispatcher.runtime.client_runner import Logger
-from dispatcher.runtime.client_service import ClientDecl, ClientService
+from dispatcher.runtime.client.client_runner import Logger
+from dispatcher.runtime.client.client_service import ClientDecl, ClientService
+from dispatcher.runtime.client.from_settings import ClientKey
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
-from dispatcher.runtime.from_settings import ClientKey
-from dispatcher.runtime.store_thread import StoreThread
+from dispatcher.runtime.store.store_thread import StoreThread
 
 ClientDecls = Mapping[ClientKey, ClientDecl]
 

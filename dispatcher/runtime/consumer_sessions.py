@@ -22,23 +22,23 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
-from dispatcher.dispatch import seeking
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.events import SeekRequested
-from dispatcher.dispatch.queue import ReadableRange
-from dispatcher.dispatch.reader import Caller, PollBounds
+from dispatcher.dispatch.client import seeking
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.messages.events import SeekRequested
+from dispatcher.dispatch.queue.queue import ReadableRange
+from dispatcher.dispatch.queue.reader import Caller, PollBounds
 from dispatcher.dispatch.status import consumer_state
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.model.subscription import Subscription
-from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
-from dispatcher.runtime.from_settings import start_spec
-from dispatcher.runtime.history import Sample
-from dispatcher.runtime.places import position_of
-from dispatcher.runtime.rates import Rates
-from dispatcher.runtime.status_rows import row_of, status_rows, status_samples
-from dispatcher.runtime.store_thread import StoreThread
-from dispatcher.runtime.time_slices import in_slices
+from dispatcher.runtime.client.consumer_session import READ_ONLY, ConsumerSession
+from dispatcher.runtime.client.from_settings import start_spec
+from dispatcher.runtime.client.places import position_of
+from dispatcher.runtime.loop.time_slices import in_slices
+from dispatcher.runtime.status.history import Sample
+from dispatcher.runtime.status.rates import Rates
+from dispatcher.runtime.status.status_rows import row_of, status_rows, status_samples
+from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import StartSettings
 
 RANGE_WAIT_S = 30.0

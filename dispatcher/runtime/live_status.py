@@ -7,12 +7,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.topology import connection_view
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
-from dispatcher.runtime.history import SAMPLE_EVERY_S, StatusHistory
-from dispatcher.runtime.time_slices import in_slices
-from dispatcher.runtime.timeline import Timeline, TimelineEvent
+from dispatcher.runtime.loop.time_slices import in_slices
+from dispatcher.runtime.status.history import SAMPLE_EVERY_S, StatusHistory
+from dispatcher.runtime.status.timeline import Timeline, TimelineEvent
 
 
 class LiveStatus:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.errors import BinlogError
 
 TableName = tuple[str, str]

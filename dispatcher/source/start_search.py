@@ -35,7 +35,7 @@ from dispatcher.binlog.event.gtid import parse_gtid_event
 from dispatcher.binlog.event.header import EventHeader, has_valid_checksum
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.dispatch.executed_position import (
+from dispatcher.dispatch.values.executed_position import (
     BatchGtids,
     ExecutedPosition,
     Gtids,
@@ -43,7 +43,7 @@ from dispatcher.dispatch.executed_position import (
     make_executed,
     parse_gtids,
 )
-from dispatcher.dispatch.specs import AtFile, AtGtid, AtTime, Start
+from dispatcher.dispatch.values.specs import AtFile, AtGtid, AtTime, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number

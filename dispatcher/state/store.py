@@ -32,9 +32,9 @@ from pathlib import Path
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
-from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.specs import Progress
-from dispatcher.dispatch.versions import StoredVersions
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.state.files import beside, identity, make_private, resolved, sync_to_disk

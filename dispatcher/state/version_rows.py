@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 
-from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.versions import StoredVersions
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.model.position import LogPosition
 
 _COLUMNS = (

@@ -54,7 +54,7 @@ class HistogramFamily:
         self.lines.append(f"{self._name}_count{plain} {counts[-1]}\n")
 
 
-class Snapshot:
+class ScrapeSamples:
     """The samples of one scrape."""
 
     def __init__(self) -> None:

@@ -18,10 +18,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.reader import ReaderState
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.queue.reader import ReaderState
 from dispatcher.dispatch.status import STATES, dispatcher_name
 from dispatcher.model.timings import (
     SHORT_S,
@@ -30,7 +30,7 @@ from dispatcher.model.timings import (
     RequestTimings,
     StoreTimings,
 )
-from dispatcher.telemetry.exposition import HISTOGRAM, Snapshot, kind_of, label_text
+from dispatcher.telemetry.exposition import HISTOGRAM, ScrapeSamples, kind_of, label_text
 
 PREFIX = "binlog_dispatcher_"
 
@@ -259,7 +259,7 @@ class Metrics:
         # Memory, CPU time and open files of the process.
         ProcessCollector(registry=self._registry)
 
-    def fill(self, snapshot: Snapshot) -> Iterator[None]:
+    def fill(self, snapshot: ScrapeSamples) -> Iterator[None]:
         """Collect all samples in small steps, between which the caller can do other work.
 
         The samples of one consumer, and of one dispatcher, are consistent.
@@ -271,7 +271,7 @@ class Metrics:
         yield from _of_requests(self._measured.requests, snapshot)
         self._of_daemon(snapshot)
 
-    def _of_daemon(self, snapshot: Snapshot) -> None:
+    def _of_daemon(self, snapshot: ScrapeSamples) -> None:
         measured = self._measured
         _single(snapshot, BUILD, 1, label_text(self._version))
         _histogram(snapshot, COMMITS, measured.store.commits)
@@ -293,7 +293,7 @@ class Metrics:
         if self._memory_limit is not None:
             _single(snapshot, MEMORY_LIMIT, self._memory_limit)
 
-    def render(self, snapshot: Snapshot) -> tuple[bytes, str]:
+    def render(self, snapshot: ScrapeSamples) -> tuple[bytes, str]:
         """The answer to a scrape, and its content type. Reads files: call it in a thread."""
         if self._measured.store_path is not None:
             _single(snapshot, STORE_BYTES, store_bytes(self._measured.store_path))
@@ -352,15 +352,15 @@ def free_bytes(folder: Path) -> int | None:
     return found.f_bavail * found.f_frsize
 
 
-def _single(snapshot: Snapshot, spec: TimedSpec, value: float, *labels: str) -> None:
+def _single(snapshot: ScrapeSamples, spec: TimedSpec, value: float, *labels: str) -> None:
     snapshot.family(PREFIX + spec.name, spec.meaning, spec.labels).add(labels, float(value))
 
 
-def _histogram(snapshot: Snapshot, spec: TimedSpec, durations: Durations) -> None:
+def _histogram(snapshot: ScrapeSamples, spec: TimedSpec, durations: Durations) -> None:
     snapshot.histogram(PREFIX + spec.name, spec.meaning, spec.labels).add((), durations)
 
 
-def _of_connections(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[None]:
+def _of_connections(clients: Sequence[Client], snapshot: ScrapeSamples) -> Iterator[None]:
     sums: dict[str, list[float]] = {}
     for client in clients:
         values = sums.setdefault(client.label, [0.0] * len(CONNECTION_METRICS))
@@ -376,7 +376,7 @@ def _of_connections(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
         yield
 
 
-def _of_dispatchers(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[None]:
+def _of_dispatchers(clients: Sequence[Client], snapshot: ScrapeSamples) -> Iterator[None]:
     labels = ("connection", "dispatcher")
     families = [snapshot.family(PREFIX + m.name, m.meaning, labels) for m in DISPATCHER_METRICS]
     for client in clients:
@@ -387,7 +387,9 @@ def _of_dispatchers(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
             yield
 
 
-def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot) -> Iterator[None]:
+def _of_consumers(
+    rows: Iterable[tuple[StatusRow, Consumer]], snapshot: ScrapeSamples
+) -> Iterator[None]:
     families = [
         snapshot.family(PREFIX + m.name, m.meaning, ("consumer",)) for m in CONSUMER_METRICS
     ]
@@ -410,7 +412,7 @@ def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot
 
 
 def _of_timings(
-    connections: Iterable[tuple[str, ConnectionTimings]], snapshot: Snapshot
+    connections: Iterable[tuple[str, ConnectionTimings]], snapshot: ScrapeSamples
 ) -> Iterator[None]:
     """Clients of one connection key are added."""
     sums: dict[str, ConnectionTimings] = {}
@@ -433,7 +435,7 @@ def _of_timings(
         yield
 
 
-def _of_requests(requests: RequestTimings, snapshot: Snapshot) -> Iterator[None]:
+def _of_requests(requests: RequestTimings, snapshot: ScrapeSamples) -> Iterator[None]:
     family = snapshot.histogram(PREFIX + REQUESTS.name, REQUESTS.meaning, REQUESTS.labels)
     for (route, status), durations in list(requests.series.items()):
         family.add((label_text(route), status), durations)

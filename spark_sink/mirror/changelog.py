@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from dispatcher.binlog.decode import arrow_types, delivered
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.arrow import arrow_types
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import ErrorKind, UserError

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from pyspark.sql.types import StructType
 
-from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from spark_sink.source.client import ConsumerClient, SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
@@ -44,7 +44,7 @@ def _complete(
 ) -> None:
     """Complete the slices, given by their indices, that hold parts of one transaction."""
     # Loads numba and pyarrow.
-    from dispatcher.binlog.decode.metadata import CutTransaction  # noqa: PLC0415
+    from dispatcher.binlog.decode.changes.metadata import CutTransaction  # noqa: PLC0415
     from dispatcher.binlog.decode.selected import cut_share  # noqa: PLC0415
     from spark_sink.source.rows import selection_of  # noqa: PLC0415
 

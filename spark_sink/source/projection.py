@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 
-from dispatcher.binlog.decode.arrow_types import arrow_type
+from dispatcher.binlog.decode.arrow.arrow_types import arrow_type
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from dispatcher.binlog.decode import delivered
-from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.decode.selected import (
     SelectedDdl,
     SelectedRows,
@@ -98,7 +98,7 @@ def _json(
     expected: pa.Schema, part: Slice, data: bytes | memoryview, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     # A raw source, which the mirror reads, does not load it.
-    from dispatcher.binlog.decode.json_render import json_objects, json_text  # noqa: PLC0415
+    from dispatcher.binlog.decode.changes.json_render import json_objects, json_text  # noqa: PLC0415
 
     images = _images(expected)
     for item in _selected(JsonSelection(options, expected), part, data, options):

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.subscription import NamePatterns
@@ -137,7 +137,7 @@ def _table_schema(
     """Returns the schema of a typed stream without its metadata, and the type of its key."""
     from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415 - loads pyarrow
 
-    from dispatcher.binlog.decode.arrow_types import arrow_type, change_schema  # noqa: PLC0415
+    from dispatcher.binlog.decode.arrow.arrow_types import arrow_type, change_schema  # noqa: PLC0415
 
     database, table = options.table or ("", "")
     label, columns = f"{database}.{table}", defined_columns(definition)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.decode.delivered import Ddl
-from dispatcher.binlog.decode.metadata_names import Metadata
 from dispatcher.binlog.decode.selected import LayoutPlan
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.source.column_choice import ColumnChoice

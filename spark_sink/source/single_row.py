@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dispatcher.binlog.decode.arrow_buffers import string_array
+from dispatcher.binlog.decode.arrow.arrow_buffers import string_array
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

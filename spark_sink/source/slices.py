@@ -23,7 +23,7 @@ from spark_sink.source.options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dispatcher.binlog.decode.metadata import CutTransaction
+    from dispatcher.binlog.decode.changes.metadata import CutTransaction
 
 SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", False)
 

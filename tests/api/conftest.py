@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 import httpx
 import pytest
 
+from dispatcher.api.access.auth import Scope, Token
 from dispatcher.api.app import Access, Api
-from dispatcher.api.auth import Scope, Token
 from dispatcher.model.timings import RequestTimings
 from dispatcher.settings.api import ApiLimitSettings
 from tests.support.fake_readers import FakeReaders

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from dispatcher.api.access.auth import Scope, Token
 from dispatcher.api.app import Access, Api
-from dispatcher.api.auth import Scope, Token
 from tests.api.conftest import FULL, READ, SCRAPE, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders
 

@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import pytest
 
+from dispatcher.api.access.auth import EVERYTHING
 from dispatcher.api.app import Access, Api
-from dispatcher.api.auth import EVERYTHING
-from dispatcher.api.feed import StatusFeed
+from dispatcher.api.calls.feed import StatusFeed
 from dispatcher.app import render_metrics
-from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.executed_position import Mode, make_executed
-from dispatcher.dispatch.specs import ConsumerSpec
-from dispatcher.runtime.consumer_session import ConsumerSession
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.values.executed_position import Mode, make_executed
+from dispatcher.dispatch.values.specs import ConsumerSpec
+from dispatcher.runtime.client.consumer_session import ConsumerSession
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.live_status import LiveStatus
-from dispatcher.runtime.timeline import Timeline
+from dispatcher.runtime.status.timeline import Timeline
 from dispatcher.settings.api import ApiLimitSettings
 from dispatcher.telemetry.metrics import Metrics
 

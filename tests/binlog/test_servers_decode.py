@@ -11,8 +11,9 @@ import pytest
 from pymysql.converters import encoders
 
 from dispatcher.binlog.charset.collations import charset_of
-from dispatcher.binlog.decode import arrow_types, delivered
-from dispatcher.binlog.decode.arrow_types import arrow_type
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.arrow import arrow_types
+from dispatcher.binlog.decode.arrow.arrow_types import arrow_type
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.parse import TableMap

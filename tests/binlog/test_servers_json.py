@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dispatcher.binlog.decode import json_partial, jsonb, jsonb_tree
-from dispatcher.binlog.decode.jsonb_tree import Raw
+from dispatcher.binlog.decode.jsonb import json_partial, jsonb, jsonb_tree
+from dispatcher.binlog.decode.jsonb.jsonb_tree import Raw
 from dispatcher.binlog.event.types import EventType
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dispatcher.binlog.charset import transcode
-from dispatcher.binlog.decode import arrow_types, delivered
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.arrow import arrow_types
 from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import InvalidDates

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Earliest, Progress
+from dispatcher.dispatch.connection.dispatcher import Phase
+from dispatcher.dispatch.values.executed_position import Mode
+from dispatcher.dispatch.values.specs import ClientLimits, ConsumerSpec, Earliest, Progress
 from dispatcher.model.position import Position
 from tests.support.event_encoder import LogWriter, Transaction
 from tests.support.fake_server import SERVER_NAME, Server, gtid_set

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from dispatcher.dispatch import status
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.events import Added, ServerPolled, Tick
-from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Phase
+from dispatcher.dispatch.messages.events import Added, ServerPolled, Tick
+from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from tests.dispatch.plays import WRITER, alone, at, small_log, spec

@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from dispatcher.binlog.decode import arrow_types, delivered, json_partial
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.arrow import arrow_types
+from dispatcher.binlog.decode.arrow.invalid import Invalid
 from dispatcher.binlog.decode.delivered import TableSlice
-from dispatcher.binlog.decode.invalid import Invalid
+from dispatcher.binlog.decode.jsonb import json_partial
 from dispatcher.binlog.event import control, gtid, header, mariadb_compressed
 from dispatcher.binlog.event import transaction_payload as payloads
 from dispatcher.binlog.event.file import Block, parse_format

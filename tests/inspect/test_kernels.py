@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from dispatcher.binlog.decode.arrow_buffers import fixed
+from dispatcher.binlog.decode.arrow.arrow_buffers import fixed
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import U8
 from dispatcher.binlog.table_map.column_types import Type

@@ -43,11 +43,13 @@ def tracked(*patterns: str) -> list[str]:
     ]
 
 
-def public_names(package: str) -> dict[str, list[str]]:
+def public_names(package: str, *, classes_only: bool = False) -> dict[str, list[str]]:
     """The modules that define each public top-level class or function of a package tree."""
     modules: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / package).rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if classes_only and not isinstance(node, ast.ClassDef):
+                continue
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 modules[node.name].append(path.relative_to(ROOT).as_posix())
     return {name: files for name, files in modules.items() if not name.startswith("_")}
@@ -78,6 +80,11 @@ def test_spark_sink_defines_no_public_name_of_a_module_that_it_imports() -> None
     assert "BinlogError" in names
     repeated = names & public_names("spark_sink").keys()
     assert repeated - SHARED.keys() == set()
+
+
+def test_no_class_of_spark_sink_has_the_name_of_one_of_the_daemon() -> None:
+    own, others = (public_names(name, classes_only=True) for name in ("spark_sink", "dispatcher"))
+    assert own.keys() & others.keys() == set()
 
 
 def identifiers(tree: ast.AST) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.values.executed_position import Mode
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_clients import Daemon, until
 from tests.support.fake_server import Server

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.dispatch.specs import Latest
+from dispatcher.dispatch.values.specs import Latest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_clients import Daemon, declared, open_session, poll, position, until

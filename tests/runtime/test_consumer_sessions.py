@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from dispatcher.dispatch.events import Tick
-from dispatcher.dispatch.specs import OnPurged
+from dispatcher.dispatch.messages.events import Tick
+from dispatcher.dispatch.values.specs import OnPurged
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_clients import Daemon, declared, open_session, poll, position

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import dispatcher
 from dispatcher.dispatch.topology import connection_view
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.runtime import timeline as timeline_module
-from dispatcher.runtime.history import SAMPLES_MAX, Sample, StatusHistory
 from dispatcher.runtime.live_status import LiveStatus
-from dispatcher.runtime.timeline import KINDS, Timeline
+from dispatcher.runtime.status.history import SAMPLES_MAX, Sample, StatusHistory
+from dispatcher.runtime.status.timeline import KINDS, Timeline
 from tests.support.fake_clients import Daemon, declared, open_session, poll, position, until
 
 
@@ -114,13 +114,11 @@ def test_the_timeline_passes_every_line_on() -> None:
 
 
 def test_every_event_of_the_timeline_is_one_of_the_log_and_has_a_colour() -> None:
-    root = Path(timeline_module.__file__).parents[1]
-    code = "".join(
-        file.read_text(encoding="utf-8")
-        for folder in ("dispatch", "runtime", "state", ".")
-        for file in (root / folder).glob("*.py")
-        if file.name != "timeline.py"
-    )
+    root = Path(dispatcher.__file__).parent
+    files = [*root.glob("*.py")]
+    for folder in ("dispatch", "runtime", "state"):
+        files += (root / folder).rglob("*.py")
+    code = "".join(file.read_text(encoding="utf-8") for file in files if file.name != "timeline.py")
     assert [event for event in KINDS if f'"{event}"' not in code] == []
     script = (root / "api/static/timeline.mjs").read_text(encoding="utf-8")
     tones = re.findall(r"\b([a-z]+): \"(?:good|calm|warn|bad)\"", script)

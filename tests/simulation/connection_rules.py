@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.events import (
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.messages.events import (
     Input,
     Tick,
 )
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import (
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import (
     AtFile,
     AtGtid,
     AtTime,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed, parse_gtids
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import (
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Mode,
+    make_executed,
+    parse_gtids,
+)
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import (
     AtFile,
     AtGtid,
     AtTime,

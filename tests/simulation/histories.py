@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from uuid import UUID
 
-from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
 from tests.support.event_encoder import (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, parse_gtids
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, parse_gtids
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 from tests.simulation.histories import History, following, restored, twin

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.effects import Effect, Note
-from dispatcher.dispatch.specs import OnQueueFull
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Phase
+from dispatcher.dispatch.messages.effects import Effect, Note
+from dispatcher.dispatch.values.specs import OnQueueFull
 
 if TYPE_CHECKING:
     from tests.simulation.world import PlayedWorld

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.effects import Close, Effect, Note
-from dispatcher.dispatch.events import Input, LoggedIn, ServerPolled
-from dispatcher.dispatch.executed_position import ExecutedPosition
-from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.messages.effects import Close, Effect, Note
+from dispatcher.dispatch.messages.events import Input, LoggedIn, ServerPolled
+from dispatcher.dispatch.values.executed_position import ExecutedPosition
+from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from dispatcher.dispatch import queue_contents
-from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.specs import (
+from dispatcher.dispatch.queue import queue_contents
+from dispatcher.dispatch.values.executed_position import Mode
+from dispatcher.dispatch.values.specs import (
     AtFile,
     AtGtid,
     AtTime,

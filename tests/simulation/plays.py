@@ -43,10 +43,11 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.xa_store import XaEntry, XaStore
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.dispatch.effects import Effect
-from dispatcher.dispatch.events import Added, Input, SchemaFetched, Tick
-from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.specs import (
+from dispatcher.dispatch.messages.effects import Effect
+from dispatcher.dispatch.messages.events import Added, Input, SchemaFetched, Tick
+from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition
+from dispatcher.dispatch.values.executed_position import Mode
+from dispatcher.dispatch.values.specs import (
     ClientLimits,
     ConsumerSpec,
     Earliest,
@@ -55,7 +56,6 @@ from dispatcher.dispatch.specs import (
     OnQueueFull,
     Progress,
 )
-from dispatcher.dispatch.versions import FetchedDefinition, LogPosition
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dispatcher.dispatch import seeking
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.events import Acknowledged
-from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.queue import Queue
+from dispatcher.dispatch.client import seeking
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.messages.events import Acknowledged
+from dispatcher.dispatch.queue.queue import Queue
+from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from tests.simulation.world import PlayedReader, PlayedWorld

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.effects import Effect
-from dispatcher.dispatch.events import (
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.messages.effects import Effect
+from dispatcher.dispatch.messages.events import (
     Acknowledged,
     Added,
     BatchReceived,

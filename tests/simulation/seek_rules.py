@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, parse_gtids
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, parse_gtids
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 
-from dispatcher.dispatch.effects import Effect, Note, Wake
-from dispatcher.dispatch.events import (
+from dispatcher.dispatch.messages.effects import Effect, Note, Wake
+from dispatcher.dispatch.messages.events import (
     Acknowledged,
     Added,
     BatchReceived,
@@ -20,9 +20,9 @@ from dispatcher.dispatch.events import (
     ServerPolled,
     Tick,
 )
-from dispatcher.dispatch.executed_position import ExecutedPosition
-from dispatcher.dispatch.specs import Progress
-from dispatcher.dispatch.versions import StoredVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.executed_position import ExecutedPosition
+from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.position import Position
 
 _UUID = re.compile(r"\b([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")

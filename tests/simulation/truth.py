@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from tests.support.fake_server import Server

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dispatcher.binlog.kernel.bytes import U8
-from dispatcher.dispatch.effects import Effect, Store
-from dispatcher.dispatch.events import Acknowledged, Added, Input, LoggedIn, Removed, Tick
-from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Earliest, Progress
+from dispatcher.dispatch.messages.effects import Effect, Store
+from dispatcher.dispatch.messages.events import Acknowledged, Added, Input, LoggedIn, Removed, Tick
+from dispatcher.dispatch.values.executed_position import Mode
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import ClientLimits, ConsumerSpec, Earliest, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dispatcher.binlog.event.types import EventType
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.source.files.source import FilesSource

@@ -14,7 +14,7 @@ from tests.support.java import QUICK_JAVA
 
 SCRIPT = """
 import json
-from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.session import spark_session
 
 settings = MirrorSettings.model_validate(

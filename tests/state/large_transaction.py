@@ -15,8 +15,8 @@ from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import BatchGtids, Mode, make_executed
-from dispatcher.dispatch.queue import Queue
+from dispatcher.dispatch.queue.queue import Queue
+from dispatcher.dispatch.values.executed_position import BatchGtids, Mode, make_executed
 from dispatcher.state.spill import Spill
 from tests.support.event_encoder import LogWriter, Statement
 

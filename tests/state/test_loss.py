@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.dispatch.specs import Progress
+from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.state.schema import SCHEMA_VERSION

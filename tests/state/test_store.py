@@ -18,9 +18,9 @@ import pytest
 
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
-from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.specs import Progress
-from dispatcher.dispatch.versions import StoredVersions
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.state.schema import SCHEMA_VERSION

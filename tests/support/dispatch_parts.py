@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Dispatcher
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Progress
-from dispatcher.dispatch.versions import Versions
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Dispatcher
+from dispatcher.dispatch.tables.versions import Versions
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest, Progress
 from dispatcher.model.position import Position
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -13,7 +13,7 @@ from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
 from dispatcher.source.mysql.dump_stream import LoggedInConnection, ServerStream

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import structlog
 
-from dispatcher.dispatch.reader import PollBounds
-from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Start
+from dispatcher.dispatch.queue.reader import PollBounds
+from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest, Start
 from dispatcher.model.position import Position
+from dispatcher.runtime.client.client_service import ClientDecl, ConsumerDecl
+from dispatcher.runtime.client.from_settings import ClientKey
 from dispatcher.runtime.client_registry import ClientRegistry
-from dispatcher.runtime.client_service import ClientDecl, ConsumerDecl
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
-from dispatcher.runtime.from_settings import ClientKey
-from dispatcher.runtime.store_thread import StoreThread
-from dispatcher.runtime.timeline import Timeline
+from dispatcher.runtime.status.timeline import Timeline
+from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.source.protocols import Source
 from tests.support.fake_source import DEADLINE_S, FakeSource
 from tests.support.fake_state import FakeState

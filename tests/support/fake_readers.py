@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dispatcher.dispatch.reader import Caller, PollBounds
+from dispatcher.dispatch.queue.reader import Caller, PollBounds
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
-from dispatcher.runtime.timeline import TimelineEvent
+from dispatcher.runtime.status.timeline import TimelineEvent
 from dispatcher.settings.model import StartSettings
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)

@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dispatcher.binlog.event.types import EventType
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, dump_offset, make_executed
-from dispatcher.dispatch.server_view import Boundary, ServerView
-from dispatcher.dispatch.specs import AtFile, AtGtid, AtTime, Start
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Mode,
+    dump_offset,
+    make_executed,
+)
+from dispatcher.dispatch.values.server_view import Boundary, ServerView
+from dispatcher.dispatch.values.specs import AtFile, AtGtid, AtTime, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
-from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.specs import Progress
-from dispatcher.dispatch.versions import StoredVersions
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 

@@ -14,17 +14,17 @@ from uuid import UUID
 import pytest
 
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.effects import Connect, Effect, StartDump, Store
-from dispatcher.dispatch.events import (
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.connection.dispatcher import Phase
+from dispatcher.dispatch.messages.effects import Connect, Effect, StartDump, Store
+from dispatcher.dispatch.messages.events import (
     BatchReceived,
     Ended,
     LoggedIn,
     Lost,
 )
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
-from dispatcher.dispatch.specs import (
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.specs import (
     ConsumerSpec,
     Earliest,
     Progress,

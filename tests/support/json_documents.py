@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog.decode.jsonb import json_strings
+from dispatcher.binlog.decode.jsonb.jsonb import json_strings
 
 
 def document_text(value: bytes) -> str:

@@ -17,10 +17,10 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import U8
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch import seeking
-from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.effects import (
+from dispatcher.dispatch.client import seeking
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.messages.effects import (
     Close,
     Connect,
     Effect,
@@ -33,7 +33,7 @@ from dispatcher.dispatch.effects import (
     Store,
     StoreVersions,
 )
-from dispatcher.dispatch.events import (
+from dispatcher.dispatch.messages.events import (
     Acknowledged,
     BatchReceived,
     Input,
@@ -43,11 +43,11 @@ from dispatcher.dispatch.events import (
     ServerPolled,
     Tick,
 )
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
-from dispatcher.dispatch.queue import Queue
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress
-from dispatcher.dispatch.versions import StoredVersions
+from dispatcher.dispatch.queue.queue import Queue
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import ClientLimits, ConsumerSpec, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position

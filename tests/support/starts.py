@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.dispatch.specs import AtFile, AtGtid, AtTime, Start
+from dispatcher.dispatch.values.specs import AtFile, AtGtid, AtTime, Start
 
 
 def at_moment(us: int) -> Start:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, make_executed
-from dispatcher.dispatch.versions import (
+from dispatcher.dispatch.tables.versions import (
     AlteringStatement,
     Definition,
     LogPosition,
@@ -14,6 +13,7 @@ from dispatcher.dispatch.versions import (
     TransactionStarts,
     altering_statements,
 )
+from dispatcher.dispatch.values.executed_position import Mode, make_executed
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_server import Feed, Server
 

@@ -13,17 +13,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy import metrics_reference
 from dispatcher.dispatch import status
-from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.events import Lost, Removed
-from dispatcher.dispatch.reader import ReaderState
-from dispatcher.dispatch.specs import ConsumerSpec
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.messages.events import Lost, Removed
+from dispatcher.dispatch.queue.reader import ReaderState
 from dispatcher.dispatch.status import STATES
-from dispatcher.dispatch.versions import Versions
+from dispatcher.dispatch.tables.versions import Versions
+from dispatcher.dispatch.values.specs import ConsumerSpec
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.timings import ConnectionTimings, Durations
-from dispatcher.telemetry.exposition import Snapshot
+from dispatcher.telemetry.exposition import ScrapeSamples
 from dispatcher.telemetry.metrics import (
     CONNECTION_METRICS,
     CONSUMER_METRICS,
@@ -82,7 +82,7 @@ def metrics(clients: list[Client]) -> Metrics:
 
 
 def samples(metrics: Metrics) -> Iterator[tuple[str, dict[str, str], float]]:
-    snapshot = Snapshot()
+    snapshot = ScrapeSamples()
     for _ in metrics.fill(snapshot):
         pass
     text, content_type = metrics.render(snapshot)
@@ -173,7 +173,7 @@ def test_metrics_of_a_connection_are_sums_over_its_clients(
     side = Dispatcher(2, clients[0].label, clients[0].routes, Versions.from_stored(None))
     clients[0].dispatchers[2] = side
     assert value(metrics, "source_side_dispatchers", connection="repl@db1:3306") == 1
-    clients[0].merges, clients[1].merges = 3, 4
+    clients[0]._dispatcher_set.merges, clients[1]._dispatcher_set.merges = 3, 4
     assert value(metrics, "source_merges_total", connection="repl@db1:3306") == 7
 
 

@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dispatcher.binlog.decode import row_walk
-from dispatcher.binlog.decode.gtid_text import gtid_strings
-from dispatcher.binlog.decode.index import Index
-from dispatcher.binlog.decode.index_kernels import COMMIT_US, EPOCH, FILE, GTID, SEQ
-from dispatcher.binlog.decode.parts import Layouts, Part, log_parts
-from dispatcher.binlog.decode.row_batches import (
+from dispatcher.binlog.decode.changes.row_batches import (
     BATCH_ROWS,
     change_batch,
     decoded_rows,
     row_counts_of,
 )
-from dispatcher.binlog.decode.slices import build_payload
-from dispatcher.binlog.decode.table_decoder import TableDecoder
+from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
+from dispatcher.binlog.decode.events import row_walk
+from dispatcher.binlog.decode.events.index import Index
+from dispatcher.binlog.decode.events.index_kernels import COMMIT_US, EPOCH, FILE, GTID, SEQ
+from dispatcher.binlog.decode.events.parts import Layouts, Part, log_parts
+from dispatcher.binlog.decode.events.slices import build_payload
+from dispatcher.binlog.decode.formats.gtid_text import gtid_strings
 from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader, parse_format_description
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.logged import LoggedStatement

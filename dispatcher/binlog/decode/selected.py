@@ -8,22 +8,22 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dispatcher.binlog.decode import row_walk
-from dispatcher.binlog.decode.arrow_types import images_schema
-from dispatcher.binlog.decode.delivered import Ddl, read_ddl
-from dispatcher.binlog.decode.index import Index
-from dispatcher.binlog.decode.index_kernels import EPOCH, FILE, POSITION, SEQ
-from dispatcher.binlog.decode.metadata import COUNTED, CutTransaction, MetadataColumns
-from dispatcher.binlog.decode.metadata_names import Metadata
-from dispatcher.binlog.decode.parts import Layouts, Part, log_parts
-from dispatcher.binlog.decode.row_batches import (
+from dispatcher.binlog.decode.arrow.arrow_types import images_schema
+from dispatcher.binlog.decode.changes.metadata import COUNTED, CutTransaction, MetadataColumns
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.row_batches import (
     BATCH_BYTES,
     DecodedRows,
     decoded_rows,
     envelope,
     row_counts_of,
 )
-from dispatcher.binlog.decode.table_decoder import TableDecoder
+from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
+from dispatcher.binlog.decode.delivered import Ddl, read_ddl
+from dispatcher.binlog.decode.events import row_walk
+from dispatcher.binlog.decode.events.index import Index
+from dispatcher.binlog.decode.events.index_kernels import EPOCH, FILE, POSITION, SEQ
+from dispatcher.binlog.decode.events.parts import Layouts, Part, log_parts
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError

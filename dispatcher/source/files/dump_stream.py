@@ -26,7 +26,7 @@ from pathlib import Path
 
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Gtids, Mode
+from dispatcher.dispatch.values.executed_position import Gtids, Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number

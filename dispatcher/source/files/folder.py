@@ -35,7 +35,7 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import OPEN, Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import BatchGtids, Gtids, Mode
+from dispatcher.dispatch.values.executed_position import BatchGtids, Gtids, Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number

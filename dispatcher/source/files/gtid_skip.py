@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch
-from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Mode
+from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Mode
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 

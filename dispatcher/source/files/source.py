@@ -12,8 +12,13 @@ from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import ExecutedPosition, Gtids, Mode, make_executed
-from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Gtids,
+    Mode,
+    make_executed,
+)
+from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.settings.model import FilesSettings

@@ -19,8 +19,8 @@ from functools import partial
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, dump_offset
-from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, dump_offset
+from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql.driver import Connection

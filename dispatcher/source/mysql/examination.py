@@ -12,9 +12,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dispatcher.dispatch.history_check import resolve_start
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Latest
+from dispatcher.dispatch.history.history_check import resolve_start
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest, Latest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.subscription import (
     NamePatterns,

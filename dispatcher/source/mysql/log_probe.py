@@ -22,8 +22,8 @@ from dispatcher.binlog.event.header import (
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.executed_position import Gtids, Mode, make_executed
-from dispatcher.dispatch.server_view import Boundary, ServerView
+from dispatcher.dispatch.values.executed_position import Gtids, Mode, make_executed
+from dispatcher.dispatch.values.server_view import Boundary, ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.blocking_dump import (
     HEARTBEATS,

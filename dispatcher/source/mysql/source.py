@@ -11,7 +11,7 @@ from uuid import UUID
 
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.source.mysql.blocking_dump import blocking_dump
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.dump_stream import LoggedInConnection

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.decode.temporals import (
+from dispatcher.binlog.decode.columns.temporals import (
     BAD,
     DAY_MICROS,
     GOOD,

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.charset.collations import BINARY, charset_of, conversion_of
-from dispatcher.binlog.decode import arrow_buffers, column_decoders
-from dispatcher.binlog.decode.arrow_types import arrow_type
-from dispatcher.binlog.decode.column_decoders import Bytes, Decoded, Long, Offsets
-from dispatcher.binlog.decode.invalid import Invalid
+from dispatcher.binlog.decode.arrow import arrow_buffers
+from dispatcher.binlog.decode.arrow.arrow_types import arrow_type
+from dispatcher.binlog.decode.arrow.invalid import Invalid
+from dispatcher.binlog.decode.columns import column_decoders
+from dispatcher.binlog.decode.columns.column_decoders import Bytes, Decoded, Long, Offsets
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import LABEL_TYPES, Column, InvalidDates, Type
 from dispatcher.model.errors import BinlogError

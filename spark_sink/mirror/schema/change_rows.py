@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dispatcher.binlog.decode.arrow_types import NAMES
+from dispatcher.binlog.decode.arrow.arrow_types import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 STATEMENT_OP, GAP_OP = "ddl", "gap"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dispatcher.binlog.charset.collations import collation_named
-from dispatcher.binlog.decode.arrow_types import arrow_type
+from dispatcher.binlog.decode.arrow.arrow_types import arrow_type
 from dispatcher.binlog.sql.data_types import TEXT_WORDS
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates

@@ -32,7 +32,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dispatcher.binlog.decode import arrow_types, delivered
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.arrow import arrow_types
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.changes.json_render import json_text
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
-from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap

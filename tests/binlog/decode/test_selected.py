@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from dispatcher.binlog.decode import column_decoders, delivered
-from dispatcher.binlog.decode.column_decoders import Decoded
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.changes.metadata import CutTransaction
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
+from dispatcher.binlog.decode.columns import column_decoders
+from dispatcher.binlog.decode.columns.column_decoders import Decoded
 from dispatcher.binlog.decode.delivered import Ddl
-from dispatcher.binlog.decode.metadata import CutTransaction
-from dispatcher.binlog.decode.metadata_names import Metadata
 from dispatcher.binlog.decode.selected import (
     LayoutPlan,
     SelectedDdl,

@@ -16,8 +16,8 @@ import signal
 from typing import Any
 
 from dispatcher.binlog.stream.batch import OPEN
-from dispatcher.dispatch.events import Acknowledged, BatchReceived, Input
-from dispatcher.runtime.client_runner import ClientRunner
+from dispatcher.dispatch.messages.events import Acknowledged, BatchReceived, Input
+from dispatcher.runtime.client.client_runner import ClientRunner
 from dispatcher.state.store import StateStore
 
 _point = os.environ.get("KILL_AT", "")

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from dispatcher.binlog.event.types import EventType
-from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.effects import Connect
-from dispatcher.dispatch.events import (
+from dispatcher.dispatch.connection.dispatcher import Phase
+from dispatcher.dispatch.messages.effects import Connect
+from dispatcher.dispatch.messages.events import (
     Acknowledged,
     SeekRequested,
 )
-from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.specs import (
+from dispatcher.dispatch.values.executed_position import Mode
+from dispatcher.dispatch.values.specs import (
     AtFile,
     AtGtid,
     Latest,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.dispatch.specs import AtGtid
+from dispatcher.dispatch.values.specs import AtGtid
 from dispatcher.model.errors import ErrorKind
 from tests.support.event_encoder import SERVER, Statement
 from tests.support.folder_reading import Dispatched, insert, put, written

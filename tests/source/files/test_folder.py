@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dispatcher.binlog.event.types import EventType
 from dispatcher.cli import app
-from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.files.folder import Folder, next_name
 from tests.support import event_encoder

@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.executed_position import Mode, make_executed
+from dispatcher.dispatch.values.executed_position import Mode, make_executed
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql import log_probe
 from dispatcher.source.mysql.login import Endpoint

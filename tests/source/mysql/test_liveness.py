@@ -18,7 +18,7 @@ import pytest
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, make_executed
+from dispatcher.dispatch.values.executed_position import Mode, make_executed
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql import source as source_module
 from dispatcher.source.mysql.dump_stream import LoggedInConnection, ServerStream

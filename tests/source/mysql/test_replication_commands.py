@@ -20,7 +20,7 @@ from pymysql.protocol import EOFPacketWrapper, MysqlPacket, OKPacketWrapper
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql import dump_stream as net

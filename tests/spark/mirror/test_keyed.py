@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.decode.arrow_types import NAMES
+from dispatcher.binlog.decode.arrow.arrow_types import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.tables.keyed import (
     LastEvents,

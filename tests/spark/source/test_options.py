@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position

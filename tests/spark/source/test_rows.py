@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.position import Position
 from spark_sink.source import rows, schemas

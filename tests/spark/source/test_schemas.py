@@ -8,8 +8,8 @@ import sys
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from dispatcher.binlog.decode.arrow_types import ENVELOPE, NAMES
-from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.decode.arrow.arrow_types import ENVELOPE, NAMES
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.schemas import RAW_SCHEMA, spark_schema, stream_schema
 

@@ -1,0 +1,1 @@
+"""Who asks, and what they may: tokens, logins, and the check of a request."""

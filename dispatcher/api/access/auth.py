@@ -1,0 +1,100 @@
+"""Bearer tokens. Each has scopes, and is valid for some consumers or for all.
+
+Without tokens every request is allowed. Therefore the settings then allow loopback addresses only, and
+`dispatcher.api.middleware.origin` refuses requests of web pages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dispatcher.model.errors import ErrorKind, UserError
+
+Client = tuple[str, int] | None
+"""ASGI's: address and port."""
+
+
+class Scope(StrEnum):
+    """What a token allows. No scope includes another."""
+
+    READ = "read"  # read-only sessions, polls, ranges, tables
+    ACKNOWLEDGE = "acknowledge"  # sessions that fence others, acknowledgements
+    ADMINISTER = "administer"  # forget and seek
+    METRICS = "metrics"  # GET /metrics, with all consumers and connections
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`consumers`: those that the token is valid for; None = all."""
+
+    secret: str = field(repr=False)
+    consumers: frozenset[str] | None
+    scopes: frozenset[Scope]
+
+    def may_see(self, consumer: str) -> bool:
+        return self.consumers is None or consumer in self.consumers
+
+    def require(self, *scopes: Scope) -> None:
+        """Raises UserError (FORBIDDEN) unless the token has one of the scopes."""
+        if not self.scopes.intersection(scopes):
+            names = " or ".join(scopes)
+            raise UserError(ErrorKind.FORBIDDEN, f"the token does not have the scope {names}")
+
+    def require_consumer(self, consumer: str) -> None:
+        """Raises UserError (UNKNOWN_CONSUMER) unless the token is valid for the consumer.
+
+        The answer is the one for an unknown consumer, so that a token reveals no names of other consumers.
+        """
+        if not self.may_see(consumer):
+            raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(consumer))
+
+
+EVERYTHING = Token("", None, frozenset(Scope))
+"""The token of every request if the settings have no tokens."""
+
+
+class Tokens:
+    """The tokens that are accepted. Found by a keyed digest: how long that takes tells nothing of a token, and does
+    not depend on their number."""
+
+    def __init__(
+        self, tokens: Sequence[Token], wrong: Callable[[Client], None] = lambda _client: None
+    ) -> None:
+        """`wrong` is called with the client that has sent a token that is not accepted."""
+        self.wrong = wrong
+        self._key = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)
+        self.replace(tokens)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_digest)
+
+    def replace(self, tokens: Sequence[Token]) -> None:
+        """Accept only these tokens from now on."""
+        self._by_digest = {self._digest(token.secret.encode()): token for token in tokens}
+
+    def identify(self, header: str | None, client: Client = None) -> Token:
+        """The token of an Authorization header that `client` has sent.
+
+        Raises UserError (UNAUTHORIZED) if the settings have no such token.
+        """
+        if not self._by_digest:
+            return EVERYTHING
+        scheme, _, secret = (header or "").partition(" ")
+        token = self.find(secret.strip())
+        if scheme.lower() != "bearer" or token is None:
+            if secret:
+                self.wrong(client)
+            what = "the bearer token is not valid" if header else "a bearer token is required"
+            raise UserError(ErrorKind.UNAUTHORIZED, what)
+        return token
+
+    def find(self, secret: str) -> Token | None:
+        """The token with this secret, if the settings have one."""
+        return self._by_digest.get(self._digest(secret.encode("utf-8", "surrogateescape")))
+
+    def _digest(self, secret: bytes) -> bytes:
+        return hashlib.blake2b(secret, key=self._key).digest()

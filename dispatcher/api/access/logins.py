@@ -1,0 +1,81 @@
+"""Logins of browsers: a token, sent once in a form, is exchanged for a random number in a cookie.
+
+The token itself is in no cookie and in no URL. The cookie is HttpOnly, so no script reads it, and SameSite=Strict, so
+no page of another site sends it; it admits to calls that only show something. The numbers are kept in memory as
+hashes: a restart of the daemon ends all logins, and a token that the settings no longer have ends its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from dispatcher.api.access.auth import Client, Scope, Token, Tokens
+from dispatcher.model.errors import ErrorKind, UserError
+
+LOGIN_S = 12 * 3600
+LOGINS_MAX = 1000
+LOGIN_REMEDY = "enter a token of api.tokens in the daemon's settings"
+VIEW_SCOPES = (Scope.READ, Scope.METRICS)
+"""A viewer's token must have one of these, as for GET /v1/binlogs."""
+
+
+def cookie_name(request: Request) -> str:
+    """The cookie's name. Cookies do not distinguish ports, and two daemons may have the same host name."""
+    url = request.url
+    return f"binlog-dispatcher-{url.port or (443 if url.scheme == 'https' else 80)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Login:
+    secret: str = field(repr=False)  # of the token
+    ends_at: float
+
+
+class Logins:
+    """All logins, at most `LOGINS_MAX`: then the oldest one ends."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._logins: dict[bytes, _Login] = {}  # by hash of the number, oldest first
+
+    def open(self, secret: str, now: float | None = None, client: Client = None) -> str:
+        """Exchange a token that `client` has sent for a new number. Raises UserError (UNAUTHORIZED, FORBIDDEN)."""
+        token = self._tokens.find(secret)
+        if token is None:
+            self._tokens.wrong(client)
+            raise UserError(ErrorKind.UNAUTHORIZED, "the token is not valid", remedy=LOGIN_REMEDY)
+        token.require(*VIEW_SCOPES)
+        now = time.monotonic() if now is None else now
+        self._forget_ended(now)
+        while len(self._logins) >= LOGINS_MAX:
+            del self._logins[next(iter(self._logins))]
+        number = secrets.token_urlsafe(32)
+        self._logins[_hash(number)] = _Login(token.secret, now + LOGIN_S)
+        return number
+
+    def identify(self, number: str, now: float | None = None) -> Token:
+        """The token of a login. Raises UserError (UNAUTHORIZED)."""
+        login = self._logins.get(_hash(number))
+        now = time.monotonic() if now is None else now
+        # The settings may have removed the token, or changed its consumers.
+        token = None if login is None or now >= login.ends_at else self._tokens.find(login.secret)
+        if token is None:
+            raise UserError(ErrorKind.UNAUTHORIZED, "the login has ended", remedy="log in again")
+        return token
+
+    def close(self, number: str) -> None:
+        self._logins.pop(_hash(number), None)
+
+    def _forget_ended(self, now: float) -> None:
+        for key in [key for key, login in self._logins.items() if now >= login.ends_at]:
+            del self._logins[key]
+
+
+def _hash(number: str) -> bytes:
+    """A look-up by hash takes a time that tells nothing of the numbers."""
+    return hashlib.sha256(number.encode("utf-8", "surrogateescape")).digest()

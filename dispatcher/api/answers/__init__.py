@@ -1,0 +1,1 @@
+"""What calls take and give: bodies, problem documents, answers that may be large."""

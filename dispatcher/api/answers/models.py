@@ -1,0 +1,349 @@
+"""The bodies of requests and answers, and the interfaces that the routes call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.model import position
+from dispatcher.settings.model import StartSettings
+
+INTEGER_MAX = 2**63 - 1
+Natural = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
+# The name of a binlog file as in SHOW BINARY LOGS: no folder, a number at the end. "" = unknown.
+_FILE = r"^(?:[^/\x00-\x1f\x7f]+\.[0-9]{1,18})?$"
+POLL_MAX_MS = 60_000
+SLICES_MAX = 1024
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it contains a character that is not printable")
+    return text
+
+
+class RequestBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PositionBody(RequestBody):
+    """A position between two transactions. Pass it back unchanged."""
+
+    server: Annotated[str, Field(max_length=position.SERVER_MAX, pattern=r"^[\x21-\x7e]*$")]
+    gtid: Annotated[str, Field(max_length=position.GTID_MAX, pattern=r"^[0-9A-Za-z_:, -]*$")]
+    file: Annotated[
+        str, Field(max_length=position.FILE_MAX, pattern=_FILE), AfterValidator(_printable)
+    ]
+    offset: Natural
+    seq: Natural
+    epoch: Annotated[int, Field(ge=0, le=position.EPOCH_MAX)]
+
+    def value(self) -> position.Position:
+        return position.Position(
+            self.server, self.gtid, self.file, self.offset, self.seq, self.epoch
+        )
+
+
+class SessionRequest(RequestBody):
+    after: PositionBody | None = None
+    read_only: bool = False
+
+
+class ToGtid(RequestBody):
+    """Just after this executed GTID set; MariaDB: domain-server-sequence per domain."""
+
+    gtid: str = Field(max_length=1 << 20)
+
+
+class ToFile(RequestBody):
+    """A position in a binlog file at which a transaction begins."""
+
+    file: str = Field(min_length=1, max_length=255)
+    offset: Natural
+
+
+class ToTimestamp(RequestBody):
+    """The first transaction committed then or later: ISO 8601, UTC by default."""
+
+    timestamp: str = Field(max_length=64)
+
+
+class StartRequest(RequestBody):
+    """`to`: a place in the server's log."""
+
+    to: Literal["earliest", "latest"] | ToGtid | ToFile | ToTimestamp
+
+    @field_validator("to")
+    @classmethod
+    def _is_a_start(cls, value: str | BaseModel) -> str | BaseModel:
+        _start(value)
+        return value
+
+    @property
+    def start(self) -> StartSettings:
+        return _start(self.to)
+
+
+def _start(to: str | BaseModel) -> StartSettings:
+    """Raises ValueError."""
+    return StartSettings.parse(to if isinstance(to, str) else to.model_dump())
+
+
+class ResolveRequest(StartRequest):
+    """The place whose position is wanted."""
+
+
+class ResolvedAnswer(BaseModel):
+    """`position`: of the place, in the consumer's present epoch."""
+
+    position: PositionBody
+
+
+class SessionAnswer(BaseModel):
+    """`gap`: True if the server purged transactions after `after`; the consumer continues behind them."""
+
+    session: int
+    position: PositionBody
+    head: PositionBody
+    max_bytes_in_binlog_queue: int
+    gap: bool
+
+
+class PollRequest(RequestBody):
+    """The bounds of the range: `max_bytes`, `max_transactions`, and `min_bytes`, for which a poll waits."""
+
+    session: Natural
+    after: PositionBody
+    max_bytes: Natural | None = None
+    wait_ms: Annotated[int, Field(ge=0, le=POLL_MAX_MS)] = 0
+    markers: bool = False
+    min_bytes: Natural = 0
+    max_transactions: Annotated[int, Field(ge=1, le=INTEGER_MAX)] | None = None
+
+
+class PollAnswer(BaseModel):
+    """`gap`: True if the server purged transactions after `after`; the consumer continues at `end`. `paused`: True if
+    an administrator has paused the delivery: `end` is `after` until it is resumed.
+
+    `lag_...`: how far `end` is behind the end of the server's log: transactions of the whole log, None without MySQL's
+    GTIDs; bytes of it, None if not known; age of the first transaction of the consumer that is not in the range.
+    """
+
+    end: PositionBody
+    head: PositionBody
+    bytes: int
+    transactions: int
+    gap: bool
+    paused: bool
+    lag_transactions: int | None
+    lag_bytes: int | None
+    lag_seconds: float
+
+
+class EventBody(RequestBody):
+    """A point inside of the transaction that ends at the position beside it. Pass it back unchanged.
+
+    `index`: of the event that follows, in the transaction as delivered; `offset`: bytes of events before it.
+    """
+
+    index: Natural
+    offset: Natural
+
+    def value(self) -> position.EventPoint:
+        return position.EventPoint(self.index, self.offset)
+
+
+class _PositionRange(RequestBody):
+    session: Natural
+    start: PositionBody
+    end: PositionBody
+
+
+class RangeRequest(_PositionRange):
+    start_event: EventBody | None = None
+    end_event: EventBody | None = None
+
+
+class SlicesRequest(_PositionRange):
+    """`inside`: True if large transactions may be divided, too."""
+
+    n: Annotated[int, Field(ge=1, le=SLICES_MAX)]
+    inside: bool = False
+
+
+class SlicesAnswer(BaseModel):
+    """`events`: of each cut, the point inside of the transaction that ends at the position, or null if the cut is the
+    position itself; `bytes`: of the whole range."""
+
+    cuts: list[PositionBody]
+    events: list[EventBody | None]
+    bytes: int
+
+
+class AckRequest(RequestBody):
+    session: Natural
+    position: PositionBody
+
+
+class AckAnswer(BaseModel):
+    acknowledged: PositionBody
+
+
+class ColumnBody(BaseModel):
+    name: str
+    mysql_type: str
+    nullable: bool
+    charset: str | None
+
+
+class TableAnswer(BaseModel):
+    """`key`: the primary key; else the first UNIQUE key with only NOT NULL columns; else empty."""
+
+    database: str
+    table: str
+    columns: list[ColumnBody]
+    key: list[str]
+
+
+class ConsumerRow(BaseModel):
+    """One consumer. Sizes in bytes, `_timestamp` in seconds since 1970; `runway_seconds`: null if unknown or never.
+
+    `state_store_error` is equal in all rows: why the daemon cannot store positions, so that it refuses acknowledgements
+    with 503; null if it can.
+
+    `reader` and what follows describe the newest session (0: there was none). An age is null if the session has not
+    made such a call since the daemon started.
+    """
+
+    binlog_client_name: str
+    name: str
+    mysql_binlog_name: str
+    mysql_binlog_pos: int
+    mysql_binlog_timestamp: int
+    mysql_binlog_executed_gtid_set: str
+    dispatcher_name: str
+    dispatcher_mysql_binlog_name: str
+    dispatcher_mysql_binlog_pos: int
+    dispatcher_mysql_binlog_timestamp: int
+    dispatcher_mysql_binlog_executed_gtid_set: str
+    size: int
+    bytes: int
+    max_bytes: int
+    max_waiting_ms: int
+    dispatcher_events_read_per_sec: float
+    dispatcher_bytes_read_per_sec: float
+    dispatcher_events_flush_per_sec: float
+    dispatcher_bytes_flush_per_sec: float
+    state: str
+    lag_seconds: float
+    lag_bytes: int | None
+    unacknowledged_bytes: int
+    acknowledged: PositionBody | None
+    covered: PositionBody | None
+    runway_seconds: float | None
+    detaches: int
+    gaps: int
+    spilled_bytes: int
+    last_error: str | None
+    last_error_kind: str | None
+    last_error_remedy: str | None
+    state_store_error: str | None
+    state_store_remedy: str | None
+    reader: str
+    reader_address: str | None
+    reader_user_agent: str | None
+    session: int
+    session_age_seconds: float | None
+    poll_age_seconds: float | None
+    acknowledgement_age_seconds: float | None
+    delivered_transactions: int
+    delivered_bytes: int
+    delivered_transactions_per_sec: float
+    delivered_bytes_per_sec: float
+    warnings: list[str]
+
+
+class Problem(BaseModel):
+    """A problem document (RFC 9457). `kind` identifies the error, `hint` says what to do."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    kind: str
+    hint: str
+
+
+class ConsumerService(Protocol):
+    """What the routes call. Every method may raise BinlogError."""
+
+    async def open_session(
+        self, name: str, after: position.Position | None, read_only: bool
+    ) -> dict[str, Any]: ...
+
+    async def poll(
+        self,
+        name: str,
+        session: int,
+        after: position.Position,
+        bounds: PollBounds,
+        wait_s: float,
+        markers: bool,
+    ) -> dict[str, Any]: ...
+
+    async def resolve(self, name: str, to: StartSettings) -> dict[str, Any]: ...
+
+    async def binlog(
+        self,
+        name: str,
+        session: int,
+        start: position.Position,
+        end: position.Position,
+        start_event: position.EventPoint | None = None,
+        end_event: position.EventPoint | None = None,
+    ) -> tuple[list[bytes | memoryview], bool]: ...
+
+    async def slices(
+        self,
+        name: str,
+        session: int,
+        start: position.Position,
+        end: position.Position,
+        n: int,
+        inside: bool = False,
+    ) -> dict[str, Any]: ...
+
+    async def acknowledge(
+        self, name: str, session: int, position: position.Position
+    ) -> dict[str, Any]: ...
+
+    async def table(self, name: str, database: str, table: str) -> dict[str, Any]: ...
+
+    def rows(self) -> AsyncIterator[dict[str, Any]]: ...
+
+    def called(self, name: str, number: int, caller: Caller) -> None:
+        """A session makes a call."""
+
+    def is_newest_session(self, name: str, number: int) -> bool:
+        """True for the number of the consumer's newest session; False for a read-only one."""
+        ...
+
+    def answer_ended(self, name: str, number: int) -> None:
+        """An answer of `binlog` was sent, or its client went away."""
+
+
+RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]
+"""Returns (text, content type)."""
+
+
+class Administrator(Protocol):
+    """What the routes call. Every method may raise BinlogError; those that move a consumer return its new position."""
+
+    async def set_paused(self, name: str, paused: bool) -> None: ...
+
+    async def forget(self, name: str) -> dict[str, Any]: ...
+
+    async def seek(self, name: str, to: StartSettings) -> dict[str, Any]: ...

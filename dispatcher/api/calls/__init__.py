@@ -1,0 +1,1 @@
+"""What calls do once their token and body are known, with and without the framework."""

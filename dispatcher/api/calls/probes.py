@@ -1,0 +1,76 @@
+"""Answers `/livez` and `/readyz` without the framework: a supervisor asks for them from the start on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dispatcher.api.access.guard import Guard
+from dispatcher.api.answers import problems
+from dispatcher.api.answers.models import ConsumerService
+from dispatcher.model.errors import BinlogError
+
+Ready = Callable[[], Sequence[str]]
+"""Returns why the daemon is not ready."""
+
+
+class _Probe(NamedTuple):
+    """`path`: by which requests are counted; `meaning`: for the documents of the API, which `status` makes."""
+
+    path: str
+    meaning: str
+
+
+LIVEZ = _Probe("/livez", "Answers as long as the daemon's event loop runs.")
+READYZ = _Probe(
+    "/readyz",
+    "Ready means: the listener is up and the state store is writable. MySQL servers do not count.",
+)
+_PROBES = {probe.path: probe for probe in (LIVEZ, READYZ)}
+_METHODS = frozenset(("GET", "HEAD"))  # the server sends no body for HEAD
+
+
+class Probes:
+    """ASGI middleware before `app`, which answers all other calls."""
+
+    def __init__(self, app: ASGIApp, daemon: ConsumerService, guard: Guard, ready: Ready) -> None:
+        self._app = app
+        self._daemon = daemon
+        self._guard = guard
+        self._ready = ready
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        probe = None
+        if scope["type"] == "http" and scope["method"] in _METHODS:
+            probe = _PROBES.get(scope["path"])
+        if probe is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = probe
+        try:
+            response = await self._answer(probe, Request(scope))
+        except BinlogError as error:
+            response = problems.problem(error)
+        await response(scope, receive, send)
+
+    async def _answer(self, probe: _Probe, request: Request) -> Response:
+        if probe is LIVEZ:
+            return PlainTextResponse("ok\n")
+        reasons = self._ready()
+        lines = ["not ready: " + "; ".join(reasons) if reasons else "ok"]
+        if "verbose" in request.query_params:
+            lines += await self._failing(request)
+        return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200)
+
+    async def _failing(self, request: Request) -> list[str]:
+        token = None if self._guard.is_open("readyz") else self._guard.identify(request)
+        return [
+            f"{row['name']}: {row['state']}: {row['last_error'] or 'no error'}"
+            async for row in self._daemon.rows()
+            if (row["state"] in ("connecting", "failed") or row["last_error"])
+            and (token is None or token.may_see(row["name"]))
+        ]

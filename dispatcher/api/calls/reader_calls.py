@@ -1,0 +1,216 @@
+"""The calls of a reader's cycle, poll, read, binlog and ack: their routes, and what they do once token and body are
+known. `direct_routes` answers them, `routes` documents them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dispatcher.api.access import auth
+from dispatcher.api.answers.models import AckRequest, ConsumerService, PollRequest, RangeRequest
+from dispatcher.api.connections.disconnects import while_connected
+from dispatcher.api.connections.limits import Holder, Slots
+from dispatcher.binlog.stream.segments import release_pages
+from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.model.position import EventPoint, Position
+from dispatcher.settings.api import ApiLimitSettings
+
+Part = bytes | memoryview
+
+JOINED_BYTES_MAX = 1 << 14
+"""Parts of so many bytes together are sent as one: the copy costs less than sending them one by one."""
+
+
+class Call(NamedTuple):
+    """One call of a reader. `scope`, `receive`: ASGI's, by which a disconnect of the client is told."""
+
+    consumer: str
+    token: auth.Token
+    caller: Caller
+    scope: Scope
+    receive: Receive
+
+
+class ReaderCalls:
+    """The calls, and the limits that they share. Every method raises BinlogError."""
+
+    def __init__(self, daemon: ConsumerService, limits: ApiLimitSettings) -> None:
+        self._daemon = daemon
+        newest = daemon.is_newest_session
+        self.polls = Slots(
+            "polls", limits.max_polls_per_consumer, "api.max_polls_per_consumer", newest
+        )
+        self.answers = Slots(
+            "answers", limits.max_answers_per_consumer, "api.max_answers_per_consumer", newest
+        )
+
+    async def poll(self, call: Call, body: PollRequest) -> Response:
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
+
+        With `min_bytes` the wait is for so many bytes, or for a range that cannot become larger: because of
+        `max_bytes` or `max_transactions`, or because the queue has no room.
+
+        A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
+        """
+        return json_answer(await self._poll(call, body, body.after.value()))
+
+    async def read(self, call: Call, body: PollRequest) -> Response:
+        """Do what `poll` does, and return its answer as one line of JSON, with the range's binlog behind the line feed.
+
+        Without transactions the binlog is empty. The range is acknowledged by the next `read` or `poll`.
+        """
+        after = body.after.value()
+        answer = await self._poll(call, body, after)
+        head = to_json(answer) + b"\n"
+        if not answer["transactions"]:
+            return BinlogAnswer([head])
+        span = after, Position(**answer["end"])
+        return await self._range(call, body.session, span, head=head)
+
+    async def binlog(self, call: Call, body: RangeRequest) -> Response:
+        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
+
+        `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
+        The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
+        """
+        self._daemon.called(call.consumer, body.session, call.caller)
+        start_event = body.start_event.value() if body.start_event else None
+        end_event = body.end_event.value() if body.end_event else None
+        span = body.start.value(), body.end.value()
+        return await self._range(call, body.session, span, events=(start_event, end_event))
+
+    async def ack(self, call: Call, body: AckRequest) -> Response:
+        """Acknowledge everything up to `position` without polling."""
+        self._daemon.called(call.consumer, body.session, call.caller)
+        position = body.position.value()
+        acknowledged = await self._daemon.acknowledge(call.consumer, body.session, position)
+        return json_answer({"acknowledged": acknowledged})
+
+    async def _poll(self, call: Call, body: PollRequest, after: Position) -> dict[str, Any]:
+        if body.session:
+            call.token.require(auth.Scope.ACKNOWLEDGE)
+        self._daemon.called(call.consumer, body.session, call.caller)
+        holder = Holder.of(call.token, body.session)
+        slot = self.polls.acquire(call.consumer, holder, body.session)
+        try:
+            return await while_connected(
+                call.scope,
+                call.receive,
+                self._daemon.poll(
+                    call.consumer,
+                    body.session,
+                    after,
+                    PollBounds(body.max_bytes, body.min_bytes, body.max_transactions),
+                    body.wait_ms / 1000,
+                    body.markers,
+                ),
+            )
+        finally:
+            self.polls.release(slot)
+
+    async def _range(
+        self,
+        call: Call,
+        session: int,
+        span: tuple[Position, Position],
+        *,
+        events: tuple[EventPoint | None, EventPoint | None] = (None, None),
+        head: bytes = b"",
+    ) -> Response:
+        """The binlog of a range, behind `head`."""
+        holder = Holder.of(call.token, session)
+        slot = self.answers.acquire(call.consumer, holder, session)
+        try:
+            parts, gap = await self._daemon.binlog(call.consumer, session, *span, *events)
+        except BaseException:
+            self.answers.release(slot)
+            raise
+
+        def done() -> None:
+            self.answers.release(slot)
+            self._daemon.answer_ended(call.consumer, session)
+
+        return BinlogAnswer([head, *parts] if head else parts, done, gap=gap)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderRoute:
+    """The route of a call. `scope`: what its token must allow at least; `answer`: a method of `ReaderCalls`, whose
+    docstring the documents of the API have, too."""
+
+    name: str
+    body: type[BaseModel]
+    scope: auth.Scope
+    answer: Callable[[ReaderCalls, Call, Any], Awaitable[Response]]
+
+    @property
+    def path(self) -> str:
+        """The template, by which requests are counted."""
+        return f"{CONSUMERS}/{{consumer}}/{self.name}"
+
+
+CONSUMERS = "/v1/consumers"
+READER_ROUTES = {
+    route.name: route
+    for route in (
+        ReaderRoute("poll", PollRequest, auth.Scope.READ, ReaderCalls.poll),
+        ReaderRoute("read", PollRequest, auth.Scope.READ, ReaderCalls.read),
+        ReaderRoute("binlog", RangeRequest, auth.Scope.READ, ReaderCalls.binlog),
+        ReaderRoute("ack", AckRequest, auth.Scope.ACKNOWLEDGE, ReaderCalls.ack),
+    )
+}
+
+
+def json_answer(answer: dict[str, Any]) -> Response:
+    return Response(to_json(answer), media_type="application/json")
+
+
+_BINARY = b"content-type", b"application/octet-stream"
+
+
+class BinlogAnswer(Response):
+    """Sends parts of a queue without a copy. Calls `done` once, after the last part or when the client disconnects."""
+
+    def __init__(
+        self,
+        parts: list[Part],
+        done: Callable[[], None] | None = None,
+        *,
+        gap: bool = False,
+    ) -> None:
+        size = sum(map(len, parts))
+        super().__init__()
+        self.raw_headers = [_BINARY, (b"content-length", b"%d" % size)]
+        if gap:
+            self.raw_headers.append((b"binlog-gap", b"true"))
+        self._parts = [b"".join(parts)] if size <= JOINED_BYTES_MAX else parts
+        self._done = done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            await send(start)
+            await self._send_parts(send)
+        finally:
+            if self._done is not None:
+                self._done()
+
+    async def _send_parts(self, send: Send) -> None:
+        """Send the parts, and release each once it is sent: this object lives longer than its parts must.
+
+        What is sent to a client that has disconnected is dropped, so this ends soon.
+        """
+        parts = self._parts
+        parts.reverse()
+        sent: Part = b""
+        while parts:
+            part = parts.pop()
+            await send({"type": "http.response.body", "body": part, "more_body": bool(parts)})
+            release_pages(sent)  # the previous part; the transport may still hold this one
+            sent = part

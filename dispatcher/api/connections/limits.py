@@ -1,0 +1,110 @@
+"""The fixed limits of the API, and a counter of open requests. The other limits are in the settings (`api`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+from dispatcher.api.access.auth import Token
+from dispatcher.model.errors import ErrorKind, UserError
+
+Key = TypeVar("Key")
+
+HEADER_BYTES_MAX = 1 << 15  # request line and headers of a request
+HEADERS_MAX = 100  # per request
+PIPELINED_MAX = 16  # requests of a connection that wait while an earlier one is processed
+LINGER_BYTES_MAX = 1 << 22  # of a body that still arrives after its request was answered
+TLS_CLOSE_S = 1.0  # for a client's part of the end of a connection, when the daemon ends
+
+
+class Holder(NamedTuple):
+    """Those whose open requests are counted together: all with one token, with a session or without (read-only)."""
+
+    token: str  # its secret
+    reads_only: bool = True
+
+    @classmethod
+    def of(cls, token: Token, session: int = 0) -> Holder:
+        return cls(token.secret, not session)
+
+
+class _Reserved(NamedTuple):
+    """The holder of the slot that is kept for the newest session of a consumer."""
+
+    session: int
+
+
+Slot = tuple[str, Holder | _Reserved]
+
+
+class Slots:
+    """Counts the open requests of one kind, for each consumer and holder, and refuses too many.
+
+    A holder has at most `maximum` slots of a consumer, and no more than remain free of twice as many. So one holder
+    cannot take them all, and another one finds half of what the earlier ones have left. Beside these, the newest
+    session of a consumer always has a slot.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        maximum: int,
+        setting: str,
+        is_newest: Callable[[str, int], bool] = lambda _consumer, _session: False,
+    ) -> None:
+        """`kind`: plural, for messages; `setting`: the key that sets the limit; `is_newest`: True for the newest
+        session of a consumer."""
+        self._kind = kind
+        self._setting = setting
+        self._is_newest = is_newest
+        self.maximum = maximum
+        self._held: dict[Slot, int] = {}
+        self._all: dict[str, int] = {}  # by consumer
+
+    def open(self, consumer: str) -> int:
+        return self._all.get(consumer, 0)
+
+    def has_room(self, consumer: str, holder: Holder) -> bool:
+        held = self._held.get((consumer, holder), 0)
+        return held < self.maximum and held + self.open(consumer) < 2 * self.maximum
+
+    def acquire(self, consumer: str, holder: Holder, session: int = 0) -> Slot:
+        """Count one more. Raises UserError (TOO_MANY_REQUESTS); otherwise the caller must call `release` with the
+        result."""
+        slot: Slot = consumer, holder
+        if not self.has_room(consumer, holder):
+            slot = consumer, _Reserved(session)
+            if slot in self._held or not self._is_newest(consumer, session):
+                raise self._refusal(consumer, holder)
+        self._held[slot] = self._held.get(slot, 0) + 1
+        self._all[consumer] = self._all.get(consumer, 0) + 1
+        return slot
+
+    def _refusal(self, consumer: str, holder: Holder) -> UserError:
+        held = self._held.get((consumer, holder), 0)
+        which = " without a session" if holder.reads_only else " with a session"
+        return UserError(
+            ErrorKind.TOO_MANY_REQUESTS,
+            f"consumer {consumer} has {self.open(consumer)} open {self._kind}, {held} of them"
+            f" with this token{which}; {self._setting} is {self.maximum}",
+        )
+
+    def release(self, slot: Slot) -> None:
+        _decrement(self._held, slot)
+        _decrement(self._all, slot[0])
+
+    @contextmanager
+    def hold(self, consumer: str, holder: Holder, session: int = 0) -> Iterator[None]:
+        slot = self.acquire(consumer, holder, session)
+        try:
+            yield
+        finally:
+            self.release(slot)
+
+
+def _decrement(counts: dict[Key, int], key: Key) -> None:
+    if counts[key] > 1:
+        counts[key] -= 1
+    else:
+        del counts[key]

@@ -1,0 +1,1 @@
+"""FastAPI's part: routes, their documentation and the status page. Loaded by the first call that needs it."""

@@ -1,0 +1,92 @@
+"""FastAPI's application: all calls, and what is wrong with a request.
+
+`direct_routes` answers those of a reader's cycle and the probes without it. FastAPI, and the models of its routes, take
+a quarter of the daemon's start, so this module is imported when the first other call comes (`app`).
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from dispatcher.api.access.guard import Guard
+from dispatcher.api.answers import problems
+from dispatcher.api.answers.models import Administrator, ConsumerService, RenderMetrics
+from dispatcher.api.calls.feed import StatusFeed, StatusSource
+from dispatcher.api.calls.reader_calls import ReaderCalls
+from dispatcher.api.framework.administration import administration_routes
+from dispatcher.api.framework.page import page_routes
+from dispatcher.api.framework.routes import consumer_routes
+from dispatcher.api.framework.status import status_routes
+from dispatcher.api.framework.status_page import status_page_routes
+from dispatcher.model.errors import BinlogError
+
+_DESCRIPTION = (
+    "Delivers MySQL binlogs to consumers, each with the databases and tables it subscribes to. Pass positions back"
+    " unchanged. Errors are problem documents (RFC 9457); `hint` says what to do. docs/http-api.md describes the calls,"
+    " the scopes of tokens and the limits."
+)
+
+
+def make_framework(  # noqa: PLR0913 - one parameter per part
+    daemon: ConsumerService,
+    guard: Guard,
+    calls: ReaderCalls,
+    feed: StatusFeed,
+    *,
+    administrator: Administrator,
+    live: StatusSource,
+    metrics: RenderMetrics,
+    version: str,
+) -> FastAPI:
+    """For the arguments see `app.Api`."""
+    app = FastAPI(
+        title="binlog-dispatcher",
+        version=version,
+        description=_DESCRIPTION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    _install_handlers(app)
+    app.include_router(consumer_routes(daemon, guard, calls))
+    app.include_router(administration_routes(administrator, guard))
+    app.include_router(status_routes(daemon, guard, metrics))
+    app.include_router(page_routes(guard))
+    app.include_router(status_page_routes(guard, live, feed))
+    return app
+
+
+def _install_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(BinlogError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    app.add_exception_handler(Exception, _on_defect)
+
+
+async def _on_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, BinlogError)
+    return problems.problem(error)
+
+
+async def _on_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problems.invalid(error.errors()[0])
+
+
+async def _on_http(_: Request, error: Exception) -> Response:
+    """Unknown paths and methods, bodies that are not JSON, and bodies that are too large."""
+    assert isinstance(error, HTTPException)
+    return problems.refusal(error.status_code, error.detail, error.headers)
+
+
+async def _on_disconnect(_: Request, __: Exception) -> Response:
+    return problems.disconnected()
+
+
+async def _on_defect(_: Request, error: Exception) -> Response:
+    return problems.defect(error)

@@ -1,0 +1,1 @@
+"""ASGI applications that a request passes before it comes to the framework."""

@@ -1,0 +1,160 @@
+"""Slows down and logs the guessing of tokens.
+
+Wrong tokens are counted by network: an IPv4 address, or the /64 of an IPv6 address. After `FREE` of them the requests
+of the network that carry a token take turns, `PER_S` each second, and wait at most `WAIT_MAX_S`. A right token waits as
+long as a wrong one, or the time of the answer would tell them apart; but only once, and it is never refused. So a
+guesser delays the first request of a rightful client that has its address, and no other one.
+
+At most `NETWORKS_MAX` networks are kept, so memory is bounded; all beyond that count as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import structlog
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dispatcher.api.access.auth import Client
+from dispatcher.api.connections.disconnects import waiting
+
+FREE = 10
+"""Wrong tokens of a network that cost nothing, such as those of a client that was not told of a change."""
+FORGET_S = 10.0  # per wrong token
+PER_S = 5.0
+WAIT_MAX_S = 10.0
+NETWORKS_MAX = 1024
+OTHERS = "other addresses"
+UNKNOWN = "no IP address"
+
+
+@dataclass(slots=True)
+class _Network:
+    """`wrong`: tokens that are not forgotten yet, as of `at`; `proven`: tokens that were right."""
+
+    at: float
+    wrong: float = 0.0
+    turn_at: float = 0.0
+    proven: set[str] = field(default_factory=set)
+
+    def wrong_now(self, now: float) -> float:
+        return max(0.0, self.wrong - (now - self.at) / FORGET_S)
+
+
+class Guesses:
+    """The wrong tokens of all networks. `now`: seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._networks: dict[str, _Network] = {}
+        self._forgot_at = -math.inf
+        self.slow_until = -math.inf
+        """Until then a network may have to wait."""
+
+    def __len__(self) -> int:
+        return len(self._networks)
+
+    def wrong(self, client: Client, now: float | None = None) -> None:
+        """A client has sent a wrong token."""
+        now = time.monotonic() if now is None else now
+        name = network_of(client)
+        network = self._networks.get(name)
+        if network is None:
+            if len(self._networks) >= NETWORKS_MAX:
+                self._forget(now)
+            if len(self._networks) >= NETWORKS_MAX:
+                name = OTHERS
+            network = self._networks.setdefault(name, _Network(now))
+        # Not without limit, so that a network is free again some time after its last guess.
+        network.wrong = min(network.wrong_now(now) + 1, 2.0 * FREE)
+        network.at = now
+        if network.wrong >= FREE:
+            until = now + (network.wrong - FREE) * FORGET_S
+            self.slow_until = max(self.slow_until, until)
+        structlog.get_logger("dispatcher").warning("wrong token", address=name)
+
+    def wait_s(self, client: Client, secret: str | None, now: float | None = None) -> float:
+        """How long a request that carries a token has to wait. `secret`: None if it is not known yet."""
+        now = time.monotonic() if now is None else now
+        network = self._find(client)
+        if network is None or network.wrong_now(now) < FREE or secret in network.proven:
+            return 0.0
+        turn_at = min(max(now, network.turn_at) + 1 / PER_S, now + WAIT_MAX_S)
+        network.turn_at = turn_at
+        return turn_at - now
+
+    def prove(self, client: Client, secret: str) -> None:
+        """A client has waited, and its token is right."""
+        if (network := self._find(client)) is not None:
+            network.proven.add(secret)
+
+    def _find(self, client: Client) -> _Network | None:
+        return self._networks.get(network_of(client)) or self._networks.get(OTHERS)
+
+    def _forget(self, now: float) -> None:
+        if now - self._forgot_at < FORGET_S:
+            return  # looking through all networks costs more than a guess
+        self._forgot_at = now
+        ended = [name for name, network in self._networks.items() if not network.wrong_now(now)]
+        for name in ended:
+            del self._networks[name]
+
+
+def network_of(client: Client) -> str:
+    """The network of a client, as text."""
+    return _network_of(client[0] if client else "")
+
+
+@lru_cache(NETWORKS_MAX)
+def _network_of(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return UNKNOWN
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+class GuessLimit:
+    """ASGI middleware: lets requests of a network that guesses wait. `is_right`: True for a token of the settings."""
+
+    def __init__(self, app: ASGIApp, guesses: Guesses, is_right: Callable[[str], bool]) -> None:
+        self._app = app
+        self._guesses = guesses
+        self._is_right = is_right
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if time.monotonic() < self._guesses.slow_until and scope["type"] == "http":
+            await self._wait(scope)
+        await self._app(scope, receive, send)
+
+    async def _wait(self, scope: Scope) -> None:
+        secret = _secret_of(scope)
+        if secret is None and (scope["method"], scope["path"]) != ("POST", "/login"):
+            return
+        client = scope.get("client")
+        wait_s = self._guesses.wait_s(client, secret)
+        if not wait_s:
+            return
+        if secret is not None and self._is_right(secret):
+            await asyncio.sleep(wait_s)
+            self._guesses.prove(client, secret)
+        else:
+            with waiting(scope):
+                await asyncio.sleep(wait_s)
+
+
+def _secret_of(scope: Scope) -> str | None:
+    """What follows the scheme in the Authorization header."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return str(value.decode("latin-1").partition(" ")[2].strip())
+    return None

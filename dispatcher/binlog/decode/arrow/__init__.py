@@ -1,0 +1,1 @@
+"""Arrow arrays and types of decoded columns, and the error of a cell that has no value."""

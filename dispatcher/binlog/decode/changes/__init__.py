@@ -1,0 +1,1 @@
+"""What is made of decoded rows: changes, their metadata, and JSON."""

@@ -1,0 +1,168 @@
+"""Columns about a change that readers may ask for besides the change itself. What is not asked for costs nothing.
+
+`query` needs one more pass over the bytes, and `transaction_rows` and `transaction_end` one over the rows: how many
+rows a transaction has is known at its end only. A part of a transaction cannot know it, nor the text of a statement
+that began before: `CutTransaction` supplies that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dispatcher.binlog.decode.arrow import arrow_buffers
+from dispatcher.binlog.decode.changes.changed_columns import changed_names
+from dispatcher.binlog.decode.changes.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.row_batches import DecodedRows, WalkedRows
+from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
+from dispatcher.binlog.decode.events import row_walk
+from dispatcher.binlog.decode.events.index import Index
+from dispatcher.binlog.decode.events.index_kernels import EPOCH, RECORD, SEQ
+from dispatcher.binlog.decode.events.statement_texts import CONTINUED, read_text, text_offsets
+from dispatcher.binlog.event.header import SERVER_ID_AT
+from dispatcher.binlog.kernel.bytes import I64
+
+COUNTED = frozenset({Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END})
+
+
+@dataclass(frozen=True, slots=True)
+class CutTransaction:
+    """What the parts of a transaction do not tell. `rows`, `last_ordinal`: of the whole transaction; `query`: of the
+    statement in which the part begins, None if it begins no transaction's part, or the text is not known."""
+
+    epoch: int
+    seq: int
+    rows: int
+    last_ordinal: int
+    query: str | None = None
+
+
+class MetadataColumns:
+    """Makes the columns of one log."""
+
+    def __init__(
+        self, log: Index, wanted: Collection[Metadata], cut: Sequence[CutTransaction] = ()
+    ) -> None:
+        self._log = log
+        self.wanted = frozenset(wanted)
+        self._cut = cut
+        self._rows = np.zeros(len(log.txns), dtype=np.int64)
+        self._last = np.full(len(log.txns), -1, dtype=np.int64)
+        self._texts: I64 = np.full((len(log.events) + 1, 2), CONTINUED, dtype=np.int64)
+        if Metadata.QUERY in self.wanted:
+            text_offsets(log.buf, log.events, self._texts)
+
+    # -- counting ------------------------------------------------------------------------------------------------
+
+    def count(self, events: I64, rows: I64) -> None:
+        """Count `rows[i]` rows of events[i]."""
+        filled = rows > 0
+        events, rows = events[filled], rows[filled]
+        txns = events[:, row_walk.TXN]
+        np.add.at(self._rows, txns, rows)
+        last = events[:, row_walk.INDEX] << row_walk.ROW_BITS | (rows - 1)
+        np.maximum.at(self._last, txns, last)
+
+    def count_statement(self, txn: int, ordinal: int) -> None:
+        """Count the row of a statement. `txn`: its line in the transactions."""
+        self._rows[txn] += 1
+        self._last[txn] = max(int(self._last[txn]), ordinal)
+
+    def counted(self, epoch: int, seq: int) -> tuple[int, int]:
+        """Returns how many rows of a transaction were counted, and the last one's ordinal, -1 if there are none."""
+        here = self._lines(epoch, seq)
+        return int(self._rows[here].sum()), int(self._last[here].max(initial=-1))
+
+    def ends_in(self, begins_in: str | None) -> str | None:
+        """Returns the text of the statement in which the bytes end. `begins_in`: that in which they begin."""
+        return self._text(-1, begins_in)
+
+    def _lines(self, epoch: int, seq: int) -> NDArray[np.bool_]:
+        txns = self._log.txns
+        here: NDArray[np.bool_] = (txns[:, EPOCH] == epoch) & (txns[:, SEQ] == seq)
+        return here
+
+    def settle(self) -> None:
+        """Complete the counts of transactions of which the log holds a part."""
+        for one in self._cut:
+            here = self._lines(one.epoch, one.seq)
+            self._rows[here], self._last[here] = one.rows, one.last_ordinal
+
+    # -- the columns ---------------------------------------------------------------------------------------------
+
+    def of_statement(self, txn: int, ordinal: int, query: str) -> dict[str, Any]:
+        """Returns the values of a statement's row. `txn`: its line in the transactions."""
+        values = {
+            Metadata.SERVER_ID: int(self._server_ids(np.array([txn]))[0]),
+            Metadata.QUERY: query,
+            Metadata.TRANSACTION_ROWS: int(self._rows[txn]),
+            Metadata.TRANSACTION_END: bool(self._last[txn] == ordinal),
+        }
+        return {name: value for name, value in values.items() if name in self.wanted}
+
+    def of_rows(
+        self, rows: DecodedRows, decoder: TableDecoder, key: Sequence[int]
+    ) -> dict[Metadata, pa.Array]:
+        """Returns the columns of a batch. `key`: the decoder's fields of the key; without one there is no `KEY`."""
+        walked = rows.walked
+        txns = walked.events[walked.cells.event[: walked.n], row_walk.TXN]
+        columns: dict[Metadata, pa.Array] = {}
+        if Metadata.SERVER_ID in self.wanted:
+            columns[Metadata.SERVER_ID] = arrow_buffers.fixed(pa.int64(), self._server_ids(txns))
+        if Metadata.QUERY in self.wanted:
+            columns[Metadata.QUERY] = self._queries(walked)
+        if Metadata.KEY in self.wanted and key:
+            columns[Metadata.KEY] = _keys(rows, decoder, key)
+        if Metadata.CHANGED in self.wanted:
+            names = [column.name for column in decoder.table_map.columns]
+            buf = walked.log.buf[walked.base :]
+            columns[Metadata.CHANGED] = changed_names(
+                buf, decoder.widths, walked.cells, walked.n, names
+            )
+        if Metadata.TRANSACTION_ROWS in self.wanted:
+            columns[Metadata.TRANSACTION_ROWS] = arrow_buffers.fixed(pa.int64(), self._rows[txns])
+        if Metadata.TRANSACTION_END in self.wanted:
+            is_last = walked.cells.ordinal[: walked.n] == self._last[txns]
+            columns[Metadata.TRANSACTION_END] = arrow_buffers.booleans(is_last)
+        return columns
+
+    def _server_ids(self, txns: I64) -> I64:
+        at = self._log.txns[txns, RECORD] + SERVER_ID_AT
+        parts = [self._log.buf[at + i].astype(np.int64) << 8 * i for i in range(4)]
+        ids: I64 = parts[0] | parts[1] | parts[2] | parts[3]
+        return ids
+
+    def _queries(self, walked: WalkedRows) -> pa.Array:
+        offsets = walked.events[:, row_walk.OFFSET]
+        lines = np.searchsorted(self._log.events[:, row_walk.OFFSET], offsets)
+        _, first, which = np.unique(self._texts[lines, 0], return_index=True, return_inverse=True)
+        begins_in = self._cut[0].query if self._cut else None
+        texts = [self._text(line, begins_in) for line in lines[first].tolist()]
+        known = np.array([text is not None for text in texts], dtype=np.bool_)
+        of_row = which.ravel()[walked.cells.event[: walked.n]]
+        values = arrow_buffers.string_array([text or "" for text in texts])
+        return values.take(arrow_buffers.fixed(pa.int64(), of_row, known[of_row]))
+
+    def _text(self, line: int, begins_in: str | None) -> str | None:
+        start, end = self._texts[line].tolist()
+        if start >= 0:
+            return read_text(self._log.buf, start, end)
+        return begins_in if start == CONTINUED else None
+
+
+def _keys(rows: DecodedRows, decoder: TableDecoder, key: Sequence[int]) -> pa.Array:
+    inserted = rows.walked.cells.op[: rows.walked.n] == row_walk.INSERT
+    fields = [decoder.fields[i] for i in key]
+    if inserted.all() or not inserted.any():
+        image = rows.after if inserted.all() else rows.before
+        children = [image.field(i) for i in key]
+    else:
+        mask = arrow_buffers.booleans(inserted)
+        children = [pc.if_else(mask, rows.after.field(i), rows.before.field(i)) for i in key]
+    return pa.Array.from_buffers(pa.struct(fields), rows.walked.n, [None], children=children)

@@ -1,0 +1,1 @@
+"""Decodes the cells of columns to Arrow arrays."""

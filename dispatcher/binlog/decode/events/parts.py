@@ -1,0 +1,77 @@
+"""Divides delivered bytes into parts: the rows events of one layout between two statements or changes of the epoch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.decode.events import row_walk
+from dispatcher.binlog.decode.events.index import Index
+from dispatcher.binlog.decode.events.index_kernels import EPOCH
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.table_map.parse import TableMap, layout_id
+from dispatcher.model.errors import BinlogError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows events of one layout between two DDL statements or changes of the epoch."""
+
+    layout: int
+    events: NDArray[np.int64]
+
+
+class Layouts:
+    """The distinct layouts of an index. Each is parsed at its first use, so a table that is not decoded cannot fail."""
+
+    def __init__(self, index: Index) -> None:
+        bodies = [index.buf[start:end].tobytes() for start, end in index.versions[:, 1:3].tolist()]
+        numbers: dict[str, int] = {}
+        self.of_version = np.array(
+            [numbers.setdefault(layout_id(body), len(numbers)) for body in bodies], np.int64
+        )
+        first = {
+            layout: version
+            for version, layout in reversed(list(enumerate(self.of_version.tolist())))
+        }
+        self.bodies = [bodies[first[layout]] for layout in range(len(numbers))]
+        self._offsets = [int(index.versions[first[layout], 1]) for layout in range(len(numbers))]
+        self._table_maps: dict[int, TableMap] = {}
+
+    def table_map(self, layout: int) -> TableMap:
+        if layout not in self._table_maps:
+            try:
+                self._table_maps[layout] = TableMap.parse(self.bodies[layout])
+            except BinlogError as error:
+                raise error.at(f"offset {self._offsets[layout]}") from None
+        return self._table_maps[layout]
+
+
+def log_parts(
+    index: Index, layouts: Layouts, statement: Callable[[Index, int], T | None]
+) -> Iterator[Part | T]:
+    """Yields the parts, and between them what `statement` returns for the lines of queries, but no None."""
+    events = index.events
+    queries = np.flatnonzero(events[:, row_walk.TYPE] == EventType.QUERY)
+    found = {line: statement(index, line) for line in queries.tolist()}
+    ddl = {line: made for line, made in found.items() if made is not None}
+    epochs = index.txns[events[:, row_walk.TXN], EPOCH]
+    new_epochs = np.flatnonzero(np.diff(epochs, prepend=epochs[:1]) != 0)
+    bounds = sorted({0, len(events), *new_epochs.tolist(), *ddl, *(line + 1 for line in ddl)})
+    for start, end in itertools.pairwise(bounds):
+        if start in ddl:
+            yield ddl[start]
+            continue
+        run = events[start:end]
+        run = run[run[:, row_walk.VERSION] >= 0]
+        of_event = layouts.of_version[run[:, row_walk.VERSION]]
+        present, firsts = np.unique(of_event, return_index=True)
+        for layout in present[np.argsort(firsts)].tolist():
+            yield Part(layout, run if len(present) == 1 else run[of_event == layout])

@@ -1,0 +1,107 @@
+"""Copies one table's events out of delivered bytes into a delivered binlog of their own.
+
+The copy holds the rows events and what their decoding needs: a FORMAT_DESCRIPTION if it differs from the last one; at
+the beginning of each transaction its RECORD and GTID event; a RECORD wherever events are left out, so that each event
+keeps its index and each row its ordinal; and the TABLE_MAP in force. It has no BEGIN or COMMIT, so only our own decoder
+reads it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dispatcher.binlog.decode.events.index_kernels import GTID, GTID_INDEX, RECORD
+from dispatcher.binlog.decode.events.row_walk import (
+    END,
+    FORMAT,
+    INDEX,
+    MAP_INDEX,
+    MAP_OFFSET,
+    OFFSET,
+    TXN,
+)
+from dispatcher.binlog.event.header import SIZE_AT
+from dispatcher.binlog.event.record import FIRST_EVENT_AT
+from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
+from dispatcher.binlog.kernel.crc import crc32
+from dispatcher.binlog.kernel.intrinsics import copy
+from dispatcher.binlog.kernel.jit import njit
+
+
+@njit
+def put(buf: U8, at: Int, out: U8, o: Int) -> Int:
+    """Copy a whole event, unless `out` is empty. Returns the offset behind it."""
+    size = little(buf, at + SIZE_AT, 4)
+    if len(out):
+        copy(out, o, buf, at, size)
+    return o + size
+
+
+@njit
+def put_record(buf: U8, at: Int, first_event: Int, tail: Int, out: U8, o: Int) -> Int:
+    """Copy a RECORD with `first_event` as the index of the event that follows."""
+    end = put(buf, at, out, o)
+    if len(out):
+        for i in range(4):
+            out[o + FIRST_EVENT_AT + i] = first_event >> (8 * i) & 0xFF
+        if tail:
+            crc = np.int64(crc32(out, o, end - 4))
+            for i in range(4):
+                out[end - 4 + i] = crc >> (8 * i) & 0xFF
+    return end
+
+
+@njit
+def assemble(
+    buf: U8, events: I64, txns: I64, formats: I64, bytes_max: Int, out: U8
+) -> tuple[Int, Int]:
+    """Copy as many `events` as fit into `bytes_max`, at least one; returns (events copied, bytes). An empty `out` only
+    measures."""
+    o = np.int64(4)
+    if len(out):
+        out[0], out[1], out[2], out[3] = 0xFE, 0x62, 0x69, 0x6E
+    last_format = last_txn = last_map = next_index = np.int64(-1)
+    for line in range(len(events)):
+        start = o
+        txn = events[line, TXN]
+        size = little(buf, events[line, OFFSET] + SIZE_AT, 4)
+        tail = events[line, OFFSET] + size - events[line, END]
+        record = txns[txn, RECORD]
+        if events[line, FORMAT] != last_format:
+            last_format = events[line, FORMAT]
+            o = put(buf, formats[last_format], out, o)
+            last_txn = np.int64(-1)
+        if txn != last_txn:
+            last_txn = txn
+            last_map = np.int64(-1)
+            next_index = np.int64(0)
+            if txns[txn, GTID] >= 0:
+                next_index = txns[txn, GTID_INDEX]
+                o = put_record(buf, record, next_index, tail, out, o)
+                o = put(buf, txns[txn, GTID], out, o)
+                next_index += 1
+            else:
+                o = put_record(buf, record, next_index, tail, out, o)
+        if events[line, MAP_OFFSET] != last_map:
+            last_map = events[line, MAP_OFFSET]
+            if events[line, MAP_INDEX] != next_index:
+                o = put_record(buf, record, events[line, MAP_INDEX], tail, out, o)
+            o = put(buf, last_map, out, o)
+            next_index = events[line, MAP_INDEX] + 1
+        if events[line, INDEX] != next_index:
+            o = put_record(buf, record, events[line, INDEX], tail, out, o)
+        o = put(buf, events[line, OFFSET], out, o)
+        next_index = events[line, INDEX] + 1
+        if line > 0 and o > bytes_max:
+            return line, start
+    return len(events), o
+
+
+def build_payload(
+    buf: U8, events: I64, txns: I64, formats: I64, bytes_max: Int
+) -> tuple[int, memoryview]:
+    """(number of events copied, the payload, read-only)."""
+    lines, size = assemble(buf, events, txns, formats, bytes_max, np.empty(0, dtype=np.uint8))
+    out = np.empty(size, dtype=np.uint8)
+    assemble(buf, events[:lines], txns, formats, bytes_max, out)
+    return lines, memoryview(out).toreadonly()  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""How numbers and GTIDs are written as text."""

@@ -1,0 +1,1 @@
+"""MySQL's binary JSON: to text, and changed in place."""

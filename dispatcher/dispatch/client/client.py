@@ -1,0 +1,399 @@
+"""Everything that shares one connection key: its consumers, and the dispatchers that they are attached to.
+
+`step(event, now) -> effects` is synchronous and decides everything; `runtime` executes the effects. A step has two
+parts. `_handle` does what the event itself requires (the table in `events` lists the effects). Then `dispatcher_set`
+restores the order of the client, whatever has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.segments import Allocate
+from dispatcher.binlog.stream.xa_store import XaStore
+from dispatcher.dispatch.client import recovery, seeking, start_position
+from dispatcher.dispatch.client.dispatcher_set import DispatcherSet
+from dispatcher.dispatch.client.duplicate_watch import DuplicateWatch
+from dispatcher.dispatch.client.history_watch import POLL
+from dispatcher.dispatch.client.subscription_check import compare_with
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Dispatcher
+from dispatcher.dispatch.history import history_check, runway, xa_retention
+from dispatcher.dispatch.history.attachment import ServerFiles
+from dispatcher.dispatch.messages.effects import Close, Effect, Note, Wake
+from dispatcher.dispatch.messages.events import (
+    Acknowledged,
+    Added,
+    BatchReceived,
+    DeliveryChanged,
+    Ended,
+    Input,
+    LoggedIn,
+    Lost,
+    OfDispatcher,
+    RelocationRequested,
+    Removed,
+    SchemaFetched,
+    SeekRequested,
+    ServerPolled,
+    Tick,
+)
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import (
+    ClientLimits,
+    ConsumerSpec,
+    Progress,
+    Start,
+    starts_to_search,
+)
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position, file_number
+
+STORE_COVERED_EVERY_S = 1.0
+# How soon a replica that lacks transactions of a consumer is asked again.
+LACKING_RETRY_S = 1.0
+
+
+class Client:
+    """`label`: `user@host:port`; `versions`, `prepared`: what is stored of tables, and of prepared transactions;
+    `allocate`: allocates segments for transactions that are larger than their queue."""
+
+    def __init__(
+        self,
+        label: str,
+        specs: Iterable[ConsumerSpec],
+        progress: Mapping[str, Progress | BinlogError],
+        versions: StoredVersions | None = None,
+        limits: ClientLimits | None = None,
+        allocate: Allocate | None = None,
+        prepared: XaStore | None = None,
+    ) -> None:
+        self.label = label
+        self.prepared = XaStore() if prepared is None else prepared  # shared with its splitters
+        self.limits = limits or ClientLimits()
+        self.routes = Routes()
+        self.files = ServerFiles()
+        self.consumers: dict[str, Consumer] = {}
+        self.last_poll: ServerPolled | None = None
+        self._surveyed: Mapping[str, Position] = {}  # what the newest poll asked for `recovery`
+        self.new_epoch: Callable[[], int] = lambda: 0  # for consumers without stored progress
+        self._allocate = allocate
+        self._dispatcher_set = DispatcherSet(
+            label, self.routes, self.consumers, self.files, self.limits, versions
+        )
+        self.dispatchers = self._dispatcher_set.dispatchers
+        self._history = self._dispatcher_set.history
+        self._duplicates = DuplicateWatch()
+        self._executed: GtidSet | None = None  # which the server has executed for certain
+        self._stored_at = self._now = 0.0
+        for spec in specs:
+            self._add(spec, progress.get(spec.name))
+
+    def _add(self, spec: ConsumerSpec, progress: Progress | BinlogError | None) -> list[Effect]:
+        error = progress if isinstance(progress, BinlogError) else None
+        stored = None if isinstance(progress, BinlogError) else progress
+        self.consumers[spec.name] = consumer = Consumer(spec, stored, self._allocate)
+        return consumer.fail(error) if error else []
+
+    def start(self, now: float = 0.0) -> list[Effect]:
+        failed = [consumer for consumer in self.consumers.values() if consumer.failed]
+        for consumer in self.consumers.values():
+            consumer.current_at = now
+        effects = [effect for consumer in failed for effect in consumer.failure_effects()]
+        return effects + self._dispatcher_set.settle(now)
+
+    def step(self, event: Input, now: float) -> list[Effect]:
+        """Raises BinlogError only for an Acknowledged, SeekRequested or RelocationRequested that is refused."""
+        self._now = now
+        for dispatcher in self.dispatchers.values():
+            dispatcher.note_current(now)
+        effects = self._handle(event, now)
+        return effects + self._dispatcher_set.settle(now)
+
+    def _handle(self, event: Input, now: float) -> list[Effect]:
+        match event:
+            case Acknowledged():
+                return self._acknowledged(event, now)
+            case Tick():
+                return self._store_progress(now)
+            case SeekRequested() | RelocationRequested():
+                return self._move_requested(event, now)
+            case ServerPolled():
+                return self._server_polled(event, now)
+            case Added():
+                effects = self._add(event.spec, event.progress)
+                consumer = self.consumers[event.spec.name]
+                consumer.delivery_paused, consumer.current_at = event.delivery_paused, now
+                return effects
+            case DeliveryChanged():
+                return self._delivery_changed(event)
+            case Removed():
+                return self._removed(event, now)
+            case _:
+                return self._handle_dispatcher(event, now)
+
+    def _handle_dispatcher(self, event: OfDispatcher, now: float) -> list[Effect]:
+        match event:
+            case BatchReceived():
+                self.files.extend(event.batch.file, event.batch.offset)
+                return self.dispatchers[event.dispatcher].receive(event.batch, event.created, now)
+            case LoggedIn():
+                return self._logged_in(self.dispatchers[event.dispatcher], event.view, now)
+            case Lost():
+                return self.dispatchers[event.dispatcher].lost(event.error, now)
+            case Ended():
+                return self.dispatchers[event.dispatcher].ended(now)
+            case SchemaFetched():
+                dispatcher = self.dispatchers.get(event.request.dispatcher)
+                if dispatcher is None:
+                    return []
+                effects = dispatcher.schema_fetched(event, now)
+                return effects + self._dispatcher_set.store_versions()
+
+    def next_wakeup(self) -> float | None:
+        """Returns when the next Tick is due by the clock of `step`, or None if nothing waits for time to pass."""
+        # A moment that has passed did not suffice: its consumer waits for something else.
+        times = [time for time in self._dispatcher_set.wakeups() if time > self._now]
+        if any(consumer.covered_advanced for consumer in self.consumers.values()):
+            times.append(self._stored_at + STORE_COVERED_EVERY_S)
+        return min(times, default=None)
+
+    @property
+    def main(self) -> Dispatcher | None:
+        """The dispatcher that is furthest ahead."""
+        return self._dispatcher_set.main
+
+    @property
+    def merges(self) -> int:
+        return self._dispatcher_set.merges
+
+    # -- what is asked of the server ---------------------------------------------------------------------------
+
+    def files_to_probe(self, number: int) -> list[str]:
+        """Begin the login of a dispatcher. Returns the files whose creation times the history check needs.
+
+        No consumer attaches from here to `LoggedIn`, because the login would not check its position.
+        """
+        dispatcher = self.dispatchers.get(number)
+        if dispatcher is None:
+            return []
+        dispatcher.login_begun, dispatcher.newest_xa = True, self.prepared.newest
+        self._history.take_snapshot(number)
+        return sorted({name for c in dispatcher.attached if (name := _file_of(c))})
+
+    def offsets_to_probe(self, number: int) -> list[tuple[str, int]]:
+        """Returns the files and offsets whose events the history check needs, also for the other dispatchers. Call
+        `files_to_probe` first."""
+        positions = [consumer.position for consumer in self._attached(number)]
+        own = [(p.file, p.offset) for p in positions if p is not None]
+        return history_check.offsets_to_probe([*own, *self._history.offsets(number)])
+
+    def files_to_poll(self) -> list[str]:
+        """Returns the files whose creation times the runway and `recovery` need."""
+        files = runway.files_to_poll(self.last_poll, [_file_of(c) for c in self.consumers.values()])
+        failed = recovery.positions_to_survey(self.consumers.values()).values()
+        return sorted({*files, *(position.file for position in failed if position.file)})
+
+    def offsets_to_poll(self) -> list[tuple[str, int]]:
+        """Begin a poll. Returns the files and offsets where the open dispatchers' consumers stand now, and those that
+        failed on another server than their own."""
+        self._history.take_snapshot(POLL)
+        self._surveyed = recovery.positions_to_survey(self.consumers.values())
+        failed = [(position.file, position.offset) for position in self._surveyed.values()]
+        return history_check.offsets_to_probe([*self._history.offsets(POLL), *failed])
+
+    @property
+    def duplicate(self) -> BinlogError | None:
+        """That another daemon has this one's identity, as of the last poll."""
+        return self._duplicates.error
+
+    @property
+    def awaits_poll(self) -> bool:
+        """True if a dispatcher holds a batch until a `ServerPolled`."""
+        return any(dispatcher.gate.awaits_poll for dispatcher in self.dispatchers.values())
+
+    @property
+    def awaits_other_server(self) -> bool:
+        """True if no consumer reads, and one waits for its own server to come back: surveys have to look at every
+        host."""
+        return not self.dispatchers and recovery.is_awaited(self.consumers.values())
+
+    def starts_to_search(self, number: int) -> list[Start]:
+        """Returns the starts of new consumers for which the server's log must be searched."""
+        new = (c for c in self._attached(number) if not c.started and c.progress is None)
+        return starts_to_search(consumer.spec.start for consumer in new)
+
+    def _attached(self, number: int) -> list[Consumer]:
+        dispatcher = self.dispatchers.get(number)
+        return dispatcher.attached if dispatcher else []
+
+    def runway_s(self, name: str, now_s: float) -> float | None:
+        """How long until the server purges what a consumer still needs, s; None: never, or not known."""
+        consumer = self.consumers[name]
+        if not consumer.started or self.last_poll is None:
+            return None
+        queue = consumer.queue
+        return runway.seconds_to_purge(self.last_poll, queue.server, queue.covered.file, now_s)
+
+    # -- what the server has answered ----------------------------------------------------------------------------
+
+    def _logged_in(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
+        effects = self._dispatcher_set.follow_server(dispatcher, view, now)
+        effects += self._history.compare(dispatcher.number, view, now)
+        failover_wait_s = self.limits.failover_wait_s
+        if error := start_position.lacking_transactions(dispatcher, view, failover_wait_s, now):
+            effects.append(Close(dispatcher.number, "the server is behind", next_host=True))
+            return effects + dispatcher.reconnect(error, now, LACKING_RETRY_S)
+        dispatcher.view = view
+        self._update_files(view)
+        effects += compare_with(view.databases, self.consumers.values())
+        first = not all(consumer.started for consumer in dispatcher.attached)
+        for consumer in list(dispatcher.attached):
+            try:
+                effects += start_position.establish(consumer, view, self.new_epoch)
+            except BinlogError as error:
+                elsewhere = recovery.is_elsewhere(consumer, view, error)
+                effects += dispatcher.fail(consumer, recovery.explained(consumer, view, error), now)
+                consumer.failed_elsewhere = elsewhere
+        if first:
+            self._dispatcher_set.detach_distant(dispatcher, now)
+        if dispatcher.attached:
+            # A server that some consumer continues. One that was named by mistake tells nothing of prepared rows.
+            self.prepared.server = view.server
+            self.prepared.retain(xa_retention.in_history(view), dispatcher.newest_xa)
+            effects += dispatcher.start_dump(view, now)
+        return effects
+
+    def _server_polled(self, poll: ServerPolled, now: float) -> list[Effect]:
+        self.last_poll = poll
+        effects = self._duplicates.compare(poll.view.duplicates, self.label, now)
+        effects += self._history.compare(POLL, poll.view, now)
+        effects += compare_with(poll.view.databases, self.consumers.values())
+        consumers = self.consumers.values()
+        effects += recovery.recover(consumers, self._surveyed, poll.view, self.label)
+        if poll.view.server == self.files.server:
+            self._update_files(poll.view)
+        return effects
+
+    def _update_files(self, view: ServerView) -> None:
+        """Take the files of a view. The view may be old: if a dispatcher has read beyond its end, the log has grown.
+        Dispatchers that read another log are closed already (`HistoryWatch`)."""
+        end = file_number(view.file), view.offset
+        late = any(
+            d.read.log_order > end
+            for d in self.dispatchers.values()
+            if d.open and d.read is not None and d.view is not None and d.view.server == view.server
+        )
+        self.files.update(view, late=late)
+        if view.mode is Mode.GTID:
+            self._executed = GtidSet.parse(view.executed)
+
+    # -- storing ---------------------------------------------------------------------------------------------
+
+    def _store_progress(self, now: float) -> list[Effect]:
+        if now < self._stored_at + STORE_COVERED_EVERY_S:
+            return []
+        self._stored_at = now
+        self._drop_prepared()
+        advanced = [consumer for consumer in self.consumers.values() if consumer.covered_advanced]
+        stores = [consumer.store_progress() for consumer in advanced]
+        return [*stores, *self._dispatcher_set.store_versions()]
+
+    def _drop_prepared(self) -> None:
+        """Drop the rows of prepared transactions whose end every consumer has acknowledged."""
+        view = next((d.view for d in self.dispatchers.values() if d.view is not None), None)
+        if view is None or not len(self.prepared):
+            return
+        consumers = self.consumers.values()
+        if any(not consumer.started and consumer.progress for consumer in consumers):
+            return  # its position in this log is not known yet
+        acknowledged = [consumer.queue.acknowledged for consumer in consumers if consumer.started]
+        self.prepared.forget(xa_retention.acknowledged_by_all(view.mode, acknowledged))
+
+    # -- consumers and readers -------------------------------------------------------------------------------
+
+    def _delivery_changed(self, event: DeliveryChanged) -> list[Effect]:
+        self.consumers[event.consumer].delivery_paused = event.paused
+        what = "delivery paused" if event.paused else "delivery resumed"
+        return [Note("info", what, {"consumer": event.consumer}), Wake(event.consumer)]
+
+    def _removed(self, event: Removed, now: float) -> list[Effect]:
+        self._dispatcher_set.detach(self.consumers.pop(event.consumer), now)
+        what = "consumer changed" if event.changed else "consumer removed"
+        return [Note("info", what, {"consumer": event.consumer})]
+
+    def progress_after(self, name: str, position: Position) -> Progress | None:
+        """Returns what must be stored before an `Acknowledged` may be stepped, or None if it is not new.
+
+        Raises UserError for a position that is not this consumer's to acknowledge.
+        """
+        consumer, queue = self.consumers[name], self.consumers[name].queue
+        _, acknowledged, _, end = queue.locate(position)
+        if acknowledged.seq <= queue.acknowledged.seq:
+            return None
+        covered = queue.covered_after(end, acknowledged)
+        stored = consumer.stored_covered
+        if stored is not None and stored.order > (queue.epoch, covered.seq):
+            covered = queue.executed_of(stored)
+        created = queue.files.created_stored(covered)
+        reached = queue.position(acknowledged)
+        same = covered is acknowledged  # as nearly always
+        return Progress(reached, reached if same else queue.position(covered), created)
+
+    def _acknowledged(self, event: Acknowledged, now: float) -> list[Effect]:
+        consumer, queue = self.consumers[event.consumer], self.consumers[event.consumer].queue
+        if event.position.seq <= queue.queued.seq:
+            queue.acknowledge(event.position)
+            consumer.stored_covered, consumer.evicted_commit_us = event.covered, None
+            return []
+        # The queue was evicted while this was being stored: it need not be read again up to here.
+        covered = queue.executed_of(event.covered)
+        created = queue.files.created_of(covered.file)
+        to = seeking.Target(queue.server, queue.mode, queue.epoch, covered, created)
+        effects = self._move(consumer, to, now)
+        queue.acknowledged = queue.executed_of(event.position)
+        return [consumer.store_progress(), *effects[1:]]
+
+    def _move_requested(
+        self, event: SeekRequested | RelocationRequested, now: float
+    ) -> list[Effect]:
+        """Move a consumer to its reader's position or an administrator's start. Other consumers are not affected.
+
+        Raises BinlogError, and nothing has changed, unless the server was found to have the position.
+        """
+        consumer = self.consumers[event.consumer]
+        if isinstance(event, RelocationRequested):
+            to = seeking.relocation_target(consumer, event.start, event.view, event.epoch_min)
+        elif seeking.holds(consumer, event.after):
+            return []
+        else:
+            to = seeking.seek_target(consumer, event.after, event.view, fresh=event.fresh)
+        return self._move(consumer, to, now)
+
+    def _move(self, consumer: Consumer, to: seeking.Target, now: float) -> list[Effect]:
+        back = consumer.started and to.executed.seq < consumer.queue.acknowledged.seq
+        self._dispatcher_set.detach(consumer, now)
+        seeking.move(consumer, to)
+        consumer.verified = self._is_known(consumer, to.executed)
+        fields = {"consumer": consumer.name, "back": back, "to": str(to.executed)}
+        return [consumer.store_progress(), Note("info", "sought", fields)]
+
+    def _is_known(self, consumer: Consumer, executed: ExecutedPosition) -> bool:
+        """True if the server is known to have a position without a login."""
+        if consumer.queue.server != self.files.server:
+            return False
+        if consumer.queue.mode is not Mode.GTID:
+            return self.files.contains(executed)
+        if self._executed is None:
+            return False
+        assert isinstance(executed.gtids, GtidSet)
+        return self._executed.contains(executed.gtids)
+
+
+def _file_of(consumer: Consumer) -> str:
+    position = consumer.position
+    return position.file if position else ""

@@ -1,0 +1,181 @@
+"""The dispatchers of a client: which there are, and which consumers are attached to each.
+
+`settle` restores their order after each step, whatever has happened:
+
+1. A dispatcher with a full queue pauses, waits for that consumer as long as its budget allows, and goes on without it
+   (`backpressure`). A pause longer than `PAUSE_MAX_S` closes the connection, because the server would cut an undrained
+   dump after `net_write_timeout` and keeps its log from being purged meanwhile; it is opened again when there is room.
+2. While all queues together hold too much, the largest is evicted.
+3. A consumer that waits attaches to the nearest dispatcher that may serve it (`assignment`), or to a new one.
+4. A dispatcher without consumers is retired.
+5. Two dispatchers merge if all consumers of either may attach to the one behind.
+
+So any number of consumers, at any positions, end on one connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.dispatch.client.assignment import Assignment
+from dispatcher.dispatch.client.backpressure import PAUSE_MAX_S, Backpressure
+from dispatcher.dispatch.client.history_watch import HistoryWatch
+from dispatcher.dispatch.client.version_store import VersionStore
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.history.attachment import ServerFiles, group_ahead
+from dispatcher.dispatch.messages.effects import Effect, Note, Retire, Wake
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import ClientLimits
+
+
+class DispatcherSet:
+    """`consumers`, `files`: of the client, which changes them; `versions`: what the state store held at the start."""
+
+    def __init__(
+        self,
+        label: str,
+        routes: Routes,
+        consumers: Mapping[str, Consumer],
+        files: ServerFiles,
+        limits: ClientLimits,
+        versions: StoredVersions | None,
+    ) -> None:
+        self.dispatchers: dict[int, Dispatcher] = {}
+        self.history = HistoryWatch(self.dispatchers)
+        self.merges = 0
+        self._label = label
+        self._routes = routes
+        self._consumers = consumers
+        self._files = files
+        self._limits = limits
+        self._assignment = Assignment(files, limits)
+        self._backpressure = Backpressure(consumers, limits)
+        self._versions = VersionStore(versions)
+
+    @property
+    def main(self) -> Dispatcher | None:
+        """The dispatcher that is furthest ahead."""
+        return max(
+            self.dispatchers.values(),
+            key=lambda d: (d.read.seq if d.read else -1, -d.number),
+            default=None,
+        )
+
+    def store_versions(self) -> list[Effect]:
+        return self._versions.store(self.main)
+
+    def wakeups(self) -> list[float]:
+        """Returns the times at which `settle` may have something to do, some of them passed."""
+        times = [
+            dispatcher.paused_since + PAUSE_MAX_S
+            for dispatcher in self.dispatchers.values()
+            if dispatcher.phase is Phase.PAUSED
+        ]
+        if self._backpressure.evict_at is not None:
+            times.append(self._backpressure.evict_at)
+        several = len(self.dispatchers) > 1
+        for consumer in self._consumers.values():
+            if (deadline := consumer.wait_budget.deadline) is not None:
+                times.append(deadline)
+            if consumer.waiting:
+                times.append(consumer.attach_after)
+            if several:
+                times.append(consumer.wait_budget.merge_after)
+        return times
+
+    # -- what a step asks for --------------------------------------------------------------------------------
+
+    def detach(self, consumer: Consumer, now: float) -> None:
+        if consumer.dispatcher is not None:
+            self.dispatchers[consumer.dispatcher].detach(consumer, now)
+
+    def detach_distant(self, dispatcher: Dispatcher, now: float) -> None:
+        """Detach consumers that are far from the one furthest ahead. They get dispatchers of their own in `settle`."""
+        positions = [(consumer, consumer.queue.queued) for consumer in dispatcher.attached]
+        near = group_ahead(self._files, dispatcher.mode, positions, self._limits.merge_bytes_max)
+        for consumer in [consumer for consumer, _ in positions if consumer not in near]:
+            dispatcher.detach(consumer, now)
+
+    def follow_server(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
+        """Connect the other dispatchers again if they read another server: a client reads one at a time."""
+        effects: list[Effect] = []
+        for other in self.dispatchers.values():
+            differs = other.view is not None and other.view.server != view.server
+            if other is not dispatcher and other.open and differs:
+                effects += other.close("the client reads another server now", now)
+                effects += other.connect()
+        return effects
+
+    # -- order -----------------------------------------------------------------------------------------------
+
+    def settle(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for dispatcher in list(self.dispatchers.values()):
+            effects += self._backpressure.settle(dispatcher, now)
+        effects += self._backpressure.evict(self.dispatchers, now)
+        for consumer in self._detached():
+            if consumer.waiting and self._backpressure.may_attach(consumer, now):
+                effects += self._attach(consumer, now)
+        for dispatcher in [d for d in self.dispatchers.values() if not d.attached]:
+            effects += self._retire(dispatcher, "no consumer needs it")
+        if len(self.dispatchers) > 1:
+            effects += self._merge(now)
+        return effects
+
+    def _detached(self) -> list[Consumer]:
+        attached = sum([len(dispatcher.attached) for dispatcher in self.dispatchers.values()])
+        if attached == len(self._consumers):  # as nearly always
+            return []
+        return [consumer for consumer in self._consumers.values() if consumer.dispatcher is None]
+
+    def _retire(self, dispatcher: Dispatcher, reason: str) -> list[Effect]:
+        if self.main is dispatcher:
+            self._versions.retire(dispatcher)
+        del self.dispatchers[dispatcher.number]
+        self.history.forget(dispatcher.number)
+        return [Retire(dispatcher.number, reason)]
+
+    def _attach(self, consumer: Consumer, now: float) -> list[Effect]:
+        consumer.attach_after = 0.0
+        for dispatcher in self._assignment.nearest_first(consumer, self.dispatchers.values()):
+            if self._assignment.may_attach(consumer, dispatcher, now):
+                dispatcher.attach(consumer)
+                return [_attached(consumer, dispatcher), Wake(consumer.name)]
+        number = next(n for n in range(1, len(self.dispatchers) + 2) if n not in self.dispatchers)
+        versions = self._versions.versions_for(self.main)
+        dispatcher = Dispatcher(number, self._label, self._routes, versions)
+        self.dispatchers[number] = dispatcher
+        dispatcher.attach(consumer)
+        return [*dispatcher.connect(), _attached(consumer, dispatcher), Wake(consumer.name)]
+
+    def _merge(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        candidates, changed = self._assignment.merge_candidates(self.dispatchers.values(), now)
+        for ahead in sorted(candidates, key=lambda d: -d.number) if changed else ():
+            for behind in candidates:
+                if ahead is behind or behind.number not in self.dispatchers:
+                    continue
+                may_differ = ahead.number in changed or behind.number in changed
+                if may_differ and self._assignment.may_merge(ahead, behind, now):
+                    effects += self._merge_into(ahead, behind, now)
+                    break
+        return effects
+
+    def _merge_into(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> list[Effect]:
+        names = ahead.consumers
+        furthest = self.main
+        late = behind.consumers if furthest is ahead else names if furthest is behind else []
+        for consumer in list(ahead.attached):
+            ahead.detach(consumer, now)
+            behind.attach(consumer)
+        self.merges += 1
+        numbers = {"from": ahead.number, "into": behind.number}
+        fields = {"consumers": names, **numbers, "caught_up": late}
+        return [Note("info", "merged", fields), *self._retire(ahead, "merged")]
+
+
+def _attached(consumer: Consumer, dispatcher: Dispatcher) -> Note:
+    return Note("debug", "attached", {"consumer": consumer.name, "dispatcher": dispatcher.number})

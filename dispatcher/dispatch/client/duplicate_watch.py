@@ -1,0 +1,38 @@
+"""Finds out that another daemon with this one's identity reads the same server, at the same time.
+
+A server may hold a connection of a process that has ended for a while, so only one that stays is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dispatcher.dispatch.messages.effects import Effect, Note
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+# Longer than a server needs to notice that a process has ended: at its next heartbeat.
+CONFIRMED_S = 45.0
+
+
+class DuplicateWatch:
+    """`error`: what the last poll has shown."""
+
+    def __init__(self) -> None:
+        self.error: BinlogError | None = None
+        self._seen: dict[str, float] = {}  # since when each connection is there
+
+    def compare(self, duplicates: Iterable[str], label: str, now: float) -> list[Effect]:
+        """Take note of the connections that a poll has found. `label`: of the client."""
+        self._seen = {name: self._seen.get(name, now) for name in duplicates}
+        lasting = [name for name, since in self._seen.items() if now - since >= CONFIRMED_S]
+        before, self.error = self.error, None
+        if lasting:
+            self.error = BinlogError(
+                ErrorKind.DUPLICATE_SERVER_UUID,
+                f"another daemon with a copy of this state reads this server: {', '.join(lasting)}",
+                where=label,
+                remedy="stop the daemon at that address (ss -tnp there shows its process); if none runs there any more,"
+                " end the connection on the server with KILL and its number",
+            )
+            return [Note("warning", "another daemon has this state", {"error": str(self.error)})]
+        return [Note("info", "no other daemon has this state any more", {})] if before else []

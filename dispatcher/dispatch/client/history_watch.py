@@ -1,0 +1,65 @@
+"""Compares each view of the server with where the dispatchers stood when the server was about to be asked.
+
+A server answers late: its view may be older than what the dispatchers have read meanwhile, so it is compared with
+snapshots. A dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dispatcher.dispatch.connection.dispatcher import Dispatcher
+from dispatcher.dispatch.history.continuity import QueuedPosition
+from dispatcher.dispatch.messages.effects import Effect
+from dispatcher.dispatch.values.server_view import ServerView
+
+POLL = 0  # stands for the poll where others stand for the login of a dispatcher
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """Where a dispatcher stood. `stream`: which of its streams that was; `awaits_poll`: a batch was held for a poll."""
+
+    dispatcher: Dispatcher
+    stream: int
+    positions: list[QueuedPosition]
+    awaits_poll: bool
+
+
+class HistoryWatch:
+    """`dispatchers`: of the client, by number."""
+
+    def __init__(self, dispatchers: Mapping[int, Dispatcher]) -> None:
+        self._dispatchers = dispatchers
+        self._snapshots: dict[int, list[_Snapshot]] = {}  # by dispatcher that logs in, or POLL
+
+    def take_snapshot(self, number: int) -> None:
+        """The server is about to be asked: record where the dispatchers stand, except the one that logs in."""
+        self._snapshots[number] = [
+            _Snapshot(d, d.streams_begun, d.queued_positions(), d.gate.awaits_poll)
+            for d in self._dispatchers.values()
+            if d.open and d.number != number
+        ]
+
+    def forget(self, number: int) -> None:
+        self._snapshots.pop(number, None)
+
+    def offsets(self, number: int) -> list[tuple[str, int]]:
+        """Returns the files and offsets of the snapshot."""
+        snapshots = self._snapshots.get(number, ())
+        positions = [at.executed for snapshot in snapshots for at in snapshot.positions]
+        return [(executed.file, executed.offset) for executed in positions]
+
+    def compare(self, number: int, view: ServerView, now: float) -> list[Effect]:
+        """Compare a view with its snapshot."""
+        effects: list[Effect] = []
+        for snapshot in self._snapshots.pop(number, ()):
+            dispatcher = snapshot.dispatcher
+            same = self._dispatchers.get(dispatcher.number) is dispatcher
+            if same and dispatcher.open and dispatcher.streams_begun == snapshot.stream:
+                answers_held = snapshot.awaits_poll and number == POLL
+                effects += dispatcher.server_polled(
+                    view, snapshot.positions, answers_held=answers_held, now=now
+                )
+        return effects

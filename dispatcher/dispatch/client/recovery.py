@@ -1,0 +1,86 @@
+"""Consumers that failed on another server than their own: they go on when their own server is back.
+
+After a failover, the new server may lack what a consumer has read, or have purged some that it needs. That says nothing
+against the log that the consumer has read. So every survey checks whether the consumer's own server has that log: the
+file of its position, created when the consumer has read it.
+
+GTIDs alone do not suffice, neither those of its own server nor those of another one that has executed them at last: a
+server that lost transactions and was made a primary again gives their numbers to others. For the same reason a consumer
+that its own server contradicts (RESET, restore) stays failed, whatever that server executes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dispatcher.dispatch.client import start_position
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.messages.effects import Effect, Note, Wake
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+
+
+def is_elsewhere(consumer: Consumer, view: ServerView, error: BinlogError) -> bool:
+    """True if `error`, found by a login, says only that this server cannot continue another one's log."""
+    position = consumer.position
+    if position is None or position.server == view.server:
+        return False
+    return error.kind in (ErrorKind.HISTORY_DIFFERS, ErrorKind.POSITION_PURGED)
+
+
+def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> BinlogError:
+    """Returns the error with the remedy that applies: the consumer's own server may come back."""
+    position = consumer.position
+    if position is None or not is_elsewhere(consumer, view, error):
+        return error
+    remedy = (
+        f"if server {position.server} comes back with its binlogs, the consumer goes on by itself; otherwise:"
+        f" {error.remedy}"
+    )
+    return BinlogError(error.kind, f"{error.what} (server {view.server})", remedy=remedy)
+
+
+def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
+    """Returns the positions that a survey has to ask for, by consumer, so that it can check as a login does."""
+    positions = {consumer.name: consumer.position for consumer in _failed_elsewhere(consumers)}
+    return {name: position for name, position in positions.items() if position is not None}
+
+
+def recover(
+    consumers: Iterable[Consumer], surveyed: Mapping[str, Position], view: ServerView, label: str
+) -> list[Effect]:
+    """Let each consumer go on that failed elsewhere, and whose log is this server's. A login checks it again.
+
+    `surveyed`: what `positions_to_survey` was when the server was asked. A view from before a consumer failed says
+    nothing of it: the consumer may have read further since.
+    """
+    effects: list[Effect] = []
+    for consumer in _failed_elsewhere(consumers):
+        position = consumer.position
+        if position is None or position.server != view.server:
+            continue
+        if surveyed.get(consumer.name) != position:
+            continue
+        try:
+            start_position.check(consumer, view)
+        except BinlogError as error:
+            effects += consumer.fail(error.at(f"consumer {consumer.name}, {label}"))
+            continue
+        if not start_position.created_of(consumer) or position.file not in view.created:
+            continue  # nothing shows that it is the same log
+        consumer.failed = consumer.error = None
+        consumer.failed_elsewhere = False
+        consumer.verified = False
+        fields = {"consumer": consumer.name, "reason": f"its server {view.server} is back"}
+        effects += [Note("info", "consumer goes on", fields), Wake(consumer.name)]
+    return effects
+
+
+def is_awaited(consumers: Iterable[Consumer]) -> bool:
+    """True if some consumer failed elsewhere."""
+    return any(_failed_elsewhere(consumers))
+
+
+def _failed_elsewhere(consumers: Iterable[Consumer]) -> list[Consumer]:
+    return [consumer for consumer in consumers if consumer.failed and consumer.failed_elsewhere]

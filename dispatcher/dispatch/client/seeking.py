@@ -1,0 +1,260 @@
+"""Where a reader or an administrator moves a consumer: decided before anything is changed or stored.
+
+A reader whose position lies outside of its consumer's queue *seeks*: back, to read again, or forward, because its own
+checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch that was
+never used before. Only the server can tell whether it has the position. So both come with a `ServerView` that was asked
+for afterwards. Unless that view shows the position, they are refused with an error and nothing is changed:
+
+* MySQL's GTIDs: the set contains everything that was purged, and the server has executed all of the set. A set means
+  the same on all replicas. File and offset are a hint only; they are dropped if the server does not list the file.
+* Files and offsets: the file exists and the offset lies within it, and a search of the log (`seek_starts`) has found
+  that a transaction begins there. A dump from the middle of a transaction would fail every consumer that shares it.
+
+If the consumer has failed by HISTORY_DIFFERS, or what is stored of it cannot be read, the set alone does not prove that
+the position is of the server's present log: after a RESET the same numbers name other transactions. Then the search
+must find that very set at the position's file and offset. The same holds for a position of another epoch: after the
+loss of the state store, the first reader that comes to a consumer (`fresh`) may go on in the epoch of its checkpoint.
+
+A start is resolved as for a new consumer. That does not depend on the stored position, so it mends a consumer whose
+stored position is of no use any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.history import history_check
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Mode,
+    executed_of,
+    without_file,
+)
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import AtFile, AtGtid, Start
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.position import EPOCH_MAX, Position
+
+_SEEK_REFUSED = (
+    "nothing was changed: a session without a position goes on at the stored one (Spark: a new checkpoint with"
+    " startingOffsets 'stored'); what lies between must be copied afresh"
+)
+_RELOCATION_REFUSED = (
+    "nothing was changed; name a place that the server has, such as earliest or latest"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a consumer is moved. `created`: creation time of `executed.file`, s since 1970, 0 = unknown; `anchored`:
+    True if all transactions of the position are known to lie before its file and offset."""
+
+    server: str
+    mode: Mode
+    epoch: int
+    executed: ExecutedPosition
+    created: int
+    anchored: bool = False
+
+
+def move(consumer: Consumer, to: Target) -> None:
+    """Begin again at a position, with an empty queue. The consumer is attached to no dispatcher."""
+    consumer.queue.reset(
+        to.server, to.mode, to.epoch, to.executed, to.created, anchored=to.anchored
+    )
+    consumer.started = True
+    consumer.failed = None
+    consumer.attach_after = 0.0
+
+
+# -- an administrator's start ---------------------------------------------------------------------------------
+
+
+def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_min: int) -> Target:
+    """Returns the position of `start` on the server, in an epoch of at least `epoch_min` and above the present one.
+
+    Raises BinlogError if the server does not have the position: POSITION_PURGED, HISTORY_DIFFERS (it never had it), or
+    what is wrong with the start.
+    """
+    try:
+        executed = history_check.resolve_start(view, start)
+    except BinlogError as error:
+        raise _refused(consumer, error, _RELOCATION_REFUSED) from None
+    present = _epoch_of(consumer)
+    epoch = max(epoch_min, 0 if present is None else present + 1)
+    created = view.created.get(executed.file, 0)
+    # The server's log tells what lies before a file and offset; of a set, only the administrator says so.
+    anchored = not isinstance(start, AtGtid)
+    return Target(view.server, view.mode, epoch, executed, created, anchored)
+
+
+def reader_position(consumer: Consumer, start: Start, view: ServerView, epoch_new: int) -> Position:
+    """Returns the position of `start` on the server, in the consumer's present epoch, or in `epoch_new` if it has none.
+
+    A reader may open a session there. Raises BinlogError as `relocation_target` does.
+    """
+    try:
+        executed = history_check.resolve_start(view, start)
+    except BinlogError as error:
+        raise _refused(consumer, error, _RELOCATION_REFUSED) from None
+    epoch = _epoch_of(consumer)
+    return executed.position(view.server, epoch_new if epoch is None else epoch)
+
+
+# -- a reader's position --------------------------------------------------------------------------------------
+
+
+def holds(consumer: Consumer, position: Position) -> bool:
+    """True if the position lies within what the consumer has queued, so that it need not be moved."""
+    queue = consumer.queue
+    if not consumer.started or position.epoch != queue.epoch:
+        return False
+    return queue.acknowledged.seq <= position.seq <= queue.queued.seq
+
+
+def seek_starts(consumer: Consumer, after: Position, view: ServerView) -> list[Start]:
+    """Returns the starts that the server's log must be searched for before `seek_target` can decide; often none."""
+    if not after.file or after.server != view.server:
+        return []
+    if view.mode is Mode.GTID and not _in_doubt(consumer, after):
+        return []
+    return [AtFile(after.file, after.offset)]
+
+
+def seek_target(
+    consumer: Consumer, after: Position, view: ServerView, *, fresh: bool = False
+) -> Target:
+    """Raises BinlogError unless the view shows that the server has the position:
+
+    POSITION_UNKNOWN (not a position of this consumer), POSITION_PURGED, HISTORY_DIFFERS (the server never had it), or
+    RANGE_UNAVAILABLE (another server has taken over and may not have it yet).
+    """
+    try:
+        _check_epoch(consumer, after, view, fresh=fresh)
+        return _target(consumer, after, view)
+    except BinlogError as error:
+        lost = error.kind in (ErrorKind.POSITION_PURGED, ErrorKind.HISTORY_DIFFERS)
+        raise _refused(consumer, error, _SEEK_REFUSED if lost else None) from None
+
+
+def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
+    queue = consumer.queue
+    if consumer.started and queue.mode is not view.mode:
+        what = f"the server's mode is {view.mode}, the consumer has read it in mode {queue.mode}"
+        raise BinlogError(ErrorKind.HISTORY_DIFFERS, what)
+    _check_server(consumer, after, view)
+    _check_replica(consumer, after, view)
+    executed = executed_of(view.mode, after)
+    if not executed.seq_fits(view.mode):
+        parts = "GTID set" if view.mode is Mode.GTID else "file and offset"
+        raise _unknown(f"its seq does not fit its {parts}")
+    created = _created(consumer, after)
+    history_check.check_history(view, view.mode, after.server, executed, created)
+    if view.mode is not Mode.GTID or (_in_doubt(consumer, after) and after.server == view.server):
+        executed = _searched(after, executed, view)
+        created = view.created.get(executed.file, 0)
+        return Target(view.server, view.mode, after.epoch, executed, created)
+    server = queue.server if consumer.started else view.server
+    if after.server != server or after.file not in dict(view.files):
+        executed = without_file(executed)
+    # That the whole set lies before the file and offset is only the reader's claim; nothing has checked it. So no
+    # creation time is recorded, and the position does not count as anchored.
+    return Target(server, view.mode, after.epoch, executed, 0)
+
+
+def _searched(after: Position, executed: ExecutedPosition, view: ServerView) -> ExecutedPosition:
+    """Returns what a search of the server's log has found at the position's file and offset."""
+    found = view.starts.get(AtFile(after.file, after.offset))
+    at = f"{after.file}:{after.offset}"
+    if not isinstance(found, ExecutedPosition):
+        where = at if after.file else "the position's file, which it does not name"
+        raise _unknown(f"the server's log has no transaction boundary at {where}")
+    same = found.gtids == executed.gtids
+    if isinstance(found.gtids, MariadbGtids) and isinstance(executed.gtids, MariadbGtids):
+        same = found.gtids.contains(executed.gtids)
+    if not same:
+        raise BinlogError(
+            ErrorKind.HISTORY_DIFFERS,
+            f"at {at} the server had executed {str(found.gtids)[:200] or 'nothing'},"
+            f" the position says {after.gtid[:200] or 'nothing'}",
+        )
+    return found
+
+
+def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None:
+    """Raises UserError for a position of a server that is not known to be related to this one."""
+    known = view.server
+    if consumer.started:
+        known = consumer.queue.server
+    elif consumer.progress is not None:
+        known = consumer.progress.covered.server
+    if after.server == known or (view.mode is Mode.GTID and after.server == view.server):
+        return
+    # With GTIDs another server may have been read before: this log has its transactions, or those of the set.
+    if view.mode is Mode.GTID and _is_uuid(after.server):
+        wrote = (source.partition(":")[0] for source in view.written.sources())
+        if after.gtid or after.server in wrote:
+            return
+    raise _unknown(f"it is of server {after.server[:64]!r}; this consumer reads {known!r}")
+
+
+def _check_replica(consumer: Consumer, after: Position, view: ServerView) -> None:
+    """Raises BinlogError if another server has taken over, and may not have executed all of the set yet."""
+    if view.mode is not Mode.GTID or consumer.failed is not None or not consumer.started:
+        return
+    if consumer.queue.server == view.server:
+        return
+    if lacking := history_check.unwritten(view, GtidSet.parse(after.gtid)):
+        what = f"server {view.server} has not executed {history_check.abbreviated(lacking)} yet"
+        raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what)
+
+
+def _check_epoch(consumer: Consumer, after: Position, view: ServerView, *, fresh: bool) -> None:
+    epoch = _epoch_of(consumer)
+    if epoch in (None, after.epoch):
+        return
+    if not fresh or after.epoch > EPOCH_MAX or after.server != view.server:
+        raise _unknown(f"it belongs to epoch {after.epoch}; this consumer reads epoch {epoch}")
+
+
+def _in_doubt(consumer: Consumer, after: Position) -> bool:
+    """True if the set alone does not show that the position is of the server's present log."""
+    doubts = (ErrorKind.HISTORY_DIFFERS, ErrorKind.STORED_POSITION)
+    failed = consumer.failed is not None and consumer.failed.kind in doubts
+    return failed or _epoch_of(consumer) not in (None, after.epoch)
+
+
+def _created(consumer: Consumer, after: Position) -> int:
+    """Returns when the position's file was created, if the daemon has seen that itself; 0 = unknown."""
+    queue, stored = consumer.queue, consumer.progress
+    if consumer.started:
+        return queue.files.created_of(after.file) if after.server == queue.server else 0
+    if stored is None or stored.covered.server != after.server:
+        return 0
+    return abs(stored.created) if stored.covered.file == after.file else 0
+
+
+def _epoch_of(consumer: Consumer) -> int | None:
+    """Returns None if no progress is stored."""
+    if consumer.started:
+        return consumer.queue.epoch
+    return None if consumer.progress is None else consumer.progress.covered.epoch
+
+
+def _refused(consumer: Consumer, error: BinlogError, remedy: str | None) -> BinlogError:
+    where = f"consumer {consumer.name}"
+    return type(error)(error.kind, error.what, where=where, remedy=remedy)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _unknown(why: str) -> UserError:
+    return UserError(ErrorKind.POSITION_UNKNOWN, why)

@@ -1,0 +1,42 @@
+"""Whether a server has the databases that consumers subscribe to.
+
+A consumer whose databases do not exist gets nothing for ever, and nothing fails: the name may be wrong, or the database
+may be created later. So it is a warning, which is withdrawn when the database is there. It is looked at with every
+login and every poll, but anew only if the server's databases have changed: the search for names that resemble a missing
+one takes 2 ms for each consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.messages.effects import Effect, Note
+from dispatcher.model.subscription import NamePatterns, nearest
+
+
+def compare_with(databases: frozenset[str] | None, consumers: Iterable[Consumer]) -> list[Effect]:
+    """Update the warnings of consumers. `databases`: those that the server shows to the account, None = not known."""
+    effects: list[Effect] = []
+    if databases is None:
+        return effects
+    for consumer in consumers:
+        if consumer.compared_with == databases:
+            continue
+        consumer.compared_with = databases
+        warnings = tuple(_missing(consumer.spec.databases, databases))
+        new = [warning for warning in warnings if warning not in consumer.warnings]
+        consumer.warnings = warnings
+        fields = {"consumer": consumer.name}
+        effects += [Note("warning", "databases", {**fields, "warning": warning}) for warning in new]
+    return effects
+
+
+def _missing(wanted: Iterable[str], databases: Collection[str]) -> Iterator[str]:
+    for text in wanted:
+        patterns = NamePatterns([text])
+        if not any(map(patterns.match_database, databases)):
+            yield (
+                f"the server shows the account no database {text}{nearest(text, databases)}; correct databases, create"
+                f" it, or GRANT SELECT on it"
+            )

@@ -1,0 +1,1 @@
+"""One replication connection, and the consumers that are attached to it."""

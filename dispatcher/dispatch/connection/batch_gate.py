@@ -1,0 +1,96 @@
+"""Holds back one batch of a dispatcher until the server has answered a question about it.
+
+Either tables of the batch have no known definition (`FetchSchema`), or the file of the batch may not follow what was
+read (`PollServer`, see `continuity`).
+"""
+
+from __future__ import annotations
+
+from dispatcher.dispatch.messages.effects import Effect, FetchSchema, Note
+from dispatcher.dispatch.messages.events import BatchReceived, SchemaFetched
+from dispatcher.dispatch.tables.enrichment import Outcome
+from dispatcher.dispatch.values.executed_position import Gtids
+
+# One fetch is enough, unless the log goes on in another way meanwhile, as after a reset.
+FETCHES_MAX = 3
+
+
+class BatchGate:
+    """The held batch of a dispatcher, and its requests for table definitions."""
+
+    def __init__(self, dispatcher: int) -> None:
+        self._dispatcher = dispatcher
+        self.held: BatchReceived | None = None
+        self.awaits_poll = False  # the held batch waits for a `ServerPolled`
+        self._awaited = 0  # number of the request that is under way, 0 = none
+        self._requests = 0
+        self._fetches = 0  # for the held batch
+        self._read_ahead: tuple[Gtids, SchemaFetched] | None = (
+            None  # by the set at which the dump began
+        )
+
+    @property
+    def fetching(self) -> bool:
+        """True if a request has no answer yet, even if its batch is no longer held."""
+        return bool(self._awaited)
+
+    @property
+    def may_fetch(self) -> bool:
+        return self._fetches < FETCHES_MAX
+
+    def begin(self) -> None:
+        """A stream begins."""
+        self.release()
+        self._fetches = 0
+
+    def passed(self) -> None:
+        """Note that the batch needs no further fetch."""
+        self._fetches = 0
+
+    def release(self) -> BatchReceived | None:
+        """Returns the held batch, which is held no longer; None if there is none."""
+        held, self.held, self.awaits_poll = self.held, None, False
+        return held
+
+    def hold_for_poll(self, received: BatchReceived) -> None:
+        self.held, self.awaits_poll = received, True
+
+    def hold_for_schema(
+        self, received: BatchReceived, outcome: Outcome, *, streaming: bool
+    ) -> list[Effect]:
+        """Hold a batch with missing tables; request them, unless the dispatcher is paused and a request under way."""
+        assert outcome.start is not None
+        self.held = received
+        if self._awaited and not streaming:
+            return []
+        self._fetches += 1
+        self._requests += 1
+        self._awaited = self._requests
+        tables = [".".join(name) for name in outcome.missing]
+        fields = {"tables": tables, "from": str(outcome.start)}
+        fetch = FetchSchema(
+            self._dispatcher,
+            self._awaited,
+            outcome.missing,
+            outcome.start,
+            all_tables=outcome.gaps,
+        )
+        return [fetch, Note("info", "looking up tables", fields)]
+
+    def answered(self, answer: SchemaFetched, read: Gtids | None) -> bool:
+        """Record an answer. Returns True if it is that of the newest request, and the log was read ahead for it.
+
+        `read`: the set up to which the dispatcher has read.
+        """
+        if answer.request.number != self._awaited:
+            return False
+        self._awaited = 0
+        if not answer.request.all_tables or read is None:
+            return False
+        self._read_ahead = read, answer
+        return True
+
+    def read_ahead_from(self, read: Gtids) -> SchemaFetched | None:
+        """Returns the answer for which the log was read ahead, by a stream that had begun at the same set."""
+        at, answer = self._read_ahead or (None, None)
+        return answer if at == read else None

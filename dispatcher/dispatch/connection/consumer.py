@@ -1,0 +1,90 @@
+"""A declared consumer: its queue, its progress, and how far it takes part in dispatching."""
+
+from __future__ import annotations
+
+from dispatcher.binlog.stream.routes import Filter
+from dispatcher.binlog.stream.segments import Allocate
+from dispatcher.dispatch.messages.effects import Effect, Note, Store, Wake
+from dispatcher.dispatch.queue.queue import Queue
+from dispatcher.dispatch.values.specs import ConsumerSpec, Progress
+from dispatcher.dispatch.values.wait_budget import WaitBudget
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+
+
+class Consumer:
+    """`dispatcher`: the number of the one that it is attached to; None while it waits to attach, or has failed."""
+
+    def __init__(
+        self, spec: ConsumerSpec, progress: Progress | None, allocate: Allocate | None = None
+    ) -> None:
+        self.spec = spec
+        self.wake = Wake(spec.name)  # the same effect after each batch
+        wanted = Filter(spec.databases, spec.tables, spec.exclude_tables)
+        self.queue = Queue(wanted, spec.queue_bytes_max, allocate)
+        self.progress = progress  # stored; applied when the server's mode is known
+        self.started = False  # its queue has a position
+        # Its position is known to be of the server's history: it was read, or a login has checked it.
+        self.verified = True
+        self.failed: BinlogError | None = None
+        self.failed_elsewhere = False  # on another server than its own, see `recovery`
+        self.error: BinlogError | None = None  # the newest fault, failed or not
+        self.warnings: tuple[str, ...] = ()  # what is probably wrong with its subscription
+        self.compared_with: frozenset[str] | None = (
+            None  # the server's databases that this was found with
+        )
+        # An administrator has paused its reader: nothing makes room in its queue.
+        self.delivery_paused = False
+        self.stored_covered = progress.covered if progress else None
+        self.dispatcher: int | None = None
+        self.wait_budget = WaitBudget(spec.wait_max_s)
+        self.detached_at = 0.0
+        # When it was last known to have all of the server's log (`Dispatcher.current_at` while it is attached).
+        self.current_at = 0.0
+        self.evicted_commit_us: int | None = None  # of the oldest transaction that its queue lost
+        self.attach_after = 0.0  # it does not attach before
+        self.detaches = 0  # how often its dispatcher went on without it
+        self.gaps = 0  # how often it skipped transactions that the server had purged
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def waiting(self) -> bool:
+        """True if it waits to attach to a dispatcher."""
+        return self.dispatcher is None and self.failed is None
+
+    @property
+    def position(self) -> Position | None:
+        """Up to where it has the log, as far as that is known without a server."""
+        if self.started:
+            return self.queue.position(self.queue.queued)
+        return self.progress.covered if self.progress else None
+
+    def fail(self, error: BinlogError) -> list[Effect]:
+        """Stop the consumer until it is moved, or a server has its position again (`recovery`), or an operator corrects
+        the cause and restarts the daemon."""
+        self.failed = self.error = error
+        self.failed_elsewhere = False
+        self.queue.rollback()
+        return self.failure_effects()
+
+    def failure_effects(self) -> list[Effect]:
+        fields = {"consumer": self.name, "error": str(self.failed)}
+        return [Note("error", "consumer failed", fields), Wake(self.name)]
+
+    @property
+    def covered_advanced(self) -> bool:
+        """True if the queue is covered further than is stored."""
+        if not self.started or self.stored_covered is None:
+            return False
+        covered, stored = self.queue.covered, self.stored_covered
+        return (self.queue.epoch, covered.seq) > (stored.epoch, stored.seq)
+
+    def store_progress(self) -> Store:
+        queue = self.queue
+        covered = queue.covered
+        position = self.stored_covered = queue.position(covered)
+        created = queue.files.created_stored(covered)
+        return Store(self.name, Progress(queue.position(queue.acknowledged), position, created))

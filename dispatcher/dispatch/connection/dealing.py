@@ -1,0 +1,168 @@
+"""How a batch gets into the queues of a dispatcher's consumers.
+
+Consumers whose queues stand where the dispatcher stands are *level*: nearly always all of them. They share one `Stand`,
+and one pass over the batch finds out which of them gets what (`Lanes`). So a batch costs its events and the bytes that
+are delivered, however many level consumers get nothing: their position moves with the shared one.
+
+Any other consumer may have part of the batch already. It is served alone (`Queue.push`), and becomes level as soon as
+it has reached the dispatcher's position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dispatcher.binlog.stream import copy_kernel as k
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.lanes import Lanes
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.demand import Demand
+from dispatcher.dispatch.queue.queue_contents import Stand, is_behind
+from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition
+from dispatcher.model.errors import BinlogError
+
+Served = list[tuple[Consumer, BinlogError | None]]
+"""Consumers that got a transaction, and those without room on disk for one, with the error; as they were attached."""
+
+
+class Dealer:
+    """`routes`: of the connection."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._stand: Stand | None = None
+        # The attached consumers and the changes of the stand that the next four were computed from.
+        self._attached: list[Consumer] = []
+        self._changes = -1
+        self._level: list[Consumer] = []
+        self._others: list[Consumer] = []  # that are not level
+        self._lanes = Lanes((), (), ())  # of the level consumers
+        self._holding: set[int] = set()  # those with something in their queues, and perhaps more
+        self._places: dict[str, int] = {}  # of all, by name
+        # What the level consumers know of the file that is read.
+        self._created = ("", 0)
+        self._anchored = False
+
+    def begin(self, read: ExecutedPosition, attached: Sequence[Consumer]) -> None:
+        """A stream begins at a position."""
+        self._stand = stand = Stand(read)
+        self._changes = -1
+        # The login may have moved a queue to another epoch, which the lanes hold.
+        self._set_level([])
+        for consumer in attached:
+            if consumer.queue.queued == read:
+                consumer.queue.join(stand)
+
+    def demand(
+        self, attached: Sequence[Consumer], gtids: BatchGtids, read: ExecutedPosition
+    ) -> Demand:
+        """Returns who of the attached consumers gets events of the next batch. `read`: the position before it."""
+        self._find_level(attached)
+        if self._level and not gtids.all_after(self._level[0].queue.mode, read):
+            for consumer in self._level:
+                consumer.queue.leave()
+            self._find_level(attached)
+        self._lanes.learn(self._routes)
+        return Demand(self._others, gtids, read, self._routes, self._level, self._lanes.mask)
+
+    def _find_level(self, attached: Sequence[Consumer]) -> None:
+        stand = self._stand
+        assert stand is not None, "a batch before the dump"
+        if stand.changes == self._changes and attached == self._attached:
+            return  # as nearly always: nothing is done for each of many consumers
+        self._changes, self._attached = stand.changes, list(attached)
+        self._set_level([consumer for consumer in attached if consumer.queue.stand is stand])
+        self._others = [consumer for consumer in attached if consumer.queue.stand is not stand]
+        self._places = {consumer.name: place for place, consumer in enumerate(attached)}
+
+    def _set_level(self, level: list[Consumer]) -> None:
+        if level == self._level:
+            return
+        self._level = level
+        self._holding = {lane for lane, c in enumerate(level) if c.queue.transactions}
+        queues = [consumer.queue for consumer in level]
+        self._lanes = Lanes(
+            [queue.log for queue in queues],
+            [queue.filter for queue in queues],
+            [queue.epoch for queue in queues],
+        )
+        self._lanes.learn(self._routes)
+        self._created, self._anchored = ("", 0), False
+
+    def deal(
+        self,
+        batch: Batch,
+        gtids: BatchGtids,
+        created: int,
+        after: ExecutedPosition,
+        others: Sequence[tuple[Consumer, bool]],
+        *,
+        anchored: bool,
+    ) -> Served:
+        """Push a batch into all queues. `after`: the dispatcher's position after it; `others`: the consumers that are
+        not level, and whether each is in sync; `anchored`: see `Continuity`.
+
+        Nothing of the batch counts for a consumer without room: it must be detached.
+        """
+        stand = self._stand
+        assert stand is not None, "a batch before the dump"
+        served = self._deal_level(batch, gtids, stand) if self._level else []
+        if not is_behind(after, stand.executed):
+            stand.executed = after
+        if self._level:
+            self._tell_level(batch.file, created, stand, anchored=anchored)
+        for consumer, in_sync in others:
+            queue = consumer.queue
+            count = queue.pushed_transactions
+            try:
+                queue.push(batch, gtids, self._routes, created, after, in_sync=in_sync)
+            except BinlogError as error:
+                served.append((consumer, error))
+                continue
+            if in_sync and anchored:
+                queue.files.anchor(queue.queued)
+            if queue.queued is stand.executed:
+                queue.join(stand)
+            if queue.pushed_transactions != count:
+                served.append((consumer, None))
+        if others and self._level:
+            served.sort(key=lambda each: self._places[each[0].name])
+        return served
+
+    def _deal_level(self, batch: Batch, gtids: BatchGtids, stand: Stand) -> Served:
+        level = self._level
+        served: Served = []
+        seqs = gtids.seqs(level[0].queue.mode, stand.executed.seq)
+        lanes, copying = self._lanes.copy(batch, seqs)
+        took = set()
+        for lane in lanes:
+            consumer = level[lane]
+            error = copying.failures.get(lane)
+            if error is not None:
+                consumer.queue.leave()
+                served.append((consumer, error))
+            elif copying.totals[lane][k.COUNT]:
+                consumer.queue.take(batch.format, gtids, copying, lane)
+                served.append((consumer, None))
+            else:
+                continue
+            took.add(lane)
+        for lane in self._holding - took:
+            queue = level[lane].queue
+            if queue.transactions:
+                queue.pass_over(gtids)
+            else:
+                self._holding.remove(lane)
+        self._holding |= took
+        return served
+
+    def _tell_level(self, file: str, created: int, stand: Stand, *, anchored: bool) -> None:
+        if created and (file, created) != self._created:
+            self._created = file, created
+            for queue in [c.queue for c in self._level if c.queue.stand is stand]:
+                queue.files.read(file, created)
+        if anchored and not self._anchored:
+            self._anchored = True
+            for queue in [c.queue for c in self._level if c.queue.stand is stand]:
+                queue.files.anchor(queue.queued)

@@ -1,0 +1,107 @@
+"""Which consumers of a dispatcher get events of a batch, and of which of its transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dispatcher.binlog.kernel.bytes import U8
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.tables.enrichment import SchemaFailure, SchemaRequirement
+from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition
+
+_NO_ROUTES: U8 = np.zeros(0, dtype=np.uint8)
+
+
+@dataclass(slots=True)
+class _ConsumerDemand:
+    consumer: Consumer
+    in_sync: bool  # its queue stands where the dispatcher stands
+    route_mask: U8  # one byte per route
+    already_executed: U8 | None  # one byte per transaction, 1 = already in the queue; None: all 0
+
+    def includes(self, route: int, t: int) -> bool:
+        """True if the consumer gets events of a route in transaction `t` of the batch."""
+        executed = self.already_executed
+        return bool(self.route_mask[route]) and (executed is None or not executed[t])
+
+
+class Demand:
+    """`read`: the dispatcher's position before the batch; `level`: consumers that are known to stand there, and
+    `level_mask` has one byte per route, 1 = one of them gets its events; `consumers`: the others."""
+
+    def __init__(
+        self,
+        consumers: Iterable[Consumer],
+        gtids: BatchGtids,
+        read: ExecutedPosition,
+        routes: Routes,
+        level: Sequence[Consumer] = (),
+        level_mask: U8 = _NO_ROUTES,
+    ) -> None:
+        self._routes = routes
+        self._level = level
+        self._level_mask = level_mask
+        self._demands: list[_ConsumerDemand] = []
+        for consumer in consumers:
+            queue, queued = consumer.queue, consumer.queue.queued
+            in_sync = queued is read or (queued.gtids == read.gtids and queued.seq == read.seq)
+            in_sync = in_sync and gtids.all_after(queue.mode, read)
+            already_executed = None if in_sync else gtids.already_executed(queue.mode, queued)
+            route_mask = queue.filter.route_mask(routes)
+            self._demands.append(_ConsumerDemand(consumer, in_sync, route_mask, already_executed))
+
+    def _all(self) -> Iterator[_ConsumerDemand]:
+        yield from self._demands
+        for consumer in self._level:
+            route_mask = consumer.queue.filter.route_mask(self._routes)
+            yield _ConsumerDemand(consumer, True, route_mask, None)
+
+    def others(self) -> list[tuple[Consumer, bool]]:
+        """Returns each consumer that is not known to be level, and whether it is in sync with the dispatcher."""
+        return [(demand.consumer, demand.in_sync) for demand in self._demands]
+
+    def route_mask(self) -> U8:
+        """Returns one byte per route: 1 = some consumer gets its events in some transaction."""
+        masks = [
+            demand.route_mask
+            for demand in self._demands
+            if demand.already_executed is None or not demand.already_executed.all()
+        ]
+        if self._level:
+            masks.append(self._level_mask)
+        if len(masks) == 1:
+            return masks[0]
+        out: U8 = np.zeros(len(self._routes), dtype=np.uint8)
+        for mask in masks:
+            out |= mask
+        return out
+
+    def requirement(self, route: int, t: int) -> SchemaRequirement:
+        proven = current = later = False
+        for demand in self._all():
+            if demand.consumer.spec.assume_current_schema:
+                current = current or demand.includes(route, t)
+            elif demand.route_mask[route]:
+                proven = proven or demand.includes(route, t)
+                later = True
+        return SchemaRequirement(proven, current, later)
+
+    def failing(self, failures: Iterable[SchemaFailure]) -> list[tuple[Consumer, SchemaFailure]]:
+        """Returns the consumers that cannot go on, each with the first failure that it meets."""
+        out = []
+        ordered = sorted(failures, key=lambda failure: failure.t)
+        for demand in self._all() if ordered else ():
+            current = demand.consumer.spec.assume_current_schema
+            own = [
+                failure
+                for failure in ordered
+                if demand.includes(failure.route, failure.t)
+                and (failure.even_current or not current)
+            ]
+            if own:
+                out.append((demand.consumer, own[0]))
+        return out

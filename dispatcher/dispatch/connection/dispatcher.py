@@ -1,0 +1,441 @@
+"""One replication connection and the consumers attached to it.
+
+A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and has it dealt to its consumers (`dealing`). It
+fails the consumers that a fault of the log concerns, and makes a lost connection again (`retry`). `client` decides
+which consumers are attached.
+
+If a batch raises a question that only the server can answer, it is held (`batch_gate`), and reading pauses as for a
+full queue until the answer comes. If the answer does not suffice, the consumers that need it fail.
+
+Phases: connecting → streaming ⇄ paused → (closed for want of room) → connecting ...; a log that has an end: → ended.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from dispatcher.binlog.stream.batch import OPEN, Batch, Fault
+from dispatcher.binlog.stream.routes import ALL, Routes
+from dispatcher.dispatch.connection.batch_gate import BatchGate
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dealing import Dealer
+from dispatcher.dispatch.history.attachment import OpenTransaction, dump_start, has_transaction
+from dispatcher.dispatch.history.continuity import (
+    Continuity,
+    HeadVerdict,
+    QueuedPosition,
+    history_error,
+    may_skip,
+)
+from dispatcher.dispatch.history.retry import OPERATOR_RETRY_S, RetryPolicy
+from dispatcher.dispatch.messages.effects import (
+    Close,
+    Connect,
+    Effect,
+    Note,
+    Pause,
+    PollServer,
+    StartDump,
+    Wake,
+)
+from dispatcher.dispatch.messages.events import BatchReceived, SchemaFetched
+from dispatcher.dispatch.tables.enrichment import Enrichment
+from dispatcher.dispatch.tables.versions import LogPosition, Versions
+from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Mode
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import file_number, packed_seq
+
+
+class Phase(StrEnum):
+    CONNECTING = "connecting"
+    STREAMING = "streaming"
+    PAUSED = "paused"  # open, not read
+    BACKPRESSURE_CLOSED = "closed until there is room"
+    ENDED = "ended"  # all of the log was read, and no more will come
+
+
+class Dispatcher:
+    """`number`: from 1, unique among the client's dispatchers; `routes`: of the client."""
+
+    def __init__(self, number: int, label: str, routes: Routes, versions: Versions) -> None:
+        self.number = number
+        self.label = label  # of the client
+        self.phase = Phase.CONNECTING
+        self.attached: list[Consumer] = []
+        self._filled: dict[Consumer, None] = {}  # see `filled`; and perhaps more
+        self.view: ServerView | None = None
+        self.error: BinlogError | None = None  # why there is no connection
+        self.read: ExecutedPosition | None = None
+        self.open_transaction: OpenTransaction = None  # in which the last batch ended
+        self.enrichment = Enrichment(routes, versions)
+        self.continuity = Continuity()
+        self.gate = BatchGate(number)
+        self.last_timestamp = 0  # of the newest event, s since 1970
+        self.tip_seq = 0  # of the end of the server's log, as it was last known
+        self.current_at = -math.inf  # when it was last known to have read all of the log
+        self.events = self.bytes = self.reconnects = 0
+        self.streams_begun = 0
+        self.paused_since = self.stream_begun_at = 0.0
+        self.login_begun = False  # what the login asks the server was decided
+        self.newest_xa = 0  # number of the newest prepared transaction then
+        self.lacking_since: float | None = (
+            None  # since when the server lacks transactions of consumers
+        )
+        self._routes = routes
+        self._dealer = Dealer(routes)
+        self._retry = RetryPolicy()
+
+    @property
+    def mode(self) -> Mode:
+        return self.view.mode if self.view is not None else Mode.GTID
+
+    @property
+    def consumers(self) -> list[str]:
+        """Names of the attached consumers."""
+        return [consumer.name for consumer in self.attached]
+
+    @property
+    def open(self) -> bool:
+        return self.phase in (Phase.STREAMING, Phase.PAUSED)
+
+    @property
+    def current(self) -> bool:
+        """True while it reads at the end of the server's log, as far as that is known, or has read all of a log that
+        ends."""
+        if self.phase is Phase.STREAMING:
+            return self.read is not None and self.read.seq >= self.tip_seq
+        return self.phase is Phase.ENDED
+
+    @property
+    def filled(self) -> list[Consumer]:
+        """The attached consumers that have complete transactions in their queues."""
+        filled = [consumer for consumer in self._filled if consumer.queue.transactions]
+        if len(filled) < len(self._filled):
+            self._filled = dict.fromkeys(filled)
+        return filled
+
+    def note_current(self, now: float) -> None:
+        if self.current:
+            self.current_at = now
+
+    # -- consumers -------------------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer) -> None:
+        assert consumer.dispatcher is None, "a consumer is attached to one dispatcher"
+        consumer.dispatcher = self.number
+        consumer.error = self.error
+        self.attached.append(consumer)
+        self._filled[consumer] = None
+
+    def detach(self, consumer: Consumer, now: float) -> None:
+        """Detach a consumer at a transaction boundary: its part of the open transaction is dropped from its queue."""
+        consumer.queue.rollback()
+        consumer.queue.leave()
+        consumer.wait_budget.end(now)
+        consumer.detached_at = now
+        consumer.current_at = max(consumer.current_at, self.current_at)
+        consumer.dispatcher = None
+        self.attached.remove(consumer)
+        self._filled.pop(consumer, None)
+
+    def fail(self, consumer: Consumer, error: BinlogError, now: float) -> list[Effect]:
+        self.detach(consumer, now)
+        return consumer.fail(error.at(self._where(consumer)))
+
+    def _where(self, consumer: Consumer) -> str:
+        return f"consumer {consumer.name}, {self.label}"
+
+    def _wake(self) -> list[Effect]:
+        return [Wake(name) for name in self.consumers]
+
+    # -- the connection --------------------------------------------------------------------------------------
+
+    def connect(self, after_s: float = 0.0) -> list[Effect]:
+        self.phase = Phase.CONNECTING
+        self.login_begun = False
+        return [Connect(self.number, after_s)]
+
+    def start_dump(self, view: ServerView, now: float) -> list[Effect]:
+        """Begin a stream: the login succeeded, and every consumer has a position in this server's log."""
+        self.stream_begun_at = now
+        queues = [consumer.queue for consumer in self.attached]
+        before, self.read = self.read, dump_start(view.mode, [queue.queued for queue in queues])
+        self._dealer.begin(self.read, self.attached)
+        self.open_transaction = None
+        self.streams_begun += 1
+        self.tip_seq = view.tip.seq
+        anchored = all(queue.files.is_anchored(queue.queued) for queue in queues)
+        self.continuity.begin(self.read, view, anchored=anchored)
+        self.gate.begin()
+        self._begin_enrichment(view, self.read, before)
+        self.error = self.lacking_since = None
+        self._retry.connected()
+        for consumer in self.attached:
+            consumer.error = None
+        self.phase = Phase.STREAMING
+        fields = {
+            "dispatcher": self.number,
+            "from": str(self.read),
+            "consumers": self.consumers,
+        }
+        dump = StartDump(self.number, view.mode, self.read)
+        return [dump, Note("info", "streaming", fields), *self._wake()]
+
+    def _begin_enrichment(
+        self, view: ServerView, read: ExecutedPosition, before: ExecutedPosition | None
+    ) -> None:
+        """`before`: up to where the previous stream has read."""
+        versions, gaps = self.enrichment.versions, False
+        at: LogPosition | None = LogPosition(read.file, read.offset, view.created.get(read.file, 0))
+        same = before is not None and before.gtids == read.gtids and versions.server == view.server
+        if view.mode is Mode.GTID:
+            # A GTID set does not tell where it ends in the log; the file beside it only says where it was computed.
+            at = self.enrichment.position if same else None
+            gaps = may_skip(read.gtids, view.written)
+        versions.login(view.server, [name for name, _ in view.files])
+        self.enrichment.begin(
+            at, mariadb=view.mode is Mode.MARIADB, can_ask=view.knows_tables, gaps=gaps
+        )
+        ahead = self.gate.read_ahead_from(read.gtids)
+        if gaps and ahead is not None and same:
+            # This stream continues the one that was closed while the log was read ahead.
+            self.enrichment.read_ahead(ahead.request.start, list(ahead.statements))
+
+    def lost(self, error: BinlogError, now: float) -> list[Effect]:
+        """Connect again after a fault, or fail all consumers if that cannot help."""
+        self._roll_back(now)
+        if self.phase is Phase.BACKPRESSURE_CLOSED:
+            return []  # it was to be closed anyway
+        error, fatal = self._retry.classify(error, self.read)
+        self.error = error
+        self.reconnects += self.open
+        if fatal:
+            return [e for c in list(self.attached) for e in self.fail(c, error, now)]
+        return self.reconnect(error, now)
+
+    def reconnect(
+        self, error: BinlogError, now: float, after_s: float | None = None
+    ) -> list[Effect]:
+        """`after_s`: None for the backoff of the retry policy. With a time of its own a server has answered, so that
+        backoff begins anew: otherwise the hosts between two answers would make each wait longer than the last."""
+        self.error = error
+        if after_s is not None:
+            self._retry.connected()
+        after_s = self._retry.delay_s(error, now, after_s)
+        for consumer in self.attached:
+            consumer.error = error
+        fields = {"dispatcher": self.number, "error": str(error), "retry_s": after_s}
+        return [
+            Note("warning", "not connected", fields),
+            *self.connect(after_s),
+            *self._wake(),
+        ]
+
+    def login_again(self, reason: str, now: float) -> list[Effect]:
+        """Log in again, because the log may be another one than was read: that login checks each consumer."""
+        fields = {"dispatcher": self.number, "reason": reason}
+        self.reconnects += 1
+        return [
+            Note("warning", "server history is checked anew", fields),
+            *self.close(reason, now),
+            *self.connect(),
+        ]
+
+    def ended(self, now: float) -> list[Effect]:
+        self._roll_back(now)
+        self.phase = Phase.ENDED
+        assert self.read is not None, "an end before the dump"
+        in_transaction = self.open_transaction is not None
+        fields = {"at": str(self.read), "in_transaction": in_transaction}
+        self.open_transaction = None
+        return [Note("warning" if in_transaction else "info", "ended", fields), *self._wake()]
+
+    def close(self, reason: str, now: float) -> list[Effect]:
+        """Close the connection until there is room, or until `connect`."""
+        self._roll_back(now)
+        self.phase = Phase.BACKPRESSURE_CLOSED
+        return [Close(self.number, reason)]
+
+    def pause(self, now: float) -> list[Effect]:
+        self.phase = Phase.PAUSED
+        self.paused_since = now
+        return [Pause(self.number)]
+
+    def _roll_back(self, now: float) -> None:
+        """Drop the open transaction: the next stream begins at a transaction boundary."""
+        self.gate.release()
+        for consumer in self.attached:
+            consumer.queue.rollback()
+            consumer.wait_budget.end(now)
+
+    # -- the stream ------------------------------------------------------------------------------------------
+
+    def receive(self, batch: Batch, created: int, now: float) -> list[Effect]:
+        """Push a batch into the queues, or hold it until the server has answered."""
+        read, gate = self.read, self.gate
+        assert read is not None and gate.held is None, "a batch before the dump, or too early"
+        match self.continuity.judge(batch, self.mode, read):
+            case HeadVerdict.UNKNOWN:
+                self.bytes += batch.bytes
+                return []
+            case HeadVerdict.ASK:
+                gate.hold_for_poll(BatchReceived(self.number, batch.copy(), created))
+                return [*self._pause_to_ask(now), PollServer()]
+            case HeadVerdict.DIFFERS:
+                return self.login_again(f"{batch.file} does not follow what was read", now)
+        gtids = BatchGtids.of(batch)
+        demand = self._dealer.demand(self.attached, gtids, read)
+        outcome = self.enrichment.enrich(
+            batch, created, demand.route_mask(), demand.requirement, ask=gate.may_fetch
+        )
+        if outcome.missing:
+            received = BatchReceived(self.number, outcome.batch.copy(), created)
+            streaming = self.phase is Phase.STREAMING
+            return [
+                *gate.hold_for_schema(received, outcome, streaming=streaming),
+                *self._pause_to_ask(now),
+            ]
+        gate.passed()
+        effects: list[Effect] = []
+        for consumer, failure in demand.failing(outcome.failures):
+            effects += self.fail(consumer, failure.error, now)
+        if effects:
+            demand = self._dealer.demand(self.attached, gtids, read)
+        after = self._read_after(batch, gtids, created)
+        self.continuity.advance(after, gtids)
+        anchored = self.continuity.anchored
+        for consumer, error in self._dealer.deal(
+            outcome.batch, gtids, created, after, demand.others(), anchored=anchored
+        ):
+            if error:
+                effects += self._lacks_room(consumer, error, now)
+            else:
+                self._filled[consumer] = None
+                effects.append(consumer.wake)
+        self.enrichment.advance(batch, created)
+        self.read = after
+        self.events += batch.events
+        self.bytes += batch.bytes
+        self.last_timestamp = batch.timestamp or self.last_timestamp
+        if gtids.count:
+            self._retry.passed_damage()
+        if batch.fault:
+            effects += self._fail_concerned(batch, batch.fault, now)
+        return effects
+
+    def _pause_to_ask(self, now: float) -> list[Effect]:
+        return self.pause(now) if self.phase is Phase.STREAMING else []
+
+    def _lacks_room(self, consumer: Consumer, error: BinlogError, now: float) -> list[Effect]:
+        """Detach a consumer without room on disk for a transaction that is larger than its queue. The transaction is
+        dropped, and read again later."""
+        self.detach(consumer, now)
+        consumer.error = error.at(self._where(consumer))
+        consumer.attach_after = now + OPERATOR_RETRY_S
+        fields = {"consumer": consumer.name, "error": str(consumer.error)}
+        return [Note("error", "consumer waits", fields), Wake(consumer.name)]
+
+    def schema_fetched(self, answer: SchemaFetched, now: float) -> list[Effect]:
+        """Add the fetched definitions, and deliver the batch that was held for them."""
+        start, definitions = answer.request.start, answer.definitions
+        self.enrichment.versions.add_fetched(start, definitions, answer.statements)
+        if self.gate.answered(answer, self.read.gtids if self.read else None):
+            self.enrichment.read_ahead(start, list(answer.statements))
+        effects: list[Effect] = [Note("info", "looked up tables", {"found": len(definitions)})]
+        if not self.gate.awaits_poll and (held := self.gate.release()) is not None:
+            effects += self.receive(held.batch, held.created, now)
+        return effects
+
+    # -- the server's history --------------------------------------------------------------------------------
+
+    def queued_positions(self) -> list[QueuedPosition]:
+        """Returns where the consumers stand now. A view that the server is asked for later must agree with these
+        positions."""
+        positions: dict[tuple[int, bool], QueuedPosition] = {}
+        for consumer in self.attached if self.open else ():
+            queue, queued = consumer.queue, consumer.queue.queued
+            anchored = queue.files.is_anchored(queued)
+            key = id(queued), anchored  # most consumers share one position
+            if key not in positions:
+                created = queue.files.created_of(queued.file)
+                positions[key] = QueuedPosition(queue.mode, queue.server, queued, created, anchored)
+        return list(positions.values())
+
+    def server_polled(
+        self, view: ServerView, positions: list[QueuedPosition], *, answers_held: bool, now: float
+    ) -> list[Effect]:
+        """Compare the server's view with `positions`: those that the consumers had when the server was asked.
+
+        `answers_held`: a held batch waited for this poll.
+        """
+        if error := history_error(view, positions):
+            return self.login_again(error.what, now)
+        if self.open and self.read is not None:
+            tip = view.tip
+            self.tip_seq = 0 if self.read.log_order >= tip.log_order else tip.seq
+        if not answers_held or (held := self.gate.release()) is None:
+            return []
+        if self.view is None or view.server != self.view.server:
+            return self.login_again("the client reads another server now", now)
+        if not self.continuity.confirm(held.batch, dict(view.files)):
+            return self.login_again(f"{held.batch.file} follows another file than was read", now)
+        return self.receive(held.batch, held.created, now)
+
+    def _read_after(self, batch: Batch, gtids: BatchGtids, created: int) -> ExecutedPosition:
+        """Returns the position after the last complete transaction of a batch.
+
+        It is never inside a transaction, where no dump may begin. Outside of one it moves on over other events, such as
+        a rotation: without GTIDs, only that keeps it out of files that will be purged.
+        """
+        before = self.read
+        assert before is not None
+        count = gtids.count
+        executed = gtids.after(before.gtids, len(gtids.source)) if count else before.gtids
+        if len(batch.tx.flags):
+            is_open = batch.tx.flags[-1] & OPEN
+            self.open_transaction = self._last_transaction(batch, gtids) if is_open else None
+        file, offset = batch.file, batch.offset
+        if self.open_transaction is not None:
+            if not count:
+                return before
+            offset = int(gtids.end[gtids.ended][-1])
+        if self.mode is Mode.GTID:
+            # A dump from a set begins with the head of the file in which the server looks for what follows: that does
+            # not tell where the set ends.
+            if not count and (not before.file or (file_number(file), offset) < before.log_order):
+                return before
+            return ExecutedPosition(executed, file, offset, before.seq + count)
+        if not count and not created and file != before.file and self.continuity.can_ask:
+            # The server has not sent the head of the new file yet. A position there could not be told from one in a
+            # file of the same name after a RESET.
+            return before
+        seq = packed_seq(file, offset)
+        return before if seq <= before.seq else ExecutedPosition(executed, file, offset, seq)
+
+    def _last_transaction(self, batch: Batch, gtids: BatchGtids) -> OpenTransaction:
+        if self.mode is not Mode.GTID:
+            return packed_seq(batch.file, batch.offset)
+        source = int(gtids.source[-1])
+        return (gtids.sources[source] if source >= 0 else "", int(gtids.gno[-1]))
+
+    def _fail_concerned(self, batch: Batch, fault: Fault, now: float) -> list[Effect]:
+        """Fail every consumer whose filter matches the event behind a batch, except those already past it."""
+        effects: list[Effect] = []
+        for consumer in list(self.attached):
+            mask = consumer.queue.filter.route_mask(self._routes)
+            if fault.route != ALL and not (fault.route >= 0 and mask[fault.route]):
+                continue
+            if not self._is_past(consumer.queue.queued, batch):
+                effects += self.fail(consumer, fault.error, now)
+        return effects
+
+    def _is_past(self, queued: ExecutedPosition, batch: Batch) -> bool:
+        """True if a queued position lies behind the event that follows a batch."""
+        assert self.read is not None
+        if self.mode is not Mode.GTID:
+            return queued.seq > packed_seq(batch.file, batch.offset)
+        if self.open_transaction is None:
+            return queued.seq > self.read.seq
+        return has_transaction(queued, self.open_transaction)

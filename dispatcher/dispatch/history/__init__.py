@@ -1,0 +1,1 @@
+"""What follows from a server's history: where a dump may begin or go on, who may attach, and when to retry."""

@@ -1,0 +1,145 @@
+"""Which dispatcher a consumer may attach to: the predicate that serves attaching, merging and restarting.
+
+A consumer may attach where the dispatcher has read nothing that the consumer has not queued, because the dispatcher
+will not read it again; and where the two are near each other in the log, because the dispatcher delivers nothing to the
+consumer before it reaches the consumer's position. The *queued* position counts. If the delivered or the acknowledged
+position counted, the consumer would get some transactions twice.
+
+A dispatcher may stand inside a transaction, part of which it has already copied to its consumers. Then a consumer may
+attach only if it has queued that transaction, because it passes over the rest. On a stream that never pauses this is
+the usual case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Gtids,
+    Mode,
+    make_executed,
+)
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import file_number
+
+# Positions whose distance in bytes is not known, as after a failover, are near if so few transactions differ.
+UNKNOWN_TRANSACTIONS_MAX = 1000
+
+OpenTransaction = tuple[str, int] | int | None
+"""The transaction that a dispatcher stands in: source and number, or (without MySQL's GTIDs) the seq reached in it."""
+
+T = TypeVar("T")
+
+
+class ServerFiles:
+    """The files of a server's log and their sizes, as far as they are known."""
+
+    def __init__(self) -> None:
+        self.server = ""
+        self.updates = 0
+        self._sizes: dict[int, int] = {}  # by number
+
+    def update(self, view: ServerView, *, late: bool = False) -> None:
+        """Replace what was known of the server, or of another one.
+
+        `late`: True if a dispatcher has read beyond the log as it is in `view`; then the larger sizes stay.
+        """
+        known = self._sizes if late and view.server == self.server else {}
+        self.updates += 1
+        self.server = view.server
+        self._sizes = {file_number(name): size for name, size in view.files}
+        for number, size in known.items():
+            self._sizes[number] = max(self._sizes.get(number, 0), size)
+        self.extend(view.file, view.offset)
+
+    def extend(self, file: str, offset: int) -> None:
+        """A stream has reached an offset of a file."""
+        number = file_number(file)
+        self._sizes[number] = max(self._sizes.get(number, 0), offset)
+
+    def contains(self, executed: ExecutedPosition) -> bool:
+        """True if a position lies within the written part of a file."""
+        return executed.offset <= self._sizes.get(file_number(executed.file), -1)
+
+    def distance(self, mode: Mode, a: ExecutedPosition, b: ExecutedPosition) -> int | None:
+        """Returns the bytes of the log between two positions of this server, in either order; None: not known."""
+        if a.seq == b.seq and (mode is not Mode.GTID or a.gtids == b.gtids):
+            return 0
+        if not a.file or not b.file:
+            return None
+        (low, start), (high, end) = sorted((a.log_order, b.log_order))
+        numbers = range(low, high)
+        if any(number not in self._sizes for number in numbers):
+            return None
+        if low < high and start > self._sizes[low]:  # the known size is older than the position
+            return None
+        return sum(self._sizes[number] for number in numbers) - start + end
+
+
+def has_all_read(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -> bool:
+    """True if a consumer that has queued up to `queued` has everything up to `read`."""
+    if mode is not Mode.GTID:
+        return read.seq <= queued.seq
+    assert isinstance(read.gtids, GtidSet) and isinstance(queued.gtids, GtidSet)
+    if read.seq > queued.seq:
+        return False  # a larger set: no need to look into it
+    return queued.gtids.contains(read.gtids)
+
+
+def has_transaction(queued: ExecutedPosition, transaction: OpenTransaction) -> bool:
+    """True if a consumer has queued the transaction that a dispatcher has read only in part, or if there is none."""
+    if transaction is None:
+        return True
+    if isinstance(transaction, int):
+        return queued.seq > transaction
+    source, gno = transaction
+    assert isinstance(queued.gtids, GtidSet)
+    return bool(source) and queued.gtids.has(source, gno)
+
+
+def is_near(
+    files: ServerFiles | None, mode: Mode, a: ExecutedPosition, b: ExecutedPosition, bytes_max: int
+) -> bool:
+    """True if one dump may serve consumers at these positions. `files`: None if the server's files are not known."""
+    distance = files.distance(mode, a, b) if files is not None else None
+    if distance is not None:
+        return distance <= bytes_max
+    if mode is not Mode.GTID:
+        return False
+    assert isinstance(a.gtids, GtidSet) and isinstance(b.gtids, GtidSet)
+    differing = len(a.gtids.subtract(b.gtids)) + len(b.gtids.subtract(a.gtids))
+    return differing <= UNKNOWN_TRANSACTIONS_MAX
+
+
+def group_ahead(
+    files: ServerFiles,
+    mode: Mode,
+    positions: Sequence[tuple[T, ExecutedPosition]],
+    bytes_max: int,
+) -> list[T]:
+    """Returns the consumer furthest ahead, and the others that are near it and near each other."""
+    ordered = sorted(positions, key=lambda pair: pair[1].seq, reverse=True)
+    group: list[tuple[T, ExecutedPosition]] = []
+    for consumer, queued in ordered:
+        if all(is_near(files, mode, queued, other, bytes_max) for _, other in group):
+            group.append((consumer, queued))
+    return [consumer for consumer, _ in group]
+
+
+def dump_start(mode: Mode, positions: Sequence[ExecutedPosition]) -> ExecutedPosition:
+    """Returns the position from which one dump serves all consumers: the intersection of what they have."""
+    if mode is not Mode.GTID:
+        return min(positions, key=lambda executed: executed.seq)
+    gtids: Gtids = positions[0].gtids
+    for executed in positions[1:]:
+        assert isinstance(gtids, GtidSet) and isinstance(executed.gtids, GtidSet)
+        gtids = gtids.intersection(executed.gtids)
+    same = [executed for executed in positions if executed.gtids == gtids]
+    if same:
+        return max(same, key=lambda executed: executed.log_order)
+    # No consumer stands there; the log goes on at the first of their positions, or somewhat before it.
+    first = min(positions, key=lambda executed: executed.log_order)
+    return make_executed(mode, str(gtids), first.file, first.offset)

@@ -1,0 +1,189 @@
+"""Whether a file that a dump comes to follows what was read before it.
+
+A dump survives a RESET as long as the new log is shorter than the offset that the dump has reached: the server goes on
+to send heartbeats, and when the new log rotates, it goes on with the *second* file of that (MySQL and MariaDB, with
+GTIDs and without). So no position moves into a file, and nothing of it is delivered, before its head was compared with
+what was read:
+
+* The GTIDs that the head lists as executed before the file (PREVIOUS_GTIDS, MariaDB's GTID_LIST) must be those that
+  were read.
+* If it lists none, or the file before it was still being written when the dump began, the server is asked: the file
+  before must be the one that was read, or have been purged. Files that were closed by then, as many are while a
+  consumer catches up, need no question.
+
+A log may differ for a reason: GTIDs that were set by hand, a transaction that a crash has cut off. So a head that does
+not fit ends the connection, and the next login checks every consumer's position. If that login finds no fault and the
+same head comes again, the dispatcher accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from dispatcher.binlog.stream.batch import Batch, Head
+from dispatcher.dispatch.history import history_check
+from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids, Mode
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.position import file_number
+
+# MySQL counts the header of an encrypted file into its size, but not into offsets.
+_ENCRYPTION_HEADER_BYTES = 512
+
+
+class HeadVerdict(Enum):
+    """How the head of a file relates to what was read before it."""
+
+    FOLLOWS = auto()
+    UNKNOWN = auto()  # the head is not complete yet
+    ASK = auto()  # the server must be asked for the file before
+    DIFFERS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPosition:
+    """A consumer's queued position, with the arguments of `history_check.check_history`."""
+
+    mode: Mode
+    server: str
+    executed: ExecutedPosition
+    created: int
+    anchored: bool
+
+
+class Continuity:
+    """How a dispatcher's stream relates to what was read before it. `anchored`: True if everything that was read lies
+    before its file and offset in the server's log; `can_ask`: True if the source is a server."""
+
+    def __init__(self) -> None:
+        self.anchored = False
+        self._may_skip = False  # executed transactions may lie behind some that are not
+        self._begun: Gtids = GtidSet()  # read when the stream began
+        self._end = 0, 0  # the end of the log then
+        self.can_ask = False  # a folder of files knows itself which file follows which
+        self._accepted = ""  # the file whose head was compared
+        self._doubted = ("", "")  # file and GTIDs of a head that did not fit
+
+    def begin(self, read: ExecutedPosition, view: ServerView, *, anchored: bool) -> None:
+        """A stream begins at `read`."""
+        has_gtids = isinstance(read.gtids, GtidSet) and view.mode is Mode.GTID
+        self._may_skip = has_gtids and may_skip(read.gtids, view.written)
+        self.anchored, self._begun = anchored, read.gtids
+        self._end = file_number(view.file), view.offset
+        self.can_ask, self._accepted = view.knows_tables, ""
+
+    def advance(self, read: ExecutedPosition, gtids: BatchGtids) -> None:
+        """The stream has reached `read`.
+
+        It is `anchored` once it has passed everything that was executed when it began. That is so after the first new
+        transaction, if no executed one can follow it, or at the point where the log ended when the stream began.
+        """
+        if not self._may_skip and gtids.count:
+            self.anchored = True
+        elif read.file:
+            self.anchored |= read.log_order >= self._end
+
+    # -- heads of files --------------------------------------------------------------------------------------
+
+    def judge(self, batch: Batch, mode: Mode, read: ExecutedPosition) -> HeadVerdict:
+        """Compare the head of a batch, if it has one, with `read`, the position before it."""
+        head = batch.head
+        if head is None or batch.file == self._accepted or not self.can_ask:
+            return HeadVerdict.FOLLOWS
+        if mode is not Mode.FILE and head.previous is None and _is_empty(batch):
+            return HeadVerdict.UNKNOWN
+        moves = bool(head.before) and file_number(batch.file) > file_number(read.file)
+        if mode is not Mode.FILE and head.previous is not None:
+            fits = self._fits(head.previous, read.gtids, whole=moves)
+            if not fits and self._doubts(batch.file, head):
+                return HeadVerdict.DIFFERS
+        if moves:
+            was_open = file_number(head.before) >= self._end[0]
+            if mode is Mode.FILE or head.previous is None or was_open:
+                return HeadVerdict.ASK
+        self._accepted = batch.file
+        return HeadVerdict.FOLLOWS
+
+    def confirm(self, batch: Batch, sizes: dict[str, int]) -> bool:
+        """True if the previous file still has the size that was read, or if the server no longer has it.
+
+        `sizes`: of the server's files now.
+        """
+        head = batch.head
+        assert head is not None
+        size = sizes.get(head.before)
+        if head.closed and size is not None:
+            whole = size - head.closed in (0, _ENCRYPTION_HEADER_BYTES)
+            if not whole and self._doubts(batch.file, head):
+                return False
+        self._accepted = batch.file
+        return True
+
+    def _doubts(self, file: str, head: Head) -> bool:
+        """True if this head does not fit for the first time, and remembers it.
+
+        False if the same head comes again: the login in between has found no fault.
+        """
+        doubted = file, str(head.previous)
+        if doubted == self._doubted:
+            return False
+        self._doubted = doubted
+        return True
+
+    def _fits(self, previous: Gtids, read: Gtids, *, whole: bool) -> bool:
+        """`whole`: True if the file follows everything that was read; False for the first file of a dump by GTIDs."""
+        if isinstance(previous, MariadbGtids) or isinstance(read, MariadbGtids):
+            assert isinstance(previous, MariadbGtids) and isinstance(read, MariadbGtids)
+            return not whole or previous.agrees(read)
+        if not read.contains(previous):
+            return False
+        if not whole:
+            return True
+        if self.anchored:
+            return previous.contains(read)
+        assert isinstance(self._begun, GtidSet)
+        return previous.contains(read.subtract(self._begun))
+
+
+def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> BinlogError | None:
+    """Returns why the server's log, as of `view`, is not the one that these positions were read from earlier.
+
+    A purge since then, and a view in another mode or of another server, are left to the next login.
+    """
+    for at in positions:
+        if at.mode is not view.mode or at.server != view.server:
+            continue
+        try:
+            history_check.check_history(
+                view, at.mode, at.server, at.executed, at.created, anchored=at.anchored
+            )
+        except BinlogError as error:
+            if error.kind is ErrorKind.HISTORY_DIFFERS:
+                return error
+    return None
+
+
+def may_skip(held: Gtids, written: GtidSet) -> bool:
+    """True if a dump from the set `held` may leave out a transaction that lies behind one that it sends.
+
+    `written`: what the log may hold (`ServerView.written`). The executed set does not suffice: a dump may send a
+    transaction that is still being committed, and one of `held` may lie behind it.
+
+    Of one source, the lower number lies first. Of several the order is not known, unless no transaction is missing.
+    """
+    assert isinstance(held, GtidSet)
+    missing = written.subtract(held).sources()
+    if not missing:
+        return False
+    if len(written.sources()) > 1:
+        return True
+    ((source, intervals),) = missing.items()
+    own = held.sources().get(source, ())
+    return any(end > intervals[0][0] for _, end in own)
+
+
+def _is_empty(batch: Batch) -> bool:
+    return not len(batch.tx.flags) and batch.fault is None

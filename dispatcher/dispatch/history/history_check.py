@@ -1,0 +1,207 @@
+"""Whether a position is part of a server's history, and which position a start means there.
+
+A server accepts wrong positions without complaint: a GTID set from before a RESET looks like a set that contains some
+transactions, and a file of the same name like the same file. So both are checked before each dump: by the creation time
+of the file that was being read, and, because that counts whole seconds, by the file's size and by what stands at the
+offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Mode,
+    executed_of,
+    make_executed,
+)
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import AtFile, AtGtid, AtTime, Earliest, Latest, Start
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position, file_number
+
+# Each offset that a server is asked about costs a short dump. Consumers of one login stand near each other: if one of
+# them has read this history, all have.
+_PROBES_MAX = 8
+
+
+def offsets_to_probe(offsets: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Choose the files and offsets to ask the server about: the last one in each file, and a few more."""
+    ordered = sorted({(file, offset) for file, offset in offsets if file})
+    last = {file: (file, offset) for file, offset in ordered}
+    others = [at for at in ordered if at != last[at[0]]]
+    return sorted([*last.values(), *others[:_PROBES_MAX]])
+
+
+# -- starts ---------------------------------------------------------------------------------------------------
+
+
+def resolve_start(view: ServerView, start: Start) -> ExecutedPosition:
+    """Returns the position that a start means on this server. Raises BinlogError if the server has purged it, or never
+    had it."""
+    found = view.starts.get(start)
+    if isinstance(found, BinlogError):
+        raise found
+    if found is not None:
+        return found
+    executed = _named(view, start)
+    if isinstance(start, AtGtid | AtFile):
+        check_history(view, view.mode, view.server, executed, 0)
+    return executed
+
+
+def _named(view: ServerView, start: Start) -> ExecutedPosition:
+    """Returns the position that a start names. Raises BinlogError if the server's mode has no such positions."""
+    has_gtids = view.mode is Mode.GTID
+    match start:
+        case Earliest():
+            oldest = view.files[0][0] if view.files else view.file
+            return make_executed(view.mode, view.purged if has_gtids else "", oldest, 4)
+        case Latest():
+            return end_of_log(view)
+        case AtGtid(gtids) if has_gtids:
+            return make_executed(view.mode, gtids, "", 0)
+        case AtGtid():
+            raise BinlogError(
+                ErrorKind.SERVER_SETTING,
+                "a GTID set is no position of this server: it has no MySQL GTIDs",
+                remedy="set gtid_mode=ON on the server, or start at earliest, latest or a file and offset",
+            )
+        case AtFile(file, offset) if not has_gtids:
+            return make_executed(view.mode, "", file, offset)
+        case AtFile(file, offset):
+            raise BinlogError(
+                ErrorKind.SERVER_SETTING,
+                f"{file}:{offset} is no position of this server: it has GTIDs",
+                remedy="start at a GTID set (SHOW BINLOG EVENTS shows the one before that offset), earliest or latest",
+            )
+        case AtTime():
+            raise AssertionError("the log was not searched for the time")
+
+
+def end_of_log(view: ServerView) -> ExecutedPosition:
+    return make_executed(view.mode, view.executed, view.file, view.offset)
+
+
+# -- positions ------------------------------------------------------------------------------------------------
+
+
+def stored_position(mode: Mode, position: Position) -> ExecutedPosition:
+    """Reads a position from the state store. Raises BinlogError if it was stored in another mode."""
+    try:
+        executed = executed_of(mode, position)
+    except UserError:
+        executed = None
+    if executed is None or not executed.seq_fits(mode):
+        raise _differs(
+            f"the server's mode is {mode} now, the stored position {position.to_json()[:400]} is of another one"
+        )
+    return executed
+
+
+def check_history(
+    view: ServerView,
+    mode: Mode,
+    server: str,
+    executed: ExecutedPosition,
+    created: int,
+    *,
+    anchored: bool = False,
+) -> None:
+    """Raises BinlogError unless the server can go on from `executed`, read from `server` when its file was `created`.
+
+    `anchored`: all transactions of the position lie before its file and offset (see `QueueFiles`).
+    """
+    if mode is not view.mode:
+        raise _differs(f"the server's mode is {view.mode}, the position is of mode {mode}")
+    if mode is Mode.GTID:
+        _check_gtids(view, executed)
+    elif server != view.server:
+        raise _differs(f"the position is of server {server}, this is {view.server}")
+    if not executed.file or server != view.server:
+        return
+    size = dict(view.files).get(executed.file)
+    if size is None:
+        _check_missing_file(view, mode, executed, anchored)
+    else:
+        _check_file(view, executed, size, created, anchored)
+
+
+def _check_gtids(view: ServerView, executed: ExecutedPosition) -> None:
+    gtids = executed.gtids
+    assert isinstance(gtids, GtidSet)
+    if unknown := unwritten(view, gtids):
+        raise _differs(f"the server never executed {abbreviated(unknown)}")
+    if missing := GtidSet.parse(view.purged).subtract(gtids):
+        raise BinlogError(
+            ErrorKind.POSITION_PURGED, f"the server has purged {abbreviated(missing)}"
+        )
+
+
+def unwritten(view: ServerView, gtids: GtidSet) -> GtidSet:
+    """Returns the transactions of a set that the server's log cannot hold. One that is being committed is not among
+    them: the server sends a transaction to replicas before it counts as executed."""
+    return gtids.subtract(view.written)
+
+
+def _check_missing_file(
+    view: ServerView, mode: Mode, executed: ExecutedPosition, anchored: bool
+) -> None:
+    file, gtids = executed.file, executed.gtids
+    if view.files and file_number(file) > file_number(view.files[-1][0]):
+        raise _differs(f"{file} is newer than the server's newest, {view.files[-1][0]}")
+    if mode is not Mode.GTID:
+        raise BinlogError(ErrorKind.POSITION_PURGED, f"the server no longer has {file}")
+    # All of an anchored position lay before its offset in its file, so all of it was purged with the file. A server
+    # that was restored from an older copy has the same GTIDs for other transactions, in later files.
+    assert isinstance(gtids, GtidSet)
+    if anchored and (others := gtids.subtract(GtidSet.parse(view.purged))):
+        raise _differs(
+            f"the server has purged {file}, but not {abbreviated(others)}, which was read from there or before"
+        )
+
+
+def is_purged_up_to(view: ServerView, server: str, executed: ExecutedPosition) -> bool:
+    """True if the server has purged the position's file, and exactly the transactions of its set.
+
+    That is so if nothing was written between the position and the purge. It is also so if the server was restored from
+    an older copy of itself, has executed the same numbers for other transactions, and has purged these: nothing that a
+    server tells distinguishes the two.
+    """
+    if not executed.file or server != view.server or view.mode is not Mode.GTID:
+        return False
+    missing = executed.file not in dict(view.files)
+    return missing and executed.gtids == GtidSet.parse(view.purged)
+
+
+def _check_file(
+    view: ServerView, executed: ExecutedPosition, size: int, created: int, anchored: bool
+) -> None:
+    file, offset, gtids = executed.file, executed.offset, executed.gtids
+    now = view.created.get(file, 0)
+    if created and now and created != now:
+        raise _differs(
+            f"{file} was created at {now} (seconds since 1970), the one that was read at {created}"
+        )
+    if offset > size:
+        raise _differs(f"{file} has {size} bytes, the position is {offset}")
+    boundary = view.boundaries.get((file, offset))
+    if boundary is None:
+        return
+    if not boundary.whole:
+        raise _differs(f"{file} has no event that ends at {offset}")
+    gtid = boundary.gtid
+    if gtid and anchored and isinstance(gtids, GtidSet) and gtids.has(*gtid):
+        raise _differs(f"{gtid[0]}:{gtid[1]} begins at {file}:{offset}, and was read before it")
+
+
+def _differs(what: str) -> BinlogError:
+    return BinlogError(ErrorKind.HISTORY_DIFFERS, what)
+
+
+def abbreviated(gtids: GtidSet) -> str:
+    """Returns a set as text for a message, at most about 200 characters."""
+    text = str(gtids)
+    return text if len(text) <= 200 else f"{text[:200]}... ({len(gtids)} transactions)"

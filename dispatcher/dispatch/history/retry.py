@@ -1,0 +1,71 @@
+"""When a dispatcher connects again after a fault, and which faults no new connection can mend."""
+
+from __future__ import annotations
+
+from dispatcher.dispatch.values.executed_position import ExecutedPosition
+from dispatcher.model.errors import Action, BinlogError, ErrorKind
+
+BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
+OPERATOR_RETRY_S = 10.0
+# The log itself is damaged if the same fault comes this often in a row without a transaction between: damage on the
+# network does not repeat. After a log was purged or reset, the next login finds which consumers that concerns.
+DAMAGE_MAX = 3
+# A dump that the server ends for a duplicate UUID may have met its own predecessor, whose end the server had not
+# noticed yet. Once in this time.
+DUPLICATE_WINDOW_S = 60.0
+_READ_AGAIN = (
+    ErrorKind.CHECKSUM_MISMATCH,
+    ErrorKind.MALFORMED_EVENT,
+    ErrorKind.POSITION_PURGED,
+    ErrorKind.HISTORY_DIFFERS,
+    ErrorKind.INTERNAL,
+)
+
+
+class RetryPolicy:
+    """The faults of one dispatcher since its last good connection."""
+
+    def __init__(self) -> None:
+        self._attempts = 0
+        self._damage: tuple[str, int] = ("", 0)  # where, and how often in a row
+        self._duplicate_at: float | None = None
+        self._unreadable_at: ExecutedPosition | None = None
+
+    def connected(self) -> None:
+        self._attempts = 0
+
+    def passed_damage(self) -> None:
+        """A whole transaction was read."""
+        self._damage = ("", 0)
+
+    def classify(
+        self, error: BinlogError, read: ExecutedPosition | None
+    ) -> tuple[BinlogError, bool]:
+        """Returns the error as it is to be reported, and True if no new connection can mend it. `read`: the
+        dispatcher's position."""
+        if error.kind is ErrorKind.SERVER_LOG and self._unreadable_at != read:
+            # A server whose log is reset during the dump also reports this, and then the next login tells the reason.
+            self._unreadable_at = read
+            error = BinlogError(ErrorKind.CONNECTION_LOST, error.what, where=error.where)
+        read_again = error.kind in _READ_AGAIN
+        if read_again:
+            where, count = self._damage
+            self._damage = (error.where, count + 1 if error.where == where else 1)
+        fatal = error.action is Action.FATAL and not read_again
+        return error, fatal or self._damage[1] >= DAMAGE_MAX
+
+    def delay_s(self, error: BinlogError, now: float, fixed_s: float | None) -> float:
+        """Returns how long to wait before the next attempt. `fixed_s`: None for an exponential backoff."""
+        delay_s = fixed_s
+        if delay_s is None:
+            delay_s = min(BACKOFF_MIN_S * 2**self._attempts, BACKOFF_MAX_S)
+            if error.action is Action.OPERATOR and not self._first_duplicate(error, now):
+                delay_s = max(delay_s, OPERATOR_RETRY_S)
+        self._attempts = min(self._attempts + 1, 10)
+        return delay_s
+
+    def _first_duplicate(self, error: BinlogError, now: float) -> bool:
+        if error.kind is not ErrorKind.DUPLICATE_SERVER_UUID:
+            return False
+        before, self._duplicate_at = self._duplicate_at, now
+        return before is None or now - before >= DUPLICATE_WINDOW_S

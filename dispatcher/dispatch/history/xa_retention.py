@@ -1,0 +1,54 @@
+"""Which prepared XA transactions of the `XaStore` the consumers of a connection key may still need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dispatcher.binlog.stream.xa_store import LogPoint
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import file_number, packed_seq
+
+
+def acknowledged_by_all(
+    mode: Mode, acknowledged: Sequence[ExecutedPosition]
+) -> Callable[[LogPoint], bool]:
+    """Returns a test: True if every consumer has acknowledged the transaction at a point of the log.
+
+    `acknowledged`: of all consumers that have a position, including those that failed.
+    """
+
+    def is_before(point: LogPoint, executed: ExecutedPosition) -> bool:
+        if mode is Mode.GTID and point.source:
+            return isinstance(executed.gtids, GtidSet) and executed.gtids.has(
+                point.source, point.gno
+            )
+        # A point lies within its transaction, an executed position between two.
+        return packed_seq(executed.file, executed.offset) > point.mark.key
+
+    return lambda point: all(is_before(point, executed) for executed in acknowledged)
+
+
+def in_history(view: ServerView) -> Callable[[LogPoint], bool]:
+    """Returns a function that tells from the server's view if a point is part of the server's history.
+
+    Points from before a RESET are not.
+    """
+    written = view.written if view.mode is Mode.GTID else None
+    sizes = dict(view.files)
+
+    def check(point: LogPoint) -> bool:
+        if written is not None and point.source:
+            return written.has(point.source, point.gno)
+        if point.server != view.server:
+            return True
+        at = point.mark
+        created = view.created.get(at.file, 0)
+        if created and at.created and created != at.created:
+            return False
+        if at.file in sizes:
+            return at.offset <= sizes[at.file]
+        return file_number(at.file) < file_number(view.file)  # purged
+
+    return check

@@ -1,0 +1,1 @@
+"""What goes into a step of the rules, and what comes out."""

@@ -1,0 +1,129 @@
+"""What `Client.step` returns: one frozen class per thing to do, to be executed in the order of the list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dispatcher.dispatch.tables.versions import LogPosition, Name, StoredVersions
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.specs import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a dispatcher's connection after about `after_s` seconds (the executor adds jitter).
+
+    An unknown number begins a new dispatcher. A dispatcher has one connection, or attempt to make one, at a time: the
+    first effect for it is a Connect, and others follow only a Lost, an Ended or a Close.
+    """
+
+    dispatcher: int
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartDump:
+    """Ask the server for the log behind `executed`, on the connection that logged in."""
+
+    dispatcher: int
+    mode: Mode
+    executed: ExecutedPosition
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the connection, or give up the attempt to make one. Its events no longer reach the rules. A Connect may
+    follow. `next_host`: that Connect uses the source's next host, if there are several."""
+
+    dispatcher: int
+    reason: str
+    next_host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """As Close, and forget the dispatcher: a new one may get its number."""
+
+    dispatcher: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Stop reading until Resume. A new connection is not paused."""
+
+    dispatcher: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    dispatcher: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Make a consumer's progress durable. Its readers get nothing before its first progress is."""
+
+    consumer: str
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSchema:
+    """Ask the server for the definitions of tables, and read the log from `start` up to that moment for statements that
+    may alter these tables, or (`all_tables`) any table.
+
+    A `SchemaFetched` answers it, unless its dispatcher has sent a newer request or was retired.
+    """
+
+    dispatcher: int
+    number: int
+    tables: tuple[Name, ...]
+    start: LogPosition
+    all_tables: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PollServer:
+    """Ask the source for its `ServerView` now, again until a `ServerPolled` was stepped."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreVersions:
+    """Make durable up to where the log was read, and (unless None) all known versions of tables."""
+
+    position: LogPosition
+    versions: StoredVersions | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Wake the readers that wait for this consumer: it has data, or its state changed."""
+
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write a line to the log."""
+
+    level: str
+    event: str
+    fields: Mapping[str, object]
+
+
+Effect = (
+    Connect
+    | StartDump
+    | Close
+    | Retire
+    | Pause
+    | Resume
+    | Store
+    | FetchSchema
+    | StoreVersions
+    | PollServer
+    | Wake
+    | Note
+)

@@ -1,0 +1,157 @@
+"""What goes into `Client.step`: one frozen class per thing that can happen, and the effects that answer it.
+
+| event | effects of its own |
+|---|---|
+| LoggedIn | StartDump, and Store for a new consumer; Close and Connect while a replica lags, or if a server differs |
+| BatchReceived | Wake; Pause with FetchSchema or PollServer where the server must be asked first |
+| Lost | Connect, after a backoff |
+| Ended | Wake |
+| ServerPolled | Close and Connect where the history differs; what a held batch causes |
+| SchemaFetched | what the held batch causes, StoreVersions |
+| SeekRequested, RelocationRequested | Store |
+| Tick | Store and StoreVersions, at most once a second |
+| Added, Removed, Acknowledged | none; only where rules are broken (see `Client`) a Store |
+
+Every step then settles the order of the client (see `dispatcher_set`): Pause, Resume, Close, Connect, Retire, Wake. Any
+event that fails a consumer adds a Note and a Wake.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.dispatch.messages.effects import FetchSchema
+from dispatcher.dispatch.tables.versions import AlteringStatement, FetchedDefinition
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import ConsumerSpec, Progress, Start
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    dispatcher: int
+    view: ServerView
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReceived:
+    """A dispatcher's connection has delivered a batch; `created`: creation time of its file, s since 1970."""
+
+    dispatcher: int
+    batch: Batch
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A dispatcher's connection, or the attempt to make one, has failed."""
+
+    dispatcher: int
+    error: BinlogError
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A dispatcher has read the whole log, and nothing will follow, as in a folder of files that is not followed."""
+
+    dispatcher: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPolled:
+    """The source was asked for its present state, beside the dispatchers' connections. `expire_s`: how many seconds
+    after it was closed the server purges a file; None: never by age."""
+
+    view: ServerView
+    expire_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The settings declare a new consumer. `progress`: what is stored of it, or why that cannot be read."""
+
+    spec: ConsumerSpec
+    progress: Progress | BinlogError | None
+    delivery_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The settings no longer declare a consumer. A changed consumer is removed, and added as it is now.
+
+    `changed`: an `Added` for it follows at once.
+    """
+
+    consumer: str
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A reader has acknowledged a position, and the `Progress` of `Client.progress_after` is stored: `position` is its
+    acknowledged position."""
+
+    consumer: str
+    position: Position
+    covered: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SeekRequested:
+    """A reader names a position outside of its consumer's queue. `view`: asked for afterwards, with the results of the
+    searches that `seeking.seek_starts` names; `fresh`: True if no session was opened yet under this state store."""
+
+    consumer: str
+    after: Position
+    view: ServerView
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationRequested:
+    """An administrator moves a consumer to a start. `view`: asked for afterwards, with the result of the search for the
+    start; `epoch_min`: the least number of the new epoch, which is also higher than the present one."""
+
+    consumer: str
+    start: Start
+    view: ServerView
+    epoch_min: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryChanged:
+    """An administrator pauses the delivery to a consumer's reader, or resumes it."""
+
+    consumer: str
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFetched:
+    """The answer to a `FetchSchema`: the definitions of the tables, and every statement between `request.start` and
+    them that may have altered one."""
+
+    request: FetchSchema  # names the dispatcher
+    definitions: tuple[FetchedDefinition, ...]
+    statements: tuple[AlteringStatement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The moment that `Client.next_wakeup` named has come."""
+
+
+OfDispatcher = LoggedIn | BatchReceived | Lost | Ended | SchemaFetched
+Input = (
+    OfDispatcher
+    | ServerPolled
+    | Added
+    | Removed
+    | Acknowledged
+    | SeekRequested
+    | RelocationRequested
+    | DeliveryChanged
+    | Tick
+)

@@ -1,0 +1,1 @@
+"""A consumer's queue: what it holds, and what its reader has of it."""

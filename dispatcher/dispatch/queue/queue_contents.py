@@ -1,0 +1,349 @@
+"""What a consumer's queue holds, and how it is filled: bytes, the index of their transactions, and the positions.
+
+queued ⊇ delivered ⊇ acknowledged. The bytes lie in a `ConsumerLog`, found by logical offset; a `TransactionIndex` has
+seq, logical end and position of every transaction. A reader's position is found by its seq, which is totally ordered
+within an epoch. Between two of the consumer's transactions there are only markers, and a position among them means
+"everything up to here", so it needs no entry.
+
+*Covered* is how far, beyond what is acknowledged, no transaction of the consumer lies. It never moves back, because the
+server may purge its log up to there; an evicted queue (`evict`) is filled again from there.
+
+The queues that stand where their dispatcher stands share one `Stand`, which it moves for all of them: a batch without
+anything for a consumer changes nothing in its queue.
+
+Bound: a queue that is not full accepts a whole batch, so it holds in memory at most
+
+    max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
+
+bytes, segments at their allocated size, where `batch` is the size of the last batch's events with a record for each
+transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. (Twice the first term while
+a reader asks for what it had before a restart.) A transaction that alone would hold more than the first term goes on in
+segments from `allocate` (see `ConsumerLog`), and is not counted. There is one such transaction at a time: while it is
+complete and not acknowledged, the queue is full.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from operator import attrgetter
+from typing import NamedTuple
+
+from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
+from dispatcher.binlog.stream.copying import Appended, Copying
+from dispatcher.binlog.stream.routes import Filter, Routes
+from dispatcher.binlog.stream.segments import Allocate
+from dispatcher.dispatch.queue.queue_files import QueueFiles
+from dispatcher.dispatch.queue.transaction_index import TransactionIndex
+from dispatcher.dispatch.values.executed_position import (
+    BatchGtids,
+    ExecutedPosition,
+    Mode,
+    without_file,
+)
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position
+
+DELIVERED_MAX = 64
+SEGMENT_MAX = 1 << 22
+LARGE_MIN = 1 << 20  # a transaction up to this size stays in memory, however small the queue
+
+_seq = attrgetter("seq")
+
+
+class FoundPosition(NamedTuple):
+    """A position that was handed out, and where it lies. `executed`: what the queue has recorded at its seq or before
+    it; `number`: of the first transaction behind it; `offset`: logical."""
+
+    position: Position
+    executed: ExecutedPosition
+    number: int
+    offset: int
+
+
+class Stand:
+    """The queued position of one queue, or of all that stand level with their dispatcher. `changes`: how often a queue
+    has joined or left it."""
+
+    __slots__ = ("changes", "executed")
+
+    def __init__(self, executed: ExecutedPosition) -> None:
+        self.executed = executed
+        self.changes = 0
+
+
+class QueueContents:
+    """Has no position until `reset()`. `server`, `epoch`: of every position that it hands out.
+
+    `allocate`: allocates segments on disk for transactions that do not fit; without it they stay in memory.
+    """
+
+    def __init__(self, filter_: Filter, bytes_max: int, allocate: Allocate | None = None) -> None:
+        self.filter = filter_
+        self.bytes_max = bytes_max
+        self.server = ""
+        self.epoch = 0
+        self.mode = Mode.GTID
+        self.stand = Stand(ExecutedPosition(GtidSet(), "", 0, 0))
+        self.acknowledged = self._covered = self.queued
+        self.delivered_seq = 0
+        # Everything up to this seq was delivered before a restart, so the reader may ask for it again. It is accepted
+        # even if it exceeds the limit: batches of other sizes can make the queue a little larger than it was.
+        self.needed_seq = 0
+        self.files = QueueFiles()
+        self.transactions = self.events = 0  # queued and not acknowledged
+        self.pushed_transactions = self.pushed_bytes = 0  # since the start
+        self.newest_commit_us = 0  # of the last of them
+        # An eighth, so that acknowledged segments are soon given back.
+        segment_max = min(SEGMENT_MAX, bytes_max // 8)
+        self.log = ConsumerLog(
+            segment_max, allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
+        )
+        self._index = TransactionIndex()
+        self._formats: deque[tuple[int, FormatDescription]] = deque()
+        self._acknowledged_end = 0  # logical
+        self._appended_end = 0  # what is committed and counted, logical
+        # The newest delivered positions, oldest first; of older ones those of the transactions are enough.
+        self._delivered: deque[ExecutedPosition] = deque(maxlen=DELIVERED_MAX)
+        # Both ends of the newest readable range: its reader asks for its bytes, and acknowledges it.
+        self._found: tuple[FoundPosition, ...] = ()
+
+    def reset(
+        self,
+        server: str,
+        mode: Mode,
+        epoch: int,
+        executed: ExecutedPosition,
+        created: int,
+        *,
+        anchored: bool = False,
+    ) -> None:
+        """Begin (again) at a position: nothing is queued, everything up to it counts as acknowledged.
+
+        `created`: creation time of the position's file, s since 1970, 0 = unknown; `anchored`: see `QueueFiles`.
+        """
+        self._drop_all()
+        self.server, self.mode, self.epoch = server, mode, epoch
+        self.queued = self.acknowledged = self._covered = executed
+        self.files.begin(mode, executed, created, anchored=anchored)
+        self.delivered_seq = executed.seq
+        self.needed_seq = 0
+
+    def move_to(self, server: str) -> None:
+        """Go on with another server, which has the same transactions in files of its own (with GTIDs only)."""
+        self.server = server
+        self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
+        self._covered = without_file(self._covered)
+        self.files.begin(self.mode, self.queued, 0, anchored=False)
+        self._index.without_files()
+        self._delivered = deque(map(without_file, self._delivered), maxlen=DELIVERED_MAX)
+        self._found = ()
+
+    def skip_to(self, server: str, mode: Mode, executed: ExecutedPosition, created: int) -> None:
+        """Go on at a position, without the transactions before it: history changes, so the epoch does, too."""
+        self.reset(server, mode, self.epoch + 1, executed, created, anchored=True)
+
+    def evict(self) -> None:
+        """Drop everything that is not acknowledged, to be read from the server again, from the covered position on.
+
+        Positions that were handed out stay valid: their ranges are unavailable until they have been read again. Not to
+        be called inside of a transaction.
+        """
+        self.queued = self.covered
+        self._drop_all()
+
+    def _drop_all(self) -> None:
+        self.log.rollback()
+        self.log.drop(self.log.committed)
+        self._index.clear()
+        self._delivered.clear()
+        self._found = ()
+        self.transactions = self.events = 0
+        self._acknowledged_end = self.log.committed
+        while len(self._formats) > 1:
+            self._formats.popleft()
+
+    # -- filling ---------------------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the queue holds: segments at their allocated size, including acknowledged ones that are still on
+        their way to a reader."""
+        return self.log.allocated
+
+    @property
+    def lent_bytes(self) -> int:
+        """Memory of acknowledged segments that are still on their way to a reader."""
+        return self.log.lent
+
+    @property
+    def evictable_bytes(self) -> int:
+        """Memory that `evict` gives back."""
+        return self.log.kept
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Disk that the queue holds: allocated segments, at their size."""
+        return self.log.spilled
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        return self.log.committed - self._acknowledged_end
+
+    @property
+    def refetching(self) -> bool:
+        """True while a reader waits for transactions that it was given before, and that are read again."""
+        return self.queued.seq < self.needed_seq
+
+    @property
+    def full(self) -> bool:
+        """True if the queue accepts no batch. A transaction that has begun is accepted whole, because it can be read
+        only then. So only complete ones make a queue full, and a reader can always make room."""
+        if not self.transactions:
+            return False
+        if self.refetching:
+            return self.log.allocated >= 2 * max(self.bytes_max, LARGE_MIN)
+        spilled = self.log.spilled_end > self._acknowledged_end
+        return spilled or self.log.allocated >= self.bytes_max
+
+    @property
+    def has_room(self) -> bool:
+        """True if the queue is at most half full: worth a connection."""
+        if self.full:
+            return False
+        return self.log.kept <= self.bytes_max // 2 or self.refetching
+
+    @property
+    def queued(self) -> ExecutedPosition:
+        return self.stand.executed
+
+    @queued.setter
+    def queued(self, executed: ExecutedPosition) -> None:
+        self.stand.changes += 1
+        self.stand = Stand(executed)
+
+    def join(self, stand: Stand) -> None:
+        """Stand level with others from now on, at the same position as before."""
+        self.stand.changes += 1
+        stand.changes += 1
+        self.stand = stand
+
+    def leave(self) -> None:
+        """Stand alone from now on, at the same position as before."""
+        self.queued = self.stand.executed
+
+    def push(
+        self,
+        batch: Batch,
+        gtids: BatchGtids,
+        routes: Routes,
+        created: int,
+        after: ExecutedPosition,
+        *,
+        in_sync: bool,
+    ) -> None:
+        """Append the consumer's part of a batch.
+
+        `after`: the dispatcher's position after the batch. `in_sync`: the queue and the dispatcher stood at the same
+        position before it (so all consumers at the tip share one value); else the consumer may have part of it already.
+
+        Raises BinlogError if there is no room on disk; then nothing of the batch counts, and `rollback()` must follow.
+        """
+        in_sync = in_sync and gtids.all_after(self.mode, self.queued)
+        already_executed = None if in_sync else gtids.already_executed(self.mode, self.queued)
+        base = self.queued.gtids
+        appended, seq = self.log.append(
+            batch, self.filter.route_mask(routes), already_executed, epoch=self.epoch, seq=self.queued.seq,
+            packed=self.mode is not Mode.GTID,
+        )  # fmt: skip
+        self.files.read(batch.file, created)
+        count = len(appended.tx)
+        if count:
+            self._add(gtids, appended)
+            events, commit_us = int(appended.events.sum()), int(appended.commit_us[-1])
+            self._count(batch.format, count, events, commit_us)
+        if not in_sync and self.mode is not Mode.GTID:
+            seq = after.seq
+        if not in_sync and seq <= self.queued.seq:
+            return  # the consumer has had all of the batch
+        if not count:
+            self.pass_over(gtids)
+        if not in_sync:
+            queued_gtids = gtids.after(base, len(gtids.source))
+            after = ExecutedPosition(queued_gtids, after.file, after.offset, seq)
+        if not is_behind(after, self.queued):
+            self.queued = after
+
+    def take(
+        self, format_: FormatDescription, gtids: BatchGtids, copying: Copying, lane: int
+    ) -> None:
+        """Count transactions that the log has appended as a lane, at least one. `queued` is still the position before
+        their batch."""
+        count, _, events, commit_us, kept = copying.totals[lane]
+        if not (kept and self._index.extend(gtids, count)):
+            self._add(gtids, copying.appended(lane))
+        self._count(format_, count, events, commit_us)
+
+    def _add(self, gtids: BatchGtids, appended: Appended) -> None:
+        if not self._index:
+            self._covered = self.queued
+        run = self._index.add(gtids, self.queued.gtids, appended)
+        self.log.keep_columns(run.columns, run.count, len(run.intervals) - 1)
+
+    def _count(self, format_: FormatDescription, count: int, events: int, commit_us: int) -> None:
+        """`events`: of `count` transactions, `commit_us`: of the last one."""
+        start = self._appended_end
+        self._appended_end = self.log.committed
+        if not self._formats or self._formats[-1][1] is not format_:
+            self._formats.append((start, format_))
+        self.newest_commit_us = commit_us
+        self.transactions += count
+        self.events += events
+        self.pushed_transactions += count
+        self.pushed_bytes += self._appended_end - start
+
+    def pass_over(self, gtids: BatchGtids) -> None:
+        """A batch that has no transaction of the consumer moves its position."""
+        self._index.skip_batch(gtids)
+
+    def rollback(self) -> None:
+        """Drop the beginning of a transaction: the connection was lost inside it, or there is no room for it."""
+        self.log.rollback()
+
+    # -- progress --------------------------------------------------------------------------------------------
+
+    @property
+    def oldest_commit_us(self) -> int | None:
+        """When the oldest transaction that is not acknowledged was committed, microseconds since 1970 UTC."""
+        return self._index.commit_us(self._index.dropped) if self._index else None
+
+    def commit_us_behind(self, position: Position) -> int | None:
+        """When the first transaction behind a position was committed, as `oldest_commit_us`; None if none is here."""
+        found = self._remembered(position)
+        number = self._index.count_seq(position.seq) if found is None else found.number
+        number = max(self._index.dropped, number)
+        return self._index.commit_us(number) if number < self._index.count else None
+
+    def _remembered(self, position: Position) -> FoundPosition | None:
+        """Returns where a position lies if it is an end of the newest readable range."""
+        for found in self._found:
+            if found.position == position and position.seq >= self.acknowledged.seq:
+                return found
+        return None
+
+    @property
+    def covered(self) -> ExecutedPosition:
+        """How far no transaction of the consumer lies beyond the acknowledged position."""
+        return max(self.acknowledged, self._covered, key=_seq) if self._index else self.queued
+
+    def covered_after(self, end: int, executed: ExecutedPosition) -> ExecutedPosition:
+        """Returns what `covered` will be when (logical offset, executed position) is acknowledged."""
+        if not self._index or end >= self.log.committed:
+            return self.queued
+        return max(executed, self._covered, key=_seq)
+
+
+def is_behind(after: ExecutedPosition, queued: ExecutedPosition) -> bool:
+    """True if `queued`, of the same seq, tells better where the log goes on."""
+    return after.seq == queued.seq and after.log_order < queued.log_order

@@ -1,0 +1,64 @@
+"""What a queue knows of the binlog files in which its positions lie."""
+
+from __future__ import annotations
+
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
+from dispatcher.model.position import file_number
+
+
+class QueueFiles:
+    """When each file was created, and from where on positions are *anchored*.
+
+    All transactions of an anchored position lie before its file and offset in the server's log. With GTIDs that is not
+    so after a start at a set, or after a failover: transactions of the set may follow.
+    """
+
+    def __init__(self) -> None:
+        self._mode = Mode.GTID
+        self._created: dict[
+            str, int
+        ] = {}  # of the files from the acknowledged one on, s since 1970
+        self._anchored_from: tuple[int, int] | None = None
+
+    def begin(
+        self, mode: Mode, executed: ExecutedPosition, created: int, *, anchored: bool
+    ) -> None:
+        """Begin (again) at a position; `created`: of its file, 0 = unknown."""
+        self._mode = mode
+        self._created = {executed.file: created} if created else {}
+        self._anchored_from = executed.log_order if anchored else None
+
+    def created_of(self, file: str) -> int:
+        """Returns when a file was created, as far as that is known: s since 1970, 0 = unknown."""
+        return self._created.get(file, 0)
+
+    def read(self, file: str, created: int) -> None:
+        """Record the creation time of a file that is being read; 0 = unknown."""
+        if created:
+            self._created[file] = created
+
+    def learn_created(self, file: str, created: int) -> None:
+        """Record the creation time that a server reports for a file, unless it is known; 0 = not reported."""
+        if created:
+            self._created.setdefault(file, created)
+
+    def drop_before(self, file: str) -> None:
+        if len(self._created) == 1 and file in self._created:  # as nearly always
+            return
+        oldest = file_number(file)
+        self._created = {f: at for f, at in self._created.items() if file_number(f) >= oldest}
+
+    def anchor(self, executed: ExecutedPosition) -> None:
+        """Record that `executed` and all later positions are anchored."""
+        if self._anchored_from is None:
+            self._anchored_from = executed.log_order
+
+    def is_anchored(self, executed: ExecutedPosition) -> bool:
+        if self._mode is not Mode.GTID:
+            return True
+        return self._anchored_from is not None and executed.log_order >= self._anchored_from
+
+    def created_stored(self, executed: ExecutedPosition) -> int:
+        """Returns `Progress.created` of a position."""
+        created = self.created_of(executed.file)
+        return created if self.is_anchored(executed) else -created

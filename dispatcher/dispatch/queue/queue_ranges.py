@@ -1,0 +1,114 @@
+"""Ranges of a queue: where a reader's range begins and ends, and how it is divided for several readers.
+
+A range ends at a position, which lies between transactions, or inside of the transaction that ends at a position. Such
+a point is named by that transaction's *end*, not by its beginning, so that the position says how far the server must
+have been read before the range can be delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
+from dispatcher.binlog.stream.cut_points import CutPoint
+from dispatcher.dispatch.queue.transaction_index import TransactionIndex
+from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.position import EventPoint, Position
+
+# A part may be larger by this share if it then ends between two transactions.
+TOLERANCE = 8
+
+
+class RangeEnd(NamedTuple):
+    """One end of a range. `offset`: logical. Inside of a transaction: `point`, and `begin`, where the transaction
+    begins."""
+
+    offset: int
+    begin: int = 0
+    point: CutPoint | None = None
+
+
+class RangeCut(NamedTuple):
+    """Where a range is divided: after the transaction that ends at `position`, or at `inside` of it."""
+
+    position: Position
+    inside: EventPoint | None = None
+
+
+class IndexCut(NamedTuple):
+    """Where a range is divided: after a transaction, by its number, or at `point` inside of it."""
+
+    number: int
+    offset: int
+    point: CutPoint | None = None
+
+
+def balanced_cuts(
+    index: TransactionIndex, log: ConsumerLog, lo: int, hi: int, n: int, *, inside: bool
+) -> list[IndexCut]:
+    """Returns at most n - 1 places strictly between two logical offsets that divide the bytes evenly, in order: ends of
+    transactions and, with `inside`, points inside of large ones."""
+    cuts: list[IndexCut] = []
+    last = lo
+    for k in range(1, n):
+        target = lo + (hi - lo) * k // n
+        number = index.count_to(target - 1)
+        stop = index.end(number) if number < index.count else hi
+        cut = IndexCut(number, stop)
+        if inside and stop - target > (hi - lo) // n // TOLERANCE:
+            point = next(log.cut_points.between(max(target - 1, last), min(stop, hi)), None)
+            if point is not None:
+                cut = IndexCut(number, point.at, point)
+        if last < cut.offset < hi:
+            last = cut.offset
+            cuts.append(cut)
+    return cuts
+
+
+def inside_end(
+    index: TransactionIndex,
+    log: ConsumerLog,
+    dropped_end: int,
+    seq: int,
+    offset: int,
+    inside: EventPoint,
+) -> RangeEnd:
+    """Returns the end of a range at `inside` of the transaction of `seq`, which ends at the logical `offset`.
+
+    `dropped_end`: where the first transaction begins. Raises UserError if there is no such transaction or point.
+    """
+    number = index.count_seq(seq) - 1
+    if number >= index.dropped and index.seq(number) == seq:
+        begin = index.end(number - 1) if number > index.dropped else dropped_end
+        if point := log.cut_points.find(begin, offset, inside):
+            return RangeEnd(point.at, begin, point)
+    raise UserError(
+        ErrorKind.POSITION_UNKNOWN,
+        f"no transaction ends at seq {seq} and may be cut before event {inside.index} at offset {inside.offset}",
+        remedy="ask for slices again: the transaction may have been read from another server",
+    )
+
+
+def formatted_bytes(
+    formats: Iterable[tuple[int, FormatDescription]], log: ConsumerLog, start: RangeEnd, hi: int
+) -> list[bytes | memoryview]:
+    """Returns the bytes from `start` to `hi`, behind a FORMAT_DESCRIPTION wherever it changes (the last one if there
+    are none). If `start` lies inside of a transaction, they begin with what a reader needs before the rest of it.
+
+    `formats`: with the logical offset from which on each is valid.
+    """
+    out: list[bytes | memoryview] = []
+    raw = b""
+    for (at, format_), (until, _) in pairwise([*formats, (hi, None)]):
+        assert format_ is not None
+        raw = format_.raw
+        a, b = max(start.offset, at), min(hi, until)
+        if a < b:
+            out.append(raw)
+            if start.point is not None and a == start.offset:
+                out += log.opening(start.begin, start.point)
+            out += log.read(a, b)
+    return out or ([raw] if raw else [])

@@ -1,0 +1,285 @@
+"""Which transactions a queue holds, and the positions between them: small, and found by bisection.
+
+A stuck consumer may hold a hundred thousand tiny transactions, each from a batch of its own. So their numbers, one
+column per transaction, are gathered from many batches into a `GtidRun`, and no reference to a batch is kept.
+
+A position is computed when it is asked for: a run has its *base*, the consumer's set before its first transaction, and
+an *interval log*, the intervals that were added to the set since, in order, with those of other consumers'
+transactions. Each transaction knows how far along that log it lies. Consecutive intervals of one source are joined, so
+with one source the log has one entry, however long the run. With several sources that take turns, the intervals between
+two transactions of the consumer (the *gap*) are ordered by source before they are added, so the log is hardly longer
+than the run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.stream import copy_kernel as k
+from dispatcher.binlog.stream.copying import Appended
+from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids
+
+# Of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC, as the log
+# returns them; and how far along the interval log it lies: index of the interval (-1 = before all), and the number up
+# to which that is in.
+_AT, _GNO_END = k.TX, k.NUMBER_END
+_FIELDS = k.DONE_SIZE
+
+Columns = NDArray[np.int64]  # one row per field, one column per transaction
+FEW = 8  # runs of a batch that are looked at one by one
+_Interval = tuple[str, int, int]  # source, first number, last number + 1
+
+
+class GtidRun:
+    """Transactions of one file. `number`: of its first transaction, counted from the queue's first."""
+
+    __slots__ = ("base", "columns", "count", "file", "intervals", "number")
+
+    def __init__(self, base: Gtids, file: str, number: int) -> None:
+        self.base = base
+        self.file = file
+        self.number = number
+        self.intervals: list[_Interval] = []
+        self.columns: Columns = np.empty((_FIELDS, 0), dtype=np.int64)
+        self.count = 0
+
+    def field(self, index: int) -> NDArray[np.int64]:
+        return self.columns[index, : self.count]
+
+    def add_interval(self, source: str, start: int, end: int) -> None:
+        intervals = self.intervals
+        if intervals and intervals[-1][0] == source and intervals[-1][2] == start:
+            intervals[-1] = source, intervals[-1][1], end
+        else:
+            intervals.append((source, start, end))
+
+    def add_columns(self, n: int) -> Columns:
+        """Returns the columns of `n` more transactions, to be filled."""
+        need = self.count + n
+        if need > self.columns.shape[1]:
+            columns: Columns = np.empty((_FIELDS, 2 * need), dtype=np.int64)
+            columns[:, : self.count] = self.columns[:, : self.count]
+            self.columns = columns
+        self.count = need
+        return self.columns[:, need - n : need]
+
+    def executed_after(self, index: int) -> ExecutedPosition:
+        """Returns the position after a transaction."""
+        gtids, at = self.base, int(self.columns[_AT, index])
+        for source, start, end in self.intervals[: max(at, 0)]:
+            gtids = gtids.add(source, start, end)
+        if at >= 0:
+            source, start, _ = self.intervals[at]
+            gtids = gtids.add(source, start, int(self.columns[_GNO_END, index]))
+        offset = int(self.columns[k.OFFSET, index]) if self.file else 0
+        return ExecutedPosition(gtids, self.file, offset, self.seq(index))
+
+    def seq(self, index: int) -> int:
+        return int(self.columns[k.SEQ, index])
+
+
+class TransactionIndex:
+    """A queue's transactions, numbered from its first on. Those below `dropped` are dropped; the next is `count`."""
+
+    RUN_MAX = 1024  # transactions of a run that more are added to
+    INTERVALS_MAX = 4096
+
+    def __init__(self) -> None:
+        self.dropped = self.count = 0
+        self._runs: list[GtidRun] = []
+        self._gap: dict[str, list[_Interval]] = {}
+        self._gap_is_lost = False  # it was too long: the next transaction begins a run
+
+    def __bool__(self) -> bool:
+        return self.count > self.dropped
+
+    # -- filling ---------------------------------------------------------------------------------------------
+
+    def extend(self, gtids: BatchGtids, n: int) -> bool:
+        """Add `n` transactions of a batch, whose columns stand behind those of the newest run already. Returns False if
+        they do not continue that run: then `add` must follow."""
+        if self.count == self.dropped or self._gap_is_lost or not gtids.is_one_run:
+            return False
+        run = self._runs[-1]
+        if run.file != gtids.file or run.count + n > self.RUN_MAX:
+            return False
+        intervals = run.intervals
+        places = len(intervals)
+        if self._gap:
+            self._close_gap(run)
+        source, start, end, _ = gtids.runs[0]
+        last = intervals[-1] if intervals else None
+        if last is None or last[2] != start or last[0] != source or len(intervals) != places:
+            return False
+        intervals[-1] = source, last[1], end
+        run.count += n
+        self.count += n
+        return True
+
+    def add(self, gtids: BatchGtids, base: Gtids, appended: Appended) -> GtidRun:
+        """Add what the log has appended of a batch, at least one transaction. Returns the run that has its last one.
+        `base`: the consumer's GTIDs before the batch."""
+        n = appended.columns.shape[1]
+        run = self._runs[-1] if self.count > self.dropped else None
+        if run is None or not self._fits(run, gtids, n):
+            self._forget_gap()  # the base has it
+            run = GtidRun(base, gtids.file, self.count)
+            self._runs.append(run)
+        if self._gap:
+            self._close_gap(run)
+        columns = run.add_columns(n)
+        columns[:] = appended.columns
+        self.count += n
+        if gtids.is_one_run:  # as nearly always
+            source, start, end, _ = gtids.runs[0]
+            run.add_interval(source, start, end)
+            columns[_AT] = len(run.intervals) - 1
+            return run
+        columns[_AT], columns[_GNO_END], last = self._locate(run, gtids, appended.tx)
+        self._widen_gap(gtids, last + 1, len(gtids.runs))
+        return run
+
+    def skip_batch(self, gtids: BatchGtids) -> None:
+        """Pass over a batch that has no transaction of the consumer, but moves its position."""
+        if not self or self._gap_is_lost:
+            return
+        self._widen_gap(gtids, 0, len(gtids.runs))
+        if self._gap_size() > self.INTERVALS_MAX:
+            self._gap.clear()
+            self._gap_is_lost = True
+
+    def _gap_size(self) -> int:
+        return sum(map(len, self._gap.values())) if self._gap else 0
+
+    def _forget_gap(self) -> None:
+        self._gap.clear()
+        self._gap_is_lost = False
+
+    def _fits(self, run: GtidRun, gtids: BatchGtids, n: int) -> bool:
+        if run.count + n > self.RUN_MAX or self._gap_is_lost or run.file != gtids.file:
+            return False
+        return len(run.intervals) + len(gtids.runs) + self._gap_size() <= self.INTERVALS_MAX
+
+    def _widen_gap(self, gtids: BatchGtids, lo: int, hi: int) -> None:
+        """Add runs [lo, hi) of a batch, ordered by the last of each source: of a MariaDB domain, that one counts."""
+        if hi - lo <= FEW:
+            runs = [(0, source, start, end) for source, start, end, _ in gtids.runs[lo:hi]]
+        else:
+            runs = sorted(part for ranges in gtids.ranges for part in ranges.between(lo, hi))
+        for _, source, start, end in runs:
+            intervals = self._gap.pop(source, [])
+            if intervals and intervals[-1][2] == start:
+                intervals[-1] = source, intervals[-1][1], end
+            else:
+                intervals.append((source, start, end))
+            self._gap[source] = intervals
+
+    def _close_gap(self, run: GtidRun) -> None:
+        for intervals in self._gap.values():
+            for source, start, end in intervals:
+                run.add_interval(source, start, end)
+        self._gap.clear()
+
+    def _locate(
+        self, run: GtidRun, gtids: BatchGtids, tx: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """Add the intervals up to the last of the transactions. Returns the place of each transaction in the interval
+        log (index, number), and the index of the last of `gtids.runs` that was used."""
+        at, number = len(run.intervals) - 1, run.intervals[-1][2] if run.intervals else 0
+        if not gtids.runs:
+            return _same(len(tx), at), _same(len(tx), number), -1
+        starts, ends, firsts = gtids.columns
+        which = np.searchsorted(firsts, tx, side="right") - 1
+        gno_end = np.minimum(ends[which], starts[which] + tx - firsts[which] + 1)
+        gno_end[which < 0] = number  # before the first of them
+        used = np.unique(which[which >= 0])
+        # Index in the interval log, by index among the runs; [-1] is for transactions before the first run.
+        located = np.full(len(gtids.runs) + 1, at)
+        done = -1
+        groups = np.split(used, np.flatnonzero(np.diff(used) > 1) + 1) if len(used) else []
+        for group in groups:
+            lo, hi = int(group[0]), int(group[-1]) + 1
+            if lo > done + 1:
+                self._widen_gap(gtids, done + 1, lo)
+                self._close_gap(run)
+            run.add_interval(*gtids.runs[lo][:3])
+            located[lo:hi] = np.arange(len(run.intervals) - 1, len(run.intervals) - 1 + hi - lo)
+            run.intervals += [interval[:3] for interval in gtids.runs[lo + 1 : hi]]
+            done = hi - 1
+        return located[which], gno_end, done
+
+    # -- finding ---------------------------------------------------------------------------------------------
+
+    def count_to(self, end: int) -> int:
+        """Returns the number of the first transaction that ends behind a logical offset."""
+        return self._find(k.END, end)
+
+    def count_seq(self, seq: int) -> int:
+        """Returns the number of the first transaction with a higher seq."""
+        return self._find(k.SEQ, seq)
+
+    def _find(self, field: int, value: int) -> int:
+        at = bisect_right(self._runs, value, key=lambda run: int(run.columns[field, run.count - 1]))
+        if at == len(self._runs):
+            return self.count
+        run = self._runs[at]
+        number = run.number + int(run.field(field).searchsorted(value, side="right"))
+        return max(number, self.dropped)
+
+    def at(self, number: int) -> tuple[GtidRun, int]:
+        """Returns the run that a transaction is in, and its index there."""
+        run = self._runs[bisect_right(self._runs, number, key=lambda run: run.number) - 1]
+        return run, number - run.number
+
+    def end(self, number: int) -> int:
+        """Returns the logical end of a transaction."""
+        run, index = self.at(number)
+        return int(run.columns[k.END, index])
+
+    def seq(self, number: int) -> int:
+        run, index = self.at(number)
+        return run.seq(index)
+
+    def executed_after(self, number: int) -> ExecutedPosition:
+        """Returns the position after a transaction."""
+        run, index = self.at(number)
+        return run.executed_after(index)
+
+    def commit_us(self, number: int) -> int:
+        run, index = self.at(number)
+        return int(run.columns[k.COMMIT_US, index])
+
+    # -- dropping --------------------------------------------------------------------------------------------
+
+    def drop(self, last: int) -> tuple[int, int]:
+        """Drop the transactions before the one with a number. Returns how many there are, and their events."""
+        first = self.dropped
+        events = 0
+        for run in self._runs:
+            if run.number >= last:
+                break
+            lo, hi = max(first - run.number, 0), min(last - run.number, run.count)
+            events += int(run.columns[k.EVENTS, lo:hi].sum())
+        self.dropped = last
+        gone = bisect_right(self._runs, last, key=lambda run: run.number + run.count)
+        del self._runs[:gone]
+        if not self:
+            self._forget_gap()
+        return last - first, events
+
+    def without_files(self) -> None:
+        """Forget the files: another server has the same transactions in files of its own."""
+        for run in self._runs:
+            run.file = ""
+
+    def clear(self) -> None:
+        self.dropped = self.count
+        self._runs.clear()
+        self._forget_gap()
+
+
+def _same(n: int, value: int) -> NDArray[np.int64]:
+    return np.full(n, value, dtype=np.int64)

@@ -1,0 +1,65 @@
+"""What a server says of itself at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.specs import Start
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.gtid import GtidSet
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What a server's log has at an offset of a file. `whole`: True if an event begins or the file ends there; `gtid`:
+    source and number of the transaction that begins there, None if none begins or it has no MySQL GTID."""
+
+    whole: bool
+    gtid: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """The state of a server before a dump, or at a poll.
+
+    `created`: creation times of the files that were asked for, s since 1970; `knows_tables`: True if the source can be
+    asked for the definition of a table; `starts`: the positions of the starts that the log was searched for, or an
+    error where a start means none, such as an offset inside a transaction; `boundaries`: of the files and offsets that
+    were asked for; one that the server could not be asked about is missing; `databases`: those that the account may
+    see, None = not known; `duplicates`: connections of other daemons that have this one's identity, as text; `owned`:
+    GTIDs of transactions that MySQL may have sent already and has not counted as executed yet.
+    """
+
+    server: str
+    mode: Mode
+    executed: str
+    purged: str
+    files: tuple[tuple[str, int], ...]  # names and sizes, oldest first
+    file: str  # the newest, and its end
+    offset: int
+    created: Mapping[str, int]
+    knows_tables: bool = True
+    starts: Mapping[Start, ExecutedPosition | BinlogError] = field(default_factory=dict)
+    boundaries: Mapping[tuple[str, int], Boundary] = field(default_factory=dict)
+    databases: frozenset[str] | None = None
+    duplicates: tuple[str, ...] = ()
+    owned: str = ""
+
+    @property
+    def written(self) -> GtidSet:
+        """What the log may hold, with MySQL's GTIDs: nothing outside of this set can have been read from it."""
+        return _union(self.executed, self.owned)
+
+    @property
+    def tip(self) -> ExecutedPosition:
+        """The end of the log."""
+        return make_executed(self.mode, self.executed, self.file, self.offset)
+
+
+@lru_cache(maxsize=4)
+def _union(executed: str, owned: str) -> GtidSet:
+    """Cached, since each consumer's position is compared with the sets of the same view."""
+    return GtidSet.parse(executed).union(GtidSet.parse(owned))

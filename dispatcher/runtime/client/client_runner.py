@@ -1,0 +1,389 @@
+"""Executes the effects of the rules for one client: between sockets, store and waiting readers.
+
+No rule is here. Each event (a login, a batch, a fault, an acknowledgement, the clock) goes through `Client.step`, and
+the effects are executed in their order. Blocking calls (PyMySQL's login, SQLite) run in threads; everything else runs
+on the event loop, so the rules handle one event at a time. Each dispatcher is a `DispatcherRunner` with a task of its
+own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from dispatcher.dispatch.client import seeking
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.messages.effects import (
+    Close,
+    Connect,
+    Effect,
+    FetchSchema,
+    Note,
+    Pause,
+    PollServer,
+    Resume,
+    Retire,
+    StartDump,
+    Store,
+    StoreVersions,
+    Wake,
+)
+from dispatcher.dispatch.messages.events import (
+    Acknowledged,
+    Input,
+    SeekRequested,
+    ServerPolled,
+    Tick,
+)
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, make_executed
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.errors import Action, BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from dispatcher.model.timings import ConnectionTimings
+from dispatcher.runtime.client.dispatcher_task import DispatcherRunner
+from dispatcher.runtime.client.lookup_queue import TableLookups
+from dispatcher.runtime.client.table_lookup import look_up, look_up_failed
+from dispatcher.runtime.client.waiters import Waiters
+from dispatcher.runtime.loop.tasks import Tasks
+from dispatcher.runtime.loop.threads import in_thread
+from dispatcher.runtime.store.store_queue import StoreQueue
+from dispatcher.runtime.store.store_thread import StoreThread
+from dispatcher.source.protocols import SURVEY, Source, ViewRequest
+
+TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
+LOOK_UP_AGAIN_S = 1.0
+SURVEY_EVERY_S = 30.0
+SURVEY_AGAIN_S = 1.0
+
+
+class Logger(Protocol):
+    """The part of structlog's bound logger that is used."""
+
+    def log(self, level: int, event: str, **fields: Any) -> Any: ...
+
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class ClientRunner:
+    """One client, its dispatchers, its store queue, and the calls that wait for its consumers."""
+
+    def __init__(
+        self,
+        client: Client,
+        source: Source,
+        store: StoreThread,
+        *,
+        key: str,
+        tasks: Tasks,
+        log: Logger,
+        buffer_bytes: int,
+    ) -> None:
+        """`key`: under which what belongs to the client is stored; `tasks`: used by this client only."""
+        self.client = client
+        self.source = source
+        self.buffer_bytes = buffer_bytes
+        self.tip: ExecutedPosition | None = None  # the end of the log when it was last polled
+        self.timings = ConnectionTimings()
+        self.store_queue = StoreQueue(store, client, key)
+        self._tasks = tasks
+        self._log = log
+        self._dispatchers: dict[int, DispatcherRunner] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}  # the newest of each number, ended or not
+        self._look_ups: dict[int, FetchSchema] = {}  # the newest of each dispatcher
+        self._look_up_ordered = asyncio.Event()
+        self._wakeup_changed = asyncio.Event()
+        self._stopped = False
+        self._survey_ordered = asyncio.Event()
+        self._surveys_begun = 0
+        self._surveyed: ServerView | BinlogError | None = None  # the newest answer
+        self._surveying = asyncio.Lock()
+        self.resolving = asyncio.Lock()  # readers' places are searched for one after the other
+        self.waiters = Waiters()
+        self.tables = TableLookups()
+        self._seek_files: list[str] = []  # the creation times that pending seeks need
+
+    def start(self) -> None:
+        label = self.client.label
+        self._tasks.start(f"clock {label}", self._tick())
+        self._tasks.start(f"look-ups {label}", self._look_up())
+        self._tasks.start(f"survey {label}", self._survey_regularly())
+        self._execute(self.client.start(time.monotonic()))
+
+    async def stop(self) -> None:
+        """End all connections, then store what is queued. Raises BinlogError."""
+        self._stopped = True
+        await self._tasks.cancel_all()
+        await self.store_queue.flush(final=True)
+
+    # -- the rules -------------------------------------------------------------------------------------------
+
+    def step(self, event: Input) -> None:
+        """Raises BinlogError if the rules refuse what a reader asked for."""
+        if not self._stopped:
+            self._execute(self.client.step(event, time.monotonic()))
+            self.waiters.changed()
+
+    def _execute(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Wake():
+                    self.waiters.wake(effect.consumer)
+                case Store():
+                    self.store_queue.put_progress(effect.consumer, effect.progress)
+                case Note():
+                    self._note(effect.level, effect.event, effect.fields)
+                case StoreVersions():
+                    self.store_queue.put_versions(effect)
+                case PollServer():
+                    self._survey_ordered.set()
+                case FetchSchema():
+                    self._look_ups[effect.dispatcher] = effect
+                    self._look_up_ordered.set()
+                case _:
+                    self._order(effect)
+
+    def _order(self, effect: Connect | StartDump | Close | Retire | Pause | Resume) -> None:
+        """Execute an effect on one dispatcher's connection."""
+        number = effect.dispatcher
+        match effect:
+            case Connect():
+                self._dispatcher(number).connect(effect.after_s)
+            case StartDump():
+                self._dispatchers[number].dump(effect)
+            case Pause() | Resume():
+                self._dispatchers[number].pause(isinstance(effect, Pause))
+            case Close():
+                self._dispatchers[number].close()
+                if effect.next_host:
+                    self.source.next_host(number)
+                self._note("info", "closed", {"dispatcher": number, "reason": effect.reason})
+            case Retire():
+                self._dispatchers.pop(number).retire()
+                self._look_ups.pop(number, None)
+                self._note("info", "retired", {"dispatcher": number, "reason": effect.reason})
+        # The rules may have asked for an earlier tick.
+        self._wakeup_changed.set()
+
+    def _dispatcher(self, number: int) -> DispatcherRunner:
+        runner = self._dispatchers.get(number)
+        if runner is None:
+            runner = DispatcherRunner(number, self, self._running.get(number))
+            self._dispatchers[number] = runner
+            name = f"dispatcher {number} of {self.client.label}"
+            self._running[number] = self._tasks.start(name, runner.run())
+        return runner
+
+    def logged_in(self, view: ServerView, findings: Sequence[BinlogError]) -> None:
+        self._update_tip(view)
+        for error in findings:
+            self._note("warning", "server", {"finding": str(error)})
+
+    def _update_tip(self, view: ServerView) -> None:
+        self.tip = make_executed(view.mode, view.executed, view.file, view.offset)
+        self.waiters.changed()
+
+    @contextlib.contextmanager
+    def guarded(self, task: str) -> Iterator[None]:
+        """For a block that reads the source: log an unexpected exception with its traceback, and raise BinlogError
+        (INTERNAL), which fails this client only.
+
+        Data from a source may meet a defect that the tests have not, and that must not stop the other clients. A defect
+        in the rules is not caught here: the state of the client may be half changed, and only a restart from the store
+        makes it consistent again.
+        """
+        try:
+            yield
+        except BinlogError:
+            raise
+        except Exception as error:
+            label = self.client.label
+            self._log.log(_LEVELS["error"], "defect", client=label, task=task, exc_info=error)
+            what = f"{task}: {type(error).__name__}: {error}"
+            raise BinlogError(ErrorKind.INTERNAL, what, where=label) from error
+
+    def _note(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        self._log.log(_LEVELS[level], event, client=self.client.label, **fields)
+
+    # -- tasks -----------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Give the rules a tick when they asked for one, and store what is queued."""
+        ticked = time.monotonic()
+        unstored_since: float | None = None
+        while True:
+            self._wakeup_changed.clear()
+            wakeup = self.client.next_wakeup()
+            due = ticked + TICK_MAX_S if wakeup is None else min(wakeup, ticked + TICK_MAX_S)
+            pause_s = max(due, ticked + TICK_MIN_S) - time.monotonic()
+            if pause_s > 0:
+                try:
+                    async with asyncio.timeout(pause_s):
+                        await self._wakeup_changed.wait()
+                    continue
+                except TimeoutError:
+                    pass
+            ticked = time.monotonic()
+            self.step(Tick())
+            unstored_since = await self._store_queued(unstored_since)
+
+    async def _store_queued(self, unstored_since: float | None) -> float | None:
+        """Store what is queued. Takes and returns since when that does not succeed; None: it does."""
+        try:
+            await self.flush()
+        except BinlogError as error:
+            self._note("error", "state not stored", {"error": str(error)})
+            return time.monotonic() if unstored_since is None else unstored_since
+        if unstored_since is not None:
+            after_s = round(time.monotonic() - unstored_since, 1)
+            self._note("info", "state stored again", {"after_s": after_s})
+        return None
+
+    async def _look_up(self) -> None:
+        """Make the look-ups that the rules order, the newest one of each dispatcher only."""
+        while True:
+            await self._look_up_ordered.wait()
+            self._look_up_ordered.clear()
+            again = False
+            for number in list(self._look_ups):
+                # It may have been replaced or dropped during another look-up.
+                order = self._look_ups.pop(number, None)
+                if order is not None:
+                    again |= not await self._looked_up(order)
+            if again:
+                await asyncio.sleep(LOOK_UP_AGAIN_S)
+                self._look_up_ordered.set()
+
+    async def _looked_up(self, order: FetchSchema) -> bool:
+        """Make one look-up. Returns False if it has to be repeated."""
+        number = order.dispatcher
+        dispatcher = self._dispatchers.get(number)
+        try:
+            with self.guarded("look up"):
+                answer = await look_up(self.source.server(), order)
+        except BinlogError as error:
+            self._note("warning", "not looked up", {"error": str(error)})
+            if error.action in (Action.RETRY, Action.OPERATOR):
+                if self._dispatchers.get(number) is dispatcher:
+                    self._look_ups.setdefault(number, order)
+                return False
+            answer = look_up_failed(order, error)
+        if dispatcher is not None and self._dispatchers.get(number) is dispatcher:
+            self.step(answer)
+        return True
+
+    async def _survey_regularly(self) -> None:
+        """Survey the source regularly, and when the rules order it."""
+        while True:
+            pause_s = SURVEY_AGAIN_S if self.client.awaits_poll else SURVEY_EVERY_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._survey_ordered.wait()
+            self._survey_ordered.clear()
+            await self.survey()
+
+    async def survey(self) -> ServerView | BinlogError:
+        """Ask the source to describe itself; returns its answer, or why it cannot be asked.
+
+        Calls during a survey share the next one, because the answer must not be older than the call.
+        """
+        needed = self._surveys_begun + 1
+        async with self._surveying:
+            if self._surveys_begun < needed:
+                self._surveys_begun += 1
+                self._surveyed = await self._survey()
+        assert self._surveyed is not None, "a survey was made"
+        return self._surveyed
+
+    async def _survey(self) -> ServerView | BinlogError:
+        try:
+            files = {*self.client.files_to_poll(), *self._seek_files}
+            request = ViewRequest(sorted(files), places=self.client.offsets_to_poll())
+            view, expire_s = await self.ask("survey", request)
+        except BinlogError as error:
+            self._note("debug", "not surveyed", {"error": str(error)})
+            self._survey_next_host()
+            return error
+        self._update_tip(view)
+        self.step(ServerPolled(view, expire_s))
+        self._survey_next_host()
+        if (duplicate := self.client.duplicate) is not None:
+            self.timings.faults[duplicate.kind.name] += 1
+        return view
+
+    def _survey_next_host(self) -> None:
+        """Survey the next host next, while no consumer reads and one waits for its own server to come back."""
+        if self.client.awaits_other_server:
+            self.source.next_host(SURVEY)
+
+    async def ask(self, task: str, request: ViewRequest) -> tuple[ServerView, int | None]:
+        """Survey the source in a thread. Raises BinlogError."""
+        with self.guarded(task):
+            survey = partial(self.source.survey, request)
+            return await in_thread(f"{task} {self.client.label}", survey)
+
+    # -- readers that seek -----------------------------------------------------------------------------------
+
+    async def find(
+        self, consumer: str, position: Position, *, fresh: bool = False
+    ) -> SeekRequested:
+        """Ask the server for a reader's position, and return the order that moves the consumer there.
+
+        Changes nothing. Raises BinlogError if the server does not have the position (see `seeking.target`), or cannot
+        be asked (RANGE_UNAVAILABLE).
+        """
+        self._seek_files.append(position.file)
+        try:
+            view = await self._view_for(consumer, position)
+            seeking.seek_target(self.client.consumers[consumer], position, view, fresh=fresh)
+            return SeekRequested(consumer, position, view, fresh)
+        finally:
+            self._seek_files.remove(position.file)
+
+    async def _view_for(self, consumer: str, position: Position) -> ServerView:
+        view = await self.survey()
+        if isinstance(view, BinlogError):
+            raise cannot_ask("the position", view)
+        starts = seeking.seek_starts(self.client.consumers[consumer], position, view)
+        if not starts:
+            return view
+        try:
+            return (await self.ask("seek", ViewRequest([position.file], starts)))[0]
+        except BinlogError as error:
+            raise cannot_ask("the position", error) from error
+
+    # -- the store -------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Store everything queued by now; after a BinlogError it stays queued."""
+        await self.store_queue.flush()
+
+    async def acknowledge(self, consumer: str, position: Position) -> None:
+        """Store, then forget, what a reader acknowledged. One call at a time for a consumer.
+
+        Raises BinlogError, UserError for a position that the consumer does not have.
+        """
+        progress = self.client.progress_after(consumer, position)
+        if progress is None:
+            return
+        await self.store_queue.acknowledge(consumer, progress)
+        # The consumer may have skipped a purge gap meanwhile.
+        if self.client.consumers[consumer].queue.epoch == position.epoch:
+            self.step(Acknowledged(consumer, progress.acknowledged, progress.covered))
+
+    async def store(self, consumer: str) -> None:
+        """Store where a consumer is now. Raises BinlogError."""
+        self._execute([self.client.consumers[consumer].store_progress()])
+        await self.flush()
+
+
+def cannot_ask(what: str, error: BinlogError, where: str = "") -> BinlogError:
+    """Return RANGE_UNAVAILABLE for a server that cannot be asked whether it has `what`."""
+    reason = f"the server cannot be asked whether it has {what}: {error.kind}: {error.what}"
+    return BinlogError(
+        ErrorKind.RANGE_UNAVAILABLE, reason, where=where or error.where, remedy=error.remedy
+    )

@@ -1,0 +1,222 @@
+"""One consumer as its readers see it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from dispatcher.dispatch.client import seeking
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Phase
+from dispatcher.dispatch.messages.events import SeekRequested
+from dispatcher.dispatch.queue.queue import Queue, ReadableRange
+from dispatcher.dispatch.queue.reader import Caller, PollBounds, ReaderActivity
+from dispatcher.dispatch.status import dispatcher_of, lag_behind
+from dispatcher.dispatch.values.specs import OnPurged
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.position import Position
+from dispatcher.runtime.client.client_runner import ClientRunner
+from dispatcher.runtime.client.waiters import Condition
+
+READ_ONLY = 0
+
+
+class OfferedRange(NamedTuple):
+    """A range that a poll has found: its reader will ask for its bytes, and acknowledge it."""
+
+    start: Position
+    end: Position
+    transactions: int
+
+
+@dataclass(slots=True)
+class ConsumerSession:
+    """A consumer and its newest session. `marker_s`: how often a reader is told of progress without data."""
+
+    runner: ClientRunner
+    consumer: Consumer
+    number: int  # of the newest session, 0 = there was none
+    marker_s: float
+    moved: int = 0  # the newest session that is no reader's: an administrator's move
+    offered: OfferedRange | None = None  # what the newest answer of a poll has named
+    told_at: float = field(default_factory=time.monotonic)
+    acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reader: ReaderActivity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = ReaderActivity(self.number, time.monotonic())
+
+    def begin(self, number: int, *, moved: bool = False) -> None:
+        """Make this session, or a later one, the newest: all older ones are fenced. `moved`: by an administrator, who
+        has moved the consumer."""
+        self.number = max(self.number, number)
+        if moved:
+            self.moved = self.number
+        self.reader.begin(self.number, time.monotonic())
+
+    def called(self, number: int, caller: Caller | None = None) -> None:
+        """Record a call of the newest session. Other sessions make no room in the queue, so they do not count."""
+        if number == self.number != READ_ONLY:
+            self.reader.caller = caller or self.reader.caller
+            self.reader.called(time.monotonic(), full=self.lacks_room)
+
+    def poll_began(self, number: int) -> ReaderActivity | None:
+        """Record that a poll of the newest session has begun. Returns what has to be told of its end; None for other
+        sessions."""
+        if number != self.number or number == READ_ONLY:
+            return None
+        self.reader.poll_began(time.monotonic())
+        return self.reader
+
+    @property
+    def lacks_room(self) -> bool:
+        """True if the queue is full, or if it was, and its consumer is detached, or its connection closed, until
+        there is more room."""
+        dispatcher = dispatcher_of(self.runner.client, self.consumer)
+        if dispatcher is None:
+            stopped = self.consumer.waiting and self.consumer.started
+        else:
+            stopped = dispatcher.phase is Phase.BACKPRESSURE_CLOSED
+        return self.queue.full or (stopped and not self.queue.has_room)
+
+    @property
+    def queue(self) -> Queue:
+        return self.consumer.queue
+
+    @property
+    def where(self) -> str:
+        return f"consumer {self.consumer.name}"
+
+    def raise_failed(self) -> None:
+        if self.consumer.failed:
+            raise self.consumer.failed
+
+    def check_number(self, number: int) -> None:
+        """Raises UserError (SESSION_FENCED) for a session that a newer one has replaced."""
+        if number in (READ_ONLY, self.number):
+            return
+        if number < self.moved:
+            what = f"session {number} has ended, because an administrator has moved the consumer (seek or forget)"
+            remedy = (
+                'open a session with "after": null, which begins at the consumer\'s new position (Spark: a new'
+                " checkpoint)"
+            )
+            raise UserError(ErrorKind.SESSION_FENCED, what, where=self.where, remedy=remedy)
+        what = f"session {number}, the newest one is {self.number}"
+        raise UserError(ErrorKind.SESSION_FENCED, what, where=self.where)
+
+    def before_gap(self, position: Position) -> bool:
+        """True if `position` predates a purge gap that the consumer skipped."""
+        latest = self.consumer.spec.on_purged is OnPurged.LATEST
+        return latest and self.consumer.started and position.epoch < self.queue.epoch
+
+    def now(self, position: Position) -> Position:
+        """Return the position itself, or where the consumer goes on if it predates a purge gap."""
+        return self.acknowledged if self.before_gap(position) else position
+
+    @property
+    def acknowledged(self) -> Position:
+        return self.queue.position(self.queue.acknowledged)
+
+    @property
+    def head(self) -> Position:
+        """The end of the source's log when it was last polled, or what was read since if that is further."""
+        tip, queued = self.runner.tip, self.queue.queued
+        return self.queue.position(tip if tip is not None and tip.seq > queued.seq else queued)
+
+    def lag(self, end: Position, head: Position) -> dict[str, Any]:
+        """How far a position that is handed out is behind `head`, see `lag_behind`."""
+        now_s, now = time.time(), time.monotonic()
+        return lag_behind(self.runner.client, self.consumer, end, head, now_s, now)
+
+    def next(self, after: Position, bounds: PollBounds) -> ReadableRange | None:
+        """Return what follows `after`, None if it is not in memory (yet)."""
+        limit = self.queue.bytes_max if bounds.bytes_max is None else bounds.bytes_max
+        try:
+            return self.queue.readable(after, limit, bounds.transactions_max)
+        except BinlogError as error:
+            if error.kind is ErrorKind.RANGE_UNAVAILABLE:
+                return None
+            raise
+
+    async def acknowledge(self, position: Position) -> None:
+        """Store, then forget. The caller holds `acknowledging`.
+
+        The consumer skips to a position ahead of what is queued, as after a restart, if the server has it; otherwise
+        raises BinlogError.
+        """
+        before = self.queue.epoch, self.queue.acknowledged.seq
+        await self._acknowledge(position)
+        if (self.queue.epoch, self.queue.acknowledged.seq) > before:
+            self.reader.acknowledged_at = time.monotonic()
+
+    async def _acknowledge(self, position: Position) -> None:
+        if position.seq <= self.queue.queued.seq:
+            await self.runner.acknowledge(self.consumer.name, position)
+            return
+        self.queue.check_history(position)
+        try:
+            order = await self.runner.find(self.consumer.name, position)
+        except BinlogError as error:
+            self.raise_failed()
+            if error.kind is ErrorKind.HISTORY_DIFFERS:
+                raise UserError(ErrorKind.POSITION_UNKNOWN, error.what, where=self.where) from error
+            raise
+        await self.seek(order)
+
+    async def seek(self, order: SeekRequested) -> None:
+        """Move the consumer, and store where it is. The caller holds `acknowledging`."""
+        if seeking.holds(self.consumer, order.after):  # it was read while the server was asked
+            await self.runner.acknowledge(order.consumer, order.after)
+            return
+        self.runner.step(order)
+        await self.runner.flush()
+
+    def delivered(self, after: Position, answer: ReadableRange) -> None:
+        """Take note that a poll from `after` on is answered, and how long after the commit of the oldest transaction
+        that is not acknowledged, which the answer begins with unless the session is read-only."""
+        self.told_at = time.monotonic()
+        self.offered = OfferedRange(after, answer.end, answer.transactions)
+        self.queue.deliver(answer.end)
+        oldest_us = self.queue.oldest_commit_us
+        if answer.transactions and oldest_us is not None:
+            self.runner.timings.delivery.add(time.time() - oldest_us / 1e6)
+
+    def is_offered_end(self, position: Position) -> bool:
+        """True if a poll has named it as the end of its range: it needs no further check of its parts."""
+        return self.offered is not None and position == self.offered.end
+
+    def transactions_of(self, start: Position, end: Position) -> int:
+        """The number of transactions of (start, end]."""
+        offered = self.offered
+        if offered is not None and (start, end) == (offered.start, offered.end):
+            return offered.transactions
+        return self.queue.range_transactions(start, end)
+
+    def has_moved(self, after: Position) -> bool:
+        """True if the queue is beyond `after`, if only by progress without data."""
+        return (self.queue.epoch, self.queue.queued.seq) > after.order
+
+    def worth_telling(self, after: Position, answer: ReadableRange, markers: bool) -> bool:
+        """True if a poll should return `answer` now rather than wait."""
+        if answer.transactions:
+            return True
+        if answer.end.order <= after.order:
+            return False
+        return markers or time.monotonic() - self.told_at >= self.marker_s
+
+    def has_few(self, answer: ReadableRange, bounds: PollBounds) -> bool:
+        """True if a range has fewer bytes than wanted and can get more: it ends with the queue, which has room."""
+        if not answer.transactions or answer.bytes >= bounds.bytes_min or self.lacks_room:
+            return False
+        return answer.end.order == (self.queue.epoch, self.queue.queued.seq)
+
+    def wake(self) -> None:
+        """Wake the calls that wait for this consumer."""
+        self.runner.waiters.wake(self.consumer.name)
+
+    async def wait(self, timeout_s: float, until: Condition | None = None) -> None:
+        """Wait until there is something new for a reader, `until` is True, or the time is over."""
+        await self.runner.waiters.wait(self.consumer.name, timeout_s, until)

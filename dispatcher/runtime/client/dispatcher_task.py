@@ -1,0 +1,243 @@
+"""One dispatcher's task: connect, log in, request the dump, read; again and again, until it is retired.
+
+The orders of the rules are kept in an `_Attempt`, one for each `Connect`, and executed by one task. So there is only
+one connection at a time, even if the rules order the next one early. After `Close` the rules get no more events of that
+attempt. A login that is still running in its thread cannot be cancelled, so its result is closed, and only then the
+next attempt begins. For the same reason a dispatcher with the number of a retired one waits until that one has ended:
+both have the same identity, and of two replicas with one identity the server kills the older.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from dispatcher.binlog.stream.batch import Closed
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.messages.effects import StartDump
+from dispatcher.dispatch.messages.events import BatchReceived, Ended, Input, LoggedIn, Lost
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.timings import ConnectionTimings
+from dispatcher.runtime.loop.threads import in_thread
+from dispatcher.source.protocols import DumpStream, OpenedSource, Source, ViewRequest
+
+JITTER = 0.25
+
+
+class DispatcherOwner(Protocol):
+    """The part of `ClientRunner` that a dispatcher uses."""
+
+    client: Client
+    source: Source
+    buffer_bytes: int
+    timings: ConnectionTimings
+
+    def step(self, event: Input) -> None: ...
+
+    def guarded(self, task: str) -> AbstractContextManager[None]:
+        """For a block that reads the source: turn an unexpected exception into a BinlogError."""
+
+    def logged_in(self, view: ServerView, findings: Sequence[BinlogError]) -> None:
+        """Take note of a server that was reached and of what is wrong with it."""
+
+    async def flush(self) -> None:
+        """Store everything queued by now. Raises BinlogError."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One connection, from its order to its end."""
+
+    after_s: float
+    dump: StartDump | None = None
+    paused: bool = False
+    stream: DumpStream | None = None
+    _closed: bool = False
+
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Let the rules get no more events of this attempt."""
+        self._closed = True
+
+
+class DispatcherRunner:
+    """See the module. The rules give orders within a step; the task of `run` executes them."""
+
+    def __init__(
+        self, number: int, owner: DispatcherOwner, before: asyncio.Task[None] | None
+    ) -> None:
+        """`before`: the task of the last dispatcher with this number."""
+        self.number = number
+        self._owner = owner
+        self._before = before
+        self._attempt: _Attempt | None = None  # the newest
+        self._retired = False
+        self._changed = asyncio.Event()
+
+    # -- orders ----------------------------------------------------------------------------------------------
+
+    def connect(self, after_s: float) -> None:
+        assert self._attempt is None or self._attempt.closed(), (
+            "a second connection of one dispatcher"
+        )
+        self._attempt = _Attempt(after_s)
+        self._changed.set()
+
+    def dump(self, order: StartDump) -> None:
+        self._open.dump = order
+        self._changed.set()
+
+    def pause(self, paused: bool) -> None:
+        self._open.paused = paused
+        self._changed.set()
+
+    def close(self) -> None:
+        """Close the attempt, if there is one: the rules get no more events of it."""
+        attempt = self._attempt
+        if attempt is None or attempt.closed():
+            return
+        attempt.close()
+        if attempt.stream:
+            attempt.stream.interrupt()
+        self._changed.set()
+
+    def retire(self) -> None:
+        self._retired = True
+        self.close()
+        self._changed.set()
+
+    @property
+    def _open(self) -> _Attempt:
+        assert self._attempt is not None and not self._attempt.closed(), "no connection is open"
+        return self._attempt
+
+    async def run(self) -> None:
+        """Execute the orders until retired."""
+        if self._before is not None:
+            await asyncio.wait([self._before])
+            self._before = None
+        while (attempt := await self._next_attempt()) is not None:
+            try:
+                await self._backoff(attempt)
+                await self._connection(attempt)
+            except BinlogError as error:
+                if not attempt.closed():
+                    attempt.close()
+                    self._owner.timings.faults[error.kind.name] += 1
+                    self._owner.step(Lost(self.number, error))
+
+    async def _next_attempt(self) -> _Attempt | None:
+        """Wait for a `Connect`. Returns None when the dispatcher is retired."""
+        await self._until(
+            lambda: self._retired or (self._attempt is not None and not self._attempt.closed())
+        )
+        return None if self._retired else self._attempt
+
+    async def _backoff(self, attempt: _Attempt) -> None:
+        if attempt.after_s:
+            jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+            with suppress(TimeoutError):
+                async with asyncio.timeout(attempt.after_s * jitter):
+                    await self._until(attempt.closed)
+
+    async def _connection(self, attempt: _Attempt) -> None:
+        """Log in, request the dump and read it until the attempt is closed. Raises BinlogError."""
+        if attempt.closed():
+            return
+        name, client = f"log in {self.number}", self._owner.client
+        # The server's answer is compared with what was read before it was asked, so that is collected first.
+        files, places = client.files_to_probe(self.number), client.offsets_to_probe(self.number)
+        open_ = partial(self._owner.source.open, self.number)
+        with self._owner.guarded(name):
+            opened = await in_thread(name, open_, lambda opened: opened.close())
+        try:
+            stream = await self._request_dump(attempt, opened, name, files, places)
+        except BaseException:
+            opened.close()
+            raise
+        if stream is None:
+            opened.close()
+            return
+        attempt.stream = stream
+        try:
+            await self._read(attempt, stream)
+        finally:
+            attempt.stream = None
+            stream.close()
+
+    async def _request_dump(
+        self,
+        attempt: _Attempt,
+        opened: OpenedSource,
+        name: str,
+        files: Sequence[str],
+        places: Sequence[tuple[str, int]],
+    ) -> DumpStream | None:
+        """Request the dump that the rules order. Returns None if the attempt was closed. Raises BinlogError."""
+        if attempt.closed():
+            return None
+        owner, client = self._owner, self._owner.client
+        starts = client.starts_to_search(self.number)
+        with owner.guarded(name):
+            view = await in_thread(name, partial(opened.view, ViewRequest(files, starts, places)))
+        if attempt.closed():
+            return None
+        owner.timings.logins += 1
+        owner.logged_in(view, opened.findings)
+        owner.step(LoggedIn(self.number, view))
+        # The positions that the rules have just resolved are stored before anything is read.
+        await owner.flush()
+        order = await self._dump_order(attempt)
+        if order is None:
+            return None
+        ask = partial(opened.dump, order.mode, order.executed, client.routes, owner.buffer_bytes)
+        with owner.guarded(name):
+            stream = await in_thread(name, ask, lambda stream: stream.close())
+        stream.splitter.file = order.executed.file
+        stream.splitter.prepared = client.prepared
+        return stream
+
+    async def _dump_order(self, attempt: _Attempt) -> StartDump | None:
+        """Wait for a `StartDump`. Returns None if the attempt is closed instead."""
+        await self._until(lambda: attempt.closed() or attempt.dump is not None)
+        return None if attempt.closed() else attempt.dump
+
+    async def _read(self, attempt: _Attempt, stream: DumpStream) -> None:
+        owner, number, splitter = self._owner, self.number, stream.splitter
+        while await self._may_read(attempt):
+            with owner.guarded(f"stream {number}"):
+                batches = await stream.batches()
+            for batch in batches:
+                if isinstance(batch, Closed):
+                    raise stream.ended(batch)
+                if not await self._may_read(attempt):
+                    return
+                owner.step(BatchReceived(number, batch, splitter.created.get(batch.file, 0)))
+            if batches:
+                owner.timings.flush.add(time.monotonic() - stream.received_at)
+            if stream.over:
+                if not attempt.closed():
+                    attempt.close()
+                    owner.step(Ended(number))
+                return
+            # One turn of the loop per buffer: readers and other dispatchers are served while this one streams.
+            await asyncio.sleep(0)
+
+    async def _may_read(self, attempt: _Attempt) -> bool:
+        """Wait while reading is paused. Returns False if the attempt is closed."""
+        await self._until(lambda: attempt.closed() or not attempt.paused)
+        return not attempt.closed()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()

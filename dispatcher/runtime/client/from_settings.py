@@ -1,0 +1,127 @@
+"""Builds what the settings declare: clients, with the consumers and the source of each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from uuid import UUID
+
+from dispatcher.dispatch.values.specs import (
+    AtFile,
+    AtGtid,
+    AtTime,
+    ClientLimits,
+    ConsumerSpec,
+    Earliest,
+    Latest,
+    OnPurged,
+    OnQueueFull,
+    Start,
+)
+from dispatcher.runtime.client.client_service import ClientDecl, ConsumerDecl
+from dispatcher.settings.model import (
+    ConnectionSettings,
+    Settings,
+    StartSettings,
+    SubscriptionSettings,
+)
+from dispatcher.source.files.source import files_source
+from dispatcher.source.mysql.login import endpoints_of
+from dispatcher.source.mysql.source import ServerSource
+from dispatcher.source.protocols import Source
+
+ClientKey = Hashable
+
+
+def client_decls(settings: Settings, installation: UUID) -> dict[ClientKey, ClientDecl]:
+    """Return a client for each connection key, and one for each consumer that does not share its connection.
+
+    Raises BinlogError for files that cannot be a source.
+    """
+    members: dict[ClientKey, list[str]] = {}
+    for name, consumer in settings.consumers.items():
+        key = consumer.connection_key if consumer.use_binlog_client else ("unshared", name)
+        members.setdefault(key, []).append(name)
+    return {key: _shared_decl(settings, names, installation) for key, names in members.items()}
+
+
+def start_spec(start: StartSettings) -> Start:
+    """Return a declared start as the rules use it."""
+    match start.at:
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+        case "gtid":
+            return AtGtid(start.gtid)
+        case "file":
+            return AtFile(start.file, start.offset)
+        case "timestamp":
+            return AtTime(start.timestamp_us)
+
+
+def consumer_spec(name: str, settings: SubscriptionSettings) -> ConsumerSpec:
+    """Return a declared consumer as the rules use it."""
+    return ConsumerSpec(
+        name,
+        tuple(settings.databases),
+        settings.table_patterns,
+        settings.max_bytes_in_binlog_queue,
+        start_spec(settings.start),
+        settings.assume_current_schema,
+        settings.max_milliseconds_to_wait_in_binlog_queue / 1000,
+        OnQueueFull(settings.on_queue_full),
+        OnPurged(settings.on_purged),
+        settings.excluded_patterns,
+    )
+
+
+def client_decl(
+    connection: ConnectionSettings,
+    consumers: Iterable[ConsumerDecl],
+    installation: UUID,
+    alone: str = "",
+) -> ClientDecl:
+    """Return the client of a connection. `alone`: the name of a consumer that does not share the connection."""
+    source = _source(connection, installation, alone)
+    limits = ClientLimits(
+        connection.max_bytes_to_merge,
+        connection.max_bytes_in_all_queues,
+        float(connection.failover_wait_seconds),
+    )
+    return ClientDecl(
+        f"{source.label}/{alone}" if alone else source.label,
+        source,
+        tuple(consumers),
+        limits,
+        connection.max_bytes_in_binlog_dispatcher_buffer,
+        (
+            connection.connection_key,
+            connection.files,
+            connection.tls,
+            connection.heartbeat_milliseconds,
+            connection.max_flush_milliseconds_in_binlog_dispatcher,
+        ),
+    )
+
+
+def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> ClientDecl:
+    """Return the client of consumers with equal connection settings, or of one that does not share its connection."""
+    first = settings.consumers[names[0]]
+    consumers = ((name, settings.consumers[name]) for name in names)
+    declared = (
+        ConsumerDecl(consumer_spec(name, consumer), consumer.max_seconds_between_markers)
+        for name, consumer in consumers
+    )
+    return client_decl(first, declared, installation, "" if first.use_binlog_client else names[0])
+
+
+def _source(connection: ConnectionSettings, installation: UUID, alone: str) -> Source:
+    if connection.files is not None:
+        return files_source(connection.files, installation)
+    # Part of each dispatcher's identity: connections that are not shared need identities of their own.
+    name = f"{connection.label}/{alone}" if alone else connection.label
+    heartbeat_s = connection.heartbeat_milliseconds / 1000
+    flush_s = connection.max_flush_milliseconds_in_binlog_dispatcher / 1000
+    return ServerSource(
+        endpoints_of(connection), installation, name, heartbeat_s=heartbeat_s, flush_s=flush_s
+    )

@@ -1,0 +1,90 @@
+"""Limits what readers ask of tables: few connections at a time, and none for what was asked a moment ago.
+
+An answer is reused only while the asking consumer has been queued nothing since that answer's look-up began. So a
+reader that has seen a table's ALTER never gets the columns of before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.runtime.loop.threads import in_thread
+
+CONNECTIONS_MAX = 2  # per client
+WAITING_MAX = 64  # look-ups per client that wait for one of them
+KEEP_S = 2.0
+KEPT_MAX = 256
+
+Answer = dict[str, Any]
+Version = tuple[int, int]
+"""Epoch and seq up to which the asking consumer has been queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LookUp:
+    version: Version
+    answer: asyncio.Future[Answer]
+    expires_at: float  # s of a monotonic clock
+
+
+class TableLookups:
+    """The look-ups of one client."""
+
+    def __init__(self) -> None:
+        self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._waiting = 0
+        self._kept: dict[tuple[str, ...], _LookUp] = {}
+
+    async def ask(
+        self, key: tuple[str, ...], version: Version, look_up: Callable[[], Answer]
+    ) -> Answer:
+        """Return what `look_up` returns in a thread, now or for another call with the same `key` and `version`.
+
+        Raises BinlogError as `look_up` does; TOO_MANY_REQUESTS if too many calls wait already.
+        """
+        kept = self._kept.get(key)
+        if kept is not None and kept.version == version and time.monotonic() < kept.expires_at:
+            return await asyncio.shield(kept.answer)
+        if self._waiting >= WAITING_MAX:
+            raise UserError(
+                ErrorKind.TOO_MANY_REQUESTS,
+                f"{self._waiting} look-ups of tables already wait for the server",
+            )
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        # It does not expire before it is answered.
+        self._keep(key, _LookUp(version, answer, float("inf")))
+        try:
+            result = await self._look_up(look_up)
+        except BaseException as error:
+            self._kept.pop(key, None)
+            cancelled = BinlogError(
+                ErrorKind.RANGE_UNAVAILABLE, "the look-up was cancelled; ask again"
+            )
+            answer.set_exception(error if isinstance(error, BinlogError) else cancelled)
+            answer.exception()  # asyncio would log an exception that no call has retrieved
+            raise
+        answer.set_result(result)
+        self._keep(key, _LookUp(version, answer, time.monotonic() + KEEP_S))
+        return result
+
+    def _keep(self, key: tuple[str, ...], entry: _LookUp) -> None:
+        now = time.monotonic()
+        if len(self._kept) >= KEPT_MAX:
+            self._kept = {k: kept for k, kept in self._kept.items() if kept.expires_at > now}
+        self._kept[key] = entry
+
+    async def _look_up(self, look_up: Callable[[], Answer]) -> Answer:
+        self._waiting += 1
+        try:
+            await self._connections.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await in_thread("table", look_up)
+        finally:
+            self._connections.release()

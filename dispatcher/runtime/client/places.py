@@ -1,0 +1,46 @@
+"""Places of a server's log, such as `earliest` or a time: asks the server where they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from dispatcher.dispatch.client import seeking
+from dispatcher.dispatch.messages.events import RelocationRequested
+from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.dispatch.values.specs import Start, starts_to_search
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+from dispatcher.runtime.client.client_runner import cannot_ask
+from dispatcher.runtime.client.consumer_session import ConsumerSession
+from dispatcher.source.protocols import ViewRequest
+
+
+async def position_of(session: ConsumerSession, start: Start) -> Position:
+    """Return the position of a place, at which a reader may open a session. Changes nothing.
+
+    Raises BinlogError if the server does not have the place, or cannot be asked (RANGE_UNAVAILABLE).
+    """
+    async with session.runner.resolving:
+        view = await _view(session, start, ())
+    return seeking.reader_position(session.consumer, start, view, int(time.time()))
+
+
+async def relocation_to(session: ConsumerSession, start: Start) -> RelocationRequested:
+    """Return the order that moves a consumer to a place. Raises as `position_of` does."""
+    view = await _view(session, start, ())
+    epoch_min = int(time.time())
+    place = seeking.relocation_target(session.consumer, start, view, epoch_min).executed
+    if place.file and place.file not in view.created:  # the creation time reveals a later reset
+        view = await _view(session, start, [place.file])
+        seeking.relocation_target(session.consumer, start, view, epoch_min)
+    return RelocationRequested(session.consumer.name, start, view, epoch_min)
+
+
+async def _view(session: ConsumerSession, start: Start, files: Sequence[str]) -> ServerView:
+    try:
+        request = ViewRequest(files, starts_to_search([start]))
+        return (await session.runner.ask("administration", request))[0]
+    except BinlogError as error:
+        where = f"{session.where}, {error.where}" if error.where else session.where
+        raise cannot_ask("the place", error, where) from error

@@ -1,0 +1,99 @@
+"""Looks up what a table is now, and which statements lie between an event and now.
+
+The server's definition comes with the log position at which it was read. Then the log is read from the event to that
+position, over a connection of its own. Only the statements are kept, so it needs the memory of one buffer and of these.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from functools import partial
+
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.dispatch.messages.effects import FetchSchema
+from dispatcher.dispatch.messages.events import SchemaFetched
+from dispatcher.dispatch.tables.versions import (
+    AlteringStatement,
+    FetchedDefinition,
+    LogPosition,
+    TransactionStarts,
+    altering_statements,
+)
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.runtime.loop.threads import in_thread
+from dispatcher.source.protocols import SchemaServer
+
+TOUCHES_MAX = 100_000
+
+
+async def look_up(server: SchemaServer, order: FetchSchema) -> SchemaFetched:
+    """Raises `BinlogError` if the server cannot be asked or has purged the log."""
+    cancelled = threading.Event()
+    try:
+        return await in_thread("look up", partial(_look_up, server, order, cancelled))
+    finally:
+        cancelled.set()
+
+
+def look_up_failed(order: FetchSchema, error: BinlogError) -> SchemaFetched:
+    """Return the answer to a look-up that would fail again."""
+    return SchemaFetched(
+        order, tuple(FetchedDefinition(name, order.start, error) for name in order.tables), ()
+    )
+
+
+def _look_up(server: SchemaServer, order: FetchSchema, cancelled: threading.Event) -> SchemaFetched:
+    schemas = server.definitions(order.tables)
+    end = max(
+        (LogPosition(schema.file, schema.offset) for schema in schemas),
+        key=lambda position: position.key,
+    )
+    created = {order.start.file: order.start.created}
+    touched = _statements(server, order, end, created, cancelled)
+    definitions = tuple(
+        FetchedDefinition(
+            schema.table,
+            LogPosition(schema.file, schema.offset, created.get(schema.file, 0)),
+            schema.definition,
+        )
+        for schema in schemas
+    )
+    return SchemaFetched(order, definitions, tuple(touched))
+
+
+def _statements(
+    server: SchemaServer,
+    order: FetchSchema,
+    end: LogPosition,
+    created: dict[str, int],
+    cancelled: threading.Event,
+) -> list[AlteringStatement]:
+    """Return the statements from `order.start` to `end` that may alter the tables of the order.
+
+    Adds the creation times of the files that were read to `created`.
+    """
+    start = order.start
+    statements: list[AlteringStatement] = []
+    if start.key >= end.key:
+        return statements
+    routes, starts = Routes(), TransactionStarts()
+    with closing(server.read_log(start.file, start.offset, routes)) as batches:
+        for batch, file_created in batches:
+            created[batch.file] = file_created
+            statements += [
+                touched
+                for touched in altering_statements(batch, file_created, starts, routes)
+                if touched.before.key >= start.key and _concerns(order, touched)
+            ]
+            if len(statements) > TOUCHES_MAX:
+                what = f"more than {TOUCHES_MAX} statements that may alter tables lie between {start} and {end}"
+                raise BinlogError(ErrorKind.METADATA_MISSING, what)
+            starts.after(batch, file_created)
+            if cancelled.is_set() or LogPosition(batch.file, batch.offset).key >= end.key:
+                return statements
+    raise BinlogError(ErrorKind.CONNECTION_LOST, f"the server ended the dump before {end}")
+
+
+def _concerns(order: FetchSchema, touched: AlteringStatement) -> bool:
+    return order.all_tables or any(touched.altered.concerns(name) for name in order.tables)

@@ -1,0 +1,1 @@
+"""What everything on the event loop uses: tasks, threads, slices of long work."""

@@ -1,0 +1,131 @@
+"""What happened lately: the lines of the log that tell of connections and consumers, for the status page.
+
+A `Timeline` is a `Logger`: the clients log to it, and it passes every line on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dispatcher.model.errors import with_name
+from dispatcher.runtime.client.client_runner import Logger
+
+EVENTS_MAX = 200
+
+KINDS = {
+    "streaming": "connected",
+    "not connected": "disconnected",
+    "server history is checked anew": "disconnected",
+    "ended": "ended",
+    "detached": "detached",
+    "closed until there is room": "closed",
+    "queue forgotten, all queues are full": "evicted",
+    "merged": "merged",
+    "consumer failed": "failed",
+    "consumer waits": "failed",
+    "went on behind a gap": "gap",
+    "sought": "moved",
+    "consumer changed": "changed",
+    "consumer removed": "removed",
+    "delivery paused": "paused",
+    "delivery resumed": "resumed",
+    "databases": "warning",
+    "another daemon has this state": "warning",
+    "no other daemon has this state any more": "cleared",
+    "state not stored": "failed",
+    "state stored again": "stored",
+    "state store was replaced": "failed",
+    "state store cannot be checkpointed": "failed",
+    "state store is older than what was acknowledged": "warning",
+    "newest positions cannot be read": "warning",
+    "state store was deleted and has been rewritten": "warning",
+}
+"""The kind of each event that is kept, by its text in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """`number`: grows by one; `consumers`: those that it names, () if it concerns all of the connection; `count`: how
+    often it happened in a row; `first_s`, `at_s`: the first and the last time, s since 1970."""
+
+    number: int
+    first_s: float
+    at_s: float
+    kind: str
+    level: int
+    connection: str
+    dispatcher: int | None
+    consumers: tuple[str, ...]
+    event: str
+    detail: str
+    count: int = 1
+
+    def repeats(self, other: TimelineEvent) -> bool:
+        """True if both tell the same of the same thing."""
+        return (self.key, self.event, self.detail) == (other.key, other.event, other.detail)
+
+    @property
+    def key(self) -> tuple[str, int | None, tuple[str, ...]]:
+        """What it concerns."""
+        return self.connection, self.dispatcher, self.consumers
+
+
+class Timeline:
+    """The newest `EVENTS_MAX` events, oldest first. `version`: changes with each event."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._events: deque[TimelineEvent] = deque(maxlen=EVENTS_MAX)
+        self.version = 0
+
+    def events(self) -> tuple[TimelineEvent, ...]:
+        return tuple(self._events)
+
+    def log(self, level: int, event: str, **fields: Any) -> None:
+        kind = KINDS.get(event)
+        if kind is not None:
+            self._add(kind, level, event, fields)
+        self._log.log(level, event, **fields)
+
+    def _add(self, kind: str, level: int, event: str, fields: Mapping[str, Any]) -> None:
+        self.version += 1
+        dispatcher = fields.get("dispatcher", fields.get("into"))
+        now_s = time.time()
+        new = TimelineEvent(
+            self.version,
+            now_s,
+            now_s,
+            kind,
+            level,
+            str(fields.get("client", "")),
+            dispatcher,
+            _consumers(fields),
+            event,
+            with_name(_detail(fields), str(fields.get("consumer", "NAME"))),
+        )
+        before = next((one for one in reversed(self._events) if one.key == new.key), None)
+        if before is not None and new.repeats(before):  # such as a server that is down for hours
+            self._events.remove(before)
+            new = replace(new, count=before.count + 1, first_s=before.first_s)
+        self._events.append(new)
+
+
+def _consumers(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    if "consumer" in fields:
+        return (str(fields["consumer"]),)
+    return tuple(fields.get("consumers") or fields.get("full") or ())
+
+
+def _detail(fields: Mapping[str, Any]) -> str:
+    """The error or the reason; positions and names of consumers have places of their own."""
+    return str(
+        fields.get("error")
+        or fields.get("reason")
+        or fields.get("why")
+        or fields.get("warning")
+        or ""
+    )

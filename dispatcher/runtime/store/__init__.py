@@ -1,0 +1,1 @@
+"""The state store for the event loop."""

@@ -1,0 +1,98 @@
+"""What a client has to store, in one queue.
+
+`flush` stores all of it at once: acknowledgements that come together cost one write to the disk, and older progress of
+a consumer is never stored over newer progress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.values.specs import Progress
+from dispatcher.model.errors import BinlogError
+from dispatcher.runtime.store.store_thread import StoreThread
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The newest progress of each consumer, and the newest table versions."""
+
+    progress: dict[str, Progress] = field(default_factory=dict)
+    versions: StoreVersions | None = None
+
+    def put_back(self, older: _Pending) -> None:
+        """Queue again what could not be stored, unless something newer is queued."""
+        self.progress = {**older.progress, **self.progress}
+        self.versions = _merged(older.versions, self.versions)
+
+
+class StoreQueue:
+    """The queue of one client. Every coroutine raises BinlogError (STATE_STORE)."""
+
+    def __init__(self, store: StoreThread, client: Client, key: str) -> None:
+        """`key`: under which what belongs to the client is stored."""
+        self._store = store
+        self._client = client
+        self._key = key
+        self._pending = _Pending()
+        self._acknowledging: dict[str, Progress] = {}
+        self._lock = asyncio.Lock()
+
+    def put_progress(self, consumer: str, progress: Progress) -> None:
+        """Queue progress, unless an acknowledgement beyond it is being stored.
+
+        The rules do not know of that acknowledgement yet, and queue its progress when they do.
+        """
+        coming = self._acknowledging.get(consumer)
+        if coming is None or coming.acknowledged.order <= progress.acknowledged.order:
+            self._pending.progress[consumer] = progress
+
+    def put_versions(self, versions: StoreVersions) -> None:
+        self._pending.versions = _merged(self._pending.versions, versions)
+
+    async def acknowledge(self, consumer: str, progress: Progress) -> None:
+        """Store the progress that an acknowledgement makes. One call at a time for a consumer."""
+        self._pending.progress[consumer] = self._acknowledging[consumer] = progress
+        try:
+            await self.flush()
+        finally:
+            del self._acknowledging[consumer]
+
+    async def flush(self, *, final: bool = False) -> None:
+        """Store everything queued by now; after a BinlogError it stays queued.
+
+        `final`: also store changed rows of prepared transactions, which otherwise wait for the next progress.
+        """
+        async with self._lock:
+            pending, self._pending = self._pending, _Pending()
+            prepared = self._client.prepared
+            try:
+                if pending.versions is not None:
+                    await self._store.save_versions(self._key, pending.versions)
+                    pending.versions = None
+                if pending.progress or (final and prepared.changes()):
+                    await self._store.save(list(pending.progress.items()), self._key, prepared)
+            except BaseException:
+                self._pending.put_back(pending)
+                raise
+
+    async def stored(self, consumer: str) -> Progress | BinlogError | None:
+        """Return what is stored of a consumer once nothing of it is queued; see `StoreThread.load`."""
+        while True:
+            async with self._lock:  # a flush may be storing it just now
+                queued = consumer in self._pending.progress
+            if queued:
+                await self.flush()
+            progress = await self._store.load(consumer)
+            if consumer not in self._pending.progress:
+                return progress
+
+
+def _merged(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:
+    """Return what remains to be stored of two: a position alone keeps the versions queued before it."""
+    if older is None or newer is None or newer.versions is not None:
+        return newer or older
+    return StoreVersions(newer.position, older.versions)

@@ -1,0 +1,265 @@
+"""The state store for the event loop: one thread makes all calls, in their order.
+
+`fault` is the error of the newest attempt to store progress; None after one that succeeded. `timings` counts calls.
+
+Between two calls, once a minute, the thread moves what was stored from the write-ahead log into the file: a log that is
+damaged or removed then costs at most the positions of a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from dispatcher.binlog.stream.xa_store import BYTES_MAX, XaChanges, XaEntry, XaStore
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.specs import Progress
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from dispatcher.model.timings import StoreTimings
+
+CHECKPOINT_EVERY_S = 60.0
+_RETRY_S = 5.0  # after a checkpoint that failed
+
+T = TypeVar("T")
+_Call = tuple[Callable[[], Any], asyncio.Future[Any]]
+
+
+class StoreProtocol(Protocol):
+    """A state store. Every method waits for the disk and raises BinlogError (STATE_STORE)."""
+
+    @property
+    def installation_id(self) -> UUID: ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of consumers of which nothing is stored."""
+
+    def load(self, consumer: str) -> Progress | None: ...
+
+    def save(
+        self,
+        progress: Sequence[tuple[str, Position, Position, int]],
+        client: str,
+        prepared: XaChanges | None,
+    ) -> None: ...
+
+    def load_prepared(self, client: str) -> list[XaEntry]: ...
+
+    def load_versions(self, client: str) -> StoredVersions | None: ...
+
+    def save_versions(self, client: str, versions: StoreVersions) -> None: ...
+
+    def session(self, consumer: str) -> int: ...
+
+    def next_session(self, consumer: str) -> int: ...
+
+    def paused(self, consumer: str) -> bool: ...
+
+    def set_paused(self, consumer: str, paused: bool) -> None: ...
+
+    def forget(self, consumer: str) -> None: ...
+
+    def check(self) -> None:
+        """Raises BinlogError if the store's file was deleted or replaced."""
+
+    def checkpoint(self) -> None:
+        """Move what was stored from the write-ahead log into the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConsumer:
+    """What is stored of one consumer. `session`: the newest number, 0 = there was none; `progress`: None = there is
+    none, a BinlogError (STORED_POSITION) if it cannot be read."""
+
+    session: int
+    progress: Progress | BinlogError | None
+    paused: bool
+
+
+class StoreThread:
+    """See the module. Every method raises BinlogError (STATE_STORE)."""
+
+    def __init__(
+        self,
+        state: StoreProtocol,
+        prepared_bytes_max: int = BYTES_MAX,
+        checkpoint_every_s: float = CHECKPOINT_EVERY_S,
+    ) -> None:
+        """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client."""
+        self.fault: BinlogError | None = None
+        self.misplaced: BinlogError | None = None
+        self.not_checkpointed: BinlogError | None = None
+        self._checkpoint_every_s = checkpoint_every_s
+        self.timings = StoreTimings()
+        self.installation_id = state.installation_id
+        self._state = state
+        self._prepared_bytes_max = prepared_bytes_max
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="store", daemon=True)
+        self._thread.start()
+
+    async def load(self, consumer: str) -> Progress | BinlogError | None:
+        """Return what is stored of a consumer, or why only that consumer's state cannot be read (STORED_POSITION)."""
+        return await self._call(lambda: self._progress(consumer))
+
+    async def save(
+        self, progress: Sequence[tuple[str, Progress]], client: str, prepared: XaStore
+    ) -> None:
+        """Store progress, and in the same transaction the client's changed rows of prepared transactions."""
+        rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
+        changes = prepared.changes()
+        began = time.monotonic()
+        try:
+            await self._call(lambda: self._state.save(rows, client, changes))
+        except BinlogError as error:
+            self.fault = error
+            raise
+        self.fault = None
+        self.timings.commits.add(time.monotonic() - began)
+        if changes:
+            prepared.stored(changes)
+
+    async def load_prepared(self, client: str) -> XaStore:
+        stored = await self._call(lambda: self._state.load_prepared(client))
+        return XaStore(self._prepared_bytes_max, stored)
+
+    async def load_versions(self, client: str) -> StoredVersions | None:
+        return await self._call(lambda: self._state.load_versions(client))
+
+    async def save_versions(self, client: str, versions: StoreVersions) -> None:
+        await self._call(lambda: self._state.save_versions(client, versions))
+
+    async def load_all(self, consumers: Sequence[str]) -> dict[str, StoredConsumer]:
+        """Return what is stored of each consumer, in one call."""
+
+        def load() -> dict[str, StoredConsumer]:
+            return {name: self._load_one(name) for name in consumers}
+
+        return await self._call(load)
+
+    def _load_one(self, consumer: str) -> StoredConsumer:
+        state = self._state
+        return StoredConsumer(
+            state.session(consumer), self._progress(consumer), state.paused(consumer)
+        )
+
+    def _progress(self, consumer: str) -> Progress | BinlogError | None:
+        try:
+            return self._state.load(consumer)
+        except BinlogError as error:
+            if error.kind is not ErrorKind.STORED_POSITION:
+                raise
+            return error
+
+    async def session(self, consumer: str) -> int:
+        return await self._call(lambda: self._state.session(consumer))
+
+    async def next_session(self, consumer: str) -> int:
+        return await self._call(lambda: self._state.next_session(consumer))
+
+    async def paused(self, consumer: str) -> bool:
+        return await self._call(lambda: self._state.paused(consumer))
+
+    async def set_paused(self, consumer: str, paused: bool) -> None:
+        await self._call(lambda: self._state.set_paused(consumer, paused))
+
+    async def forget(self, consumer: str) -> None:
+        """Remove what is stored of a consumer that does not run."""
+        await self._call(lambda: self._state.forget(consumer))
+
+    async def check(self) -> None:
+        """Set `misplaced` to what is wrong with the store's file, None if nothing is."""
+        try:
+            await self._call(self._state.check)
+        except BinlogError as error:
+            self.misplaced = error
+        else:
+            self.misplaced = None
+
+    @property
+    def faults(self) -> tuple[BinlogError, ...]:
+        """Why progress cannot be stored; () if it can, as far as is known."""
+        faults = self.misplaced, self.fault, self.not_checkpointed
+        by_text = {str(fault): fault for fault in faults if fault}
+        return tuple(by_text.values())
+
+    def new_epoch(self) -> int:
+        """The epoch of consumers of which nothing is stored."""
+        return self._state.epoch
+
+    async def close(self) -> None:
+        """Wait until all calls are done, and end the thread."""
+        await self._call(lambda: None)
+        self._calls.put(None)
+        self._thread.join()
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        self.timings.waiting += 1
+        try:
+            return await self._in_thread(call)
+        except BinlogError as error:
+            # One consumer's row that cannot be read is no fault of the store.
+            self.timings.errors += error.kind is ErrorKind.STATE_STORE
+            raise
+        finally:
+            self.timings.waiting -= 1
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """As `run_in_executor`, whose futures and locks cost more than a small call."""
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._calls.put((call, outcome))
+        return await outcome
+
+    def _run(self) -> None:
+        """The thread: make one call after the other, until None comes."""
+        due = time.monotonic() + self._checkpoint_every_s
+        while True:
+            try:
+                waiting = self._calls.get(timeout=max(0.0, due - time.monotonic()))
+            except Empty:
+                due = time.monotonic() + self._checkpoint()
+                continue
+            if waiting is None:
+                return
+            _make(*waiting)
+
+    def _checkpoint(self) -> float:
+        """Returns after how many seconds the next one is due."""
+        try:
+            self._state.checkpoint()
+        except BinlogError as error:
+            self.not_checkpointed = error
+            return min(_RETRY_S, self._checkpoint_every_s)
+        self.not_checkpointed = None
+        return self._checkpoint_every_s
+
+
+def _make(call: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
+    """Make a call in the thread, unless its caller was cancelled before, and hand its outcome to the loop."""
+    if outcome.cancelled():
+        return
+    result, error = None, None
+    try:
+        result = call()
+    except BaseException as raised:  # noqa: BLE001 - the caller gets it
+        error = raised
+    with suppress(RuntimeError):  # the loop has ended
+        outcome.get_loop().call_soon_threadsafe(_settle, outcome, result, error)
+
+
+def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if outcome.done():  # the caller was cancelled
+        return
+    if error is None:
+        outcome.set_result(result)
+    else:
+        outcome.set_exception(error)

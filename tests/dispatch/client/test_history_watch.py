@@ -1,0 +1,80 @@
+"""A view of the server is compared with where dispatchers stood when the server was asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.dispatch.client.history_watch import POLL, HistoryWatch
+from dispatcher.dispatch.connection.dispatcher import Dispatcher
+from dispatcher.dispatch.messages.effects import Close, Connect, Note
+from tests.support.dispatch_parts import consumer_at, streaming, view
+
+NOW = 100.0
+
+
+@pytest.fixture
+def dispatchers() -> dict[int, Dispatcher]:
+    return {1: streaming(consumer_at(10)), 2: streaming(consumer_at(12, "crm"), number=2)}
+
+
+@pytest.fixture
+def watch(dispatchers: dict[int, Dispatcher]) -> HistoryWatch:
+    return HistoryWatch(dispatchers)
+
+
+def test_a_view_that_has_all_that_was_read_changes_nothing(watch: HistoryWatch) -> None:
+    watch.take_snapshot(POLL)
+    assert watch.compare(POLL, view(30), NOW) == []
+
+
+def test_a_dispatcher_that_read_what_the_server_lacks_logs_in_again(watch: HistoryWatch) -> None:
+    watch.take_snapshot(POLL)
+    note, close, connect = watch.compare(POLL, view(11), NOW)
+    assert isinstance(note, Note) and note.fields["dispatcher"] == 2
+    assert isinstance(close, Close) and close.dispatcher == 2
+    assert connect == Connect(2, 0.0)
+
+
+def test_the_dispatcher_that_logs_in_is_left_out(watch: HistoryWatch) -> None:
+    watch.take_snapshot(2)
+    assert watch.compare(2, view(11), NOW) == []
+
+
+def test_what_was_read_since_the_question_is_not_compared(
+    watch: HistoryWatch, dispatchers: dict[int, Dispatcher]
+) -> None:
+    watch.take_snapshot(POLL)
+    for dispatcher in dispatchers.values():
+        for consumer in dispatcher.attached:
+            consumer.queue.queued = consumer_at(40).queue.queued
+    assert watch.compare(POLL, view(30), NOW) == []
+
+
+def test_a_stream_that_began_since_the_question_is_not_compared(
+    watch: HistoryWatch, dispatchers: dict[int, Dispatcher]
+) -> None:
+    watch.take_snapshot(POLL)
+    dispatchers[2].start_dump(view(30), NOW)
+    assert watch.compare(POLL, view(11), NOW) == []
+
+
+def test_a_dispatcher_that_replaced_another_is_not_compared(
+    watch: HistoryWatch, dispatchers: dict[int, Dispatcher]
+) -> None:
+    watch.take_snapshot(POLL)
+    dispatchers[2] = streaming(consumer_at(12, "crm"), number=2)
+    assert watch.compare(POLL, view(11), NOW) == []
+
+
+def test_a_view_is_compared_once(watch: HistoryWatch) -> None:
+    watch.take_snapshot(POLL)
+    watch.compare(POLL, view(30), NOW)
+    assert watch.compare(POLL, view(11), NOW) == []
+
+
+def test_the_server_is_asked_about_the_offsets_of_the_snapshot(watch: HistoryWatch) -> None:
+    assert watch.offsets(POLL) == []
+    watch.take_snapshot(POLL)
+    assert watch.offsets(POLL) == [("binlog.000009", 100)] * 2
+    watch.forget(POLL)
+    assert watch.offsets(POLL) == []

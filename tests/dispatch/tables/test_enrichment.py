@@ -1,0 +1,181 @@
+"""TABLE_MAPs of a log that names no columns: what is fetched, what is rewritten, and what fails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dispatcher.binlog.event.header import HEADER_SIZE
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.kernel.bytes import U8
+from dispatcher.binlog.stream.batch import TABLE_MAP, Batch
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.dispatch.tables.enrichment import Enrichment, Outcome, SchemaRequirement
+from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition, Versions
+from dispatcher.model.errors import ErrorKind
+from tests.support.event_encoder import LogWriter, opaque_rows_body
+from tests.support.rows_encoder import Spec, table_map
+from tests.support.table_definitions import definition, statements_from
+
+ORDERS = ("shop", "orders")
+PROVEN = SchemaRequirement(proven=True, current=False, later=True)
+CURRENT = SchemaRequirement(proven=False, current=True, later=False)
+NONE = SchemaRequirement(proven=False, current=False, later=False)
+
+
+class MinimalLog:
+    """A log whose TABLE_MAPs name no columns, with the rows of one table, and its enrichment."""
+
+    def __init__(self) -> None:
+        self.log = LogWriter()
+        self.routes = Routes()
+        self.splitter = Splitter(self.routes, packets=True, checksum=True, buffer_bytes=1 << 14)
+        self.enrichment = Enrichment(self.routes, Versions())
+        self._fed = 0
+
+    @property
+    def end(self) -> LogPosition:
+        return LogPosition(self.log.file.name, self.log.file.size, self.log.file.created)
+
+    def insert(self) -> None:
+        self.log.begin()
+        body = table_map([Spec("", 3)], database="shop", table="orders", table_id=100, full=False)
+        self.log._part("map", EventType.TABLE_MAP, body, (ORDERS,))
+        rows = opaque_rows_body(EventType.WRITE_ROWS, 100, b"1", end=True)
+        self.log._part("rows", EventType.WRITE_ROWS, rows, (ORDERS,), ends=True)
+        self.log.commit()
+
+    def alter(self) -> None:
+        self.log.ddl("ALTER TABLE orders ADD x int", "shop", tables=(ORDERS,))
+
+    def batch(self) -> Batch:
+        """What was written since the last call."""
+        stream = self.log.stream()
+        *_, batch = self.splitter.feed(stream[self._fed :])
+        self._fed = len(stream)
+        assert isinstance(batch, Batch)
+        return batch
+
+    def begin(self, *, can_ask: bool = True, gaps: bool = False) -> None:
+        start = LogPosition(self.log.file.name, 4, self.log.file.created)
+        position = None if gaps else start
+        self.enrichment.begin(position, mariadb=False, can_ask=can_ask, gaps=gaps)
+
+    def enrich(
+        self,
+        batch: Batch,
+        requirement: SchemaRequirement = PROVEN,
+        *,
+        mask: int = 1,
+        ask: bool = True,
+    ) -> Outcome:
+        route_mask: U8 = np.full(len(self.routes), mask, dtype=np.uint8)
+        return self.enrichment.enrich(
+            batch, self.log.file.created, route_mask, lambda *_: requirement, ask=ask
+        )
+
+    def fetch(self, outcome: Outcome, column: str = "id") -> None:
+        """Answer the request for the missing tables."""
+        assert outcome.start is not None
+        found = [FetchedDefinition(ORDERS, self.end, definition(ORDERS, column))]
+        statements = statements_from(self.log, outcome.start)
+        self.enrichment.versions.add_fetched(outcome.start, found, statements)
+
+
+@pytest.fixture
+def minimal() -> MinimalLog:
+    minimal = MinimalLog()
+    minimal.insert()
+    return minimal
+
+
+def columns_of(batch: Batch) -> list[str]:
+    """The column names of the batch's TABLE_MAPs."""
+    names = []
+    for i in np.flatnonzero(batch.ev.kind == TABLE_MAP).tolist():
+        start, size = int(batch.ev.off[i]), int(batch.ev.size[i])
+        body = batch.buf[start + HEADER_SIZE : start + size - 4].tobytes()
+        names += [column.name for column in TableMap.parse(body).columns]
+    return names
+
+
+def test_a_table_without_a_known_definition_is_missing(minimal: MinimalLog) -> None:
+    minimal.begin()
+    outcome = minimal.enrich(minimal.batch())
+    assert outcome.missing == (ORDERS,) and not outcome.gaps
+    assert outcome.start is not None and outcome.start.file == minimal.log.file.name
+
+
+def test_a_table_that_no_consumer_gets_is_not_missing(minimal: MinimalLog) -> None:
+    minimal.begin()
+    batch = minimal.batch()
+    assert minimal.enrich(batch, mask=0).missing == ()
+    assert minimal.enrich(batch, NONE).missing == ()
+
+
+def test_a_fetched_definition_completes_the_table_map(minimal: MinimalLog) -> None:
+    minimal.begin()
+    batch = minimal.batch()
+    minimal.fetch(minimal.enrich(batch))
+    outcome = minimal.enrich(batch)
+    assert outcome.missing == () and not outcome.failures
+    assert columns_of(outcome.batch) == ["id"]
+    assert columns_of(batch) == [""]
+
+
+def test_a_definition_from_behind_an_alter_proves_nothing(minimal: MinimalLog) -> None:
+    minimal.begin()
+    batch = minimal.batch()
+    minimal.alter()
+    minimal.fetch(minimal.enrich(batch))
+    (failure,) = minimal.enrich(batch, ask=False).failures
+    assert failure.error.kind is ErrorKind.METADATA_MISSING and not failure.even_current
+
+
+def test_consumers_that_accept_the_current_definition_go_on(minimal: MinimalLog) -> None:
+    minimal.begin()
+    batch = minimal.batch()
+    minimal.alter()
+    minimal.fetch(minimal.enrich(batch, CURRENT))
+    outcome = minimal.enrich(batch, CURRENT, ask=False)
+    assert not outcome.failures and columns_of(outcome.batch) == ["id"]
+
+
+def test_an_alter_in_the_stream_makes_the_table_missing_again(minimal: MinimalLog) -> None:
+    minimal.begin()
+    batch = minimal.batch()
+    minimal.fetch(minimal.enrich(batch))
+    minimal.enrich(batch)
+    minimal.enrichment.advance(batch, minimal.log.file.created)
+    minimal.alter()
+    minimal.insert()
+    assert minimal.enrich(minimal.batch()).missing == (ORDERS,)
+
+
+def test_a_source_without_a_server_fails_every_consumer_of_the_table(minimal: MinimalLog) -> None:
+    minimal.begin(can_ask=False)
+    outcome = minimal.enrich(minimal.batch(), CURRENT)
+    (failure,) = outcome.failures
+    assert outcome.missing == () and failure.even_current
+    assert "no server to be asked" in failure.error.what
+
+
+def test_a_definition_that_contradicts_the_event_fails_every_consumer(minimal: MinimalLog) -> None:
+    minimal.begin()
+    batch = minimal.batch()
+    outcome = minimal.enrich(batch)
+    assert outcome.start is not None
+    other = {**definition(ORDERS, "id"), "columns": []}
+    fetched = [FetchedDefinition(ORDERS, minimal.end, other)]
+    minimal.enrichment.versions.add_fetched(outcome.start, fetched, ())
+    (failure,) = minimal.enrich(batch, CURRENT).failures
+    assert failure.even_current
+    assert "does not match the event" in failure.error.what
+
+
+def test_a_stream_that_may_skip_transactions_asks_for_every_table(minimal: MinimalLog) -> None:
+    minimal.begin(gaps=True)
+    outcome = minimal.enrich(minimal.batch())
+    assert outcome.missing == (ORDERS,) and outcome.gaps

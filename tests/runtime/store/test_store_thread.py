@@ -1,0 +1,108 @@
+"""Calls of the state store run in their order in one thread, and a cancelled one that waits does not run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dispatcher.dispatch.values.specs import Progress
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from dispatcher.runtime.store.store_thread import StoredConsumer, StoreThread
+from tests.support.fake_clients import until
+from tests.support.fake_state import FakeState
+
+PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
+PROGRESS = Progress(PLACE, PLACE, 0)
+
+
+@pytest.fixture
+def state() -> FakeState:
+    return FakeState()
+
+
+async def test_all_consumers_are_loaded_in_one_call(state: FakeState) -> None:
+    state.rows["b"], state.sessions["b"], state.paused_names = PROGRESS, 7, {"b"}
+    store = StoreThread(state)
+    assert await store.load_all(["a", "b"]) == {
+        "a": StoredConsumer(0, None, False),
+        "b": StoredConsumer(7, PROGRESS, True),
+    }
+    assert store.timings.errors == store.timings.waiting == 0
+    await store.close()
+
+
+class Unreadable(FakeState):
+    """The row of `a` cannot be read, for this kind of error."""
+
+    kind = ErrorKind.STORED_POSITION
+
+    def load(self, consumer: str) -> Progress | None:
+        if consumer == "a":
+            raise BinlogError(self.kind, "unreadable")
+        return super().load(consumer)
+
+
+async def test_a_row_that_cannot_be_read_is_told_for_its_consumer() -> None:
+    store = StoreThread(Unreadable())
+    loaded = await store.load_all(["a", "b"])
+    assert isinstance(loaded["a"].progress, BinlogError)
+    assert loaded["b"].progress is None
+    await store.close()
+
+
+async def test_a_store_that_cannot_be_read_is_an_error() -> None:
+    state = Unreadable()
+    state.kind = ErrorKind.STATE_STORE
+    store = StoreThread(state)
+    with pytest.raises(BinlogError, match="unreadable"):
+        await store.load_all(["b", "a"])
+    assert (store.timings.errors, store.timings.waiting) == (1, 0)
+    await store.close()
+
+
+async def test_a_cancelled_call_that_waits_does_not_run(state: FakeState) -> None:
+    store = StoreThread(state)
+    state.hold()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(store.next_session("a"))
+        second = group.create_task(store.next_session("a"))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait([second])
+        state.release()
+    assert first.result() == 1
+    assert second.cancelled() and state.sessions == {"a": 1}
+    await store.close()
+
+
+async def test_the_result_for_a_cancelled_call_that_runs_is_dropped(state: FakeState) -> None:
+    store = StoreThread(state)
+    state.hold()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(store.next_session("a"))
+        while not store.timings.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        state.release()
+        assert await store.next_session("b") == 1
+    assert task.cancelled() and store.timings.waiting == 0
+    await store.close()
+
+
+async def test_the_store_is_checkpointed_regularly(state: FakeState) -> None:
+    store = StoreThread(state, checkpoint_every_s=0.01)
+    await until(lambda: state.checkpoints > 1, "two checkpoints")
+    assert store.faults == ()
+    await store.close()
+
+
+async def test_a_checkpoint_that_fails_is_a_fault_until_one_succeeds(state: FakeState) -> None:
+    state.full = True
+    store = StoreThread(state, checkpoint_every_s=0.01)
+    await until(lambda: store.faults, "the fault is seen")
+    state.full = False
+    await until(lambda: not store.faults, "the fault is over")
+    await store.close()
