@@ -305,15 +305,16 @@ def resolve(
 ) -> None:
     """Say how stopped tables go on. The running job does it, or the next one."""
     with faults_as_exit_codes():
-        from spark_sink.mirror.commands import Resolution  # noqa: PLC0415
+        from spark_sink.mirror.commands import RESOLUTIONS  # noqa: PLC0415
 
-        if how not in set(Resolution):
-            choices = ", ".join(Resolution)
+        if how not in RESOLUTIONS:
+            choices = ", ".join(RESOLUTIONS)
             raise UserError(ErrorKind.REQUEST, f"--as {how} is none of {choices}")
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.mirror import commands  # noqa: PLC0415
+        from spark_sink.mirror.rules.table_record import Wish  # noqa: PLC0415
 
-        chosen = commands.request_resolution(spark, settings.target, tables, Resolution(how))
+        chosen = commands.request_resolution(spark, settings.target, tables, Wish(how))
     for record in chosen:
         say(f"{record.label}: {how}")
 

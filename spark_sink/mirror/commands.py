@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import StrEnum
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import ErrorKind, UserError
@@ -16,8 +16,8 @@ from spark_sink.mirror.lake import delta_log
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.rules.control_rows import ClaimedStage
 from spark_sink.mirror.rules.renames import folder_of
-from spark_sink.mirror.rules.table_record import TableRecord, TableState, new_table_id
-from spark_sink.mirror.rules.transitions import LEFT_OUT
+from spark_sink.mirror.rules.states import CatchingUp, Dropped, LeftOut, Live, TableState
+from spark_sink.mirror.rules.table_record import TableRecord, Wish, forgetting, new_table_id
 from spark_sink.mirror.table_lines import selected
 from spark_sink.mirror.tables.delta import TABLE_ID_PROPERTY, MirroredTable
 from spark_sink.mirror.values.names import TableName
@@ -26,27 +26,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Resolution(StrEnum):
-    """How a table that is stopped goes on."""
-
-    APPLIED = "applied"  # a person has applied the entry by hand
-    SKIP = "skip"  # the entry is left out; the table is partial from then on
-    RETRY = "retry"  # the entry is tried again
-    RECOPY = "recopy"  # the table is copied again
-    PARTIAL = "partial"  # a table that is older than the mirror goes on without its older rows
+# How a table that is stopped goes on.
+RESOLUTIONS = (Wish.APPLIED, Wish.SKIP, Wish.RETRY, Wish.RECOPY, Wish.PARTIAL)
 
 
 def request_resolution(
-    spark: SparkSession, target: str, patterns: Sequence[str], resolution: Resolution
+    spark: SparkSession, target: str, patterns: Sequence[str], wish: Wish
 ) -> list[TableRecord]:
-    """Request how tables go on. Returns the tables that it concerns.
+    """Request how tables go on, by one of `RESOLUTIONS`. Returns the tables that it concerns.
 
     Raises `UserError` for a pattern that fits no table, and if no table is in a state that this resolves. A history can
     only be begun anew, by RECOPY and its own name.
     """
     control = ControlTable(spark, target)
     chosen = selected(_tables_and_histories(control, patterns), patterns)
-    left_out = [record for record in chosen if LEFT_OUT in record.detail]
+    left_out = [record for record in chosen if isinstance(record.state, LeftOut)]
     if left_out and (len(left_out) == len(chosen) or any(r.label in patterns for r in left_out)):
         raise UserError(
             ErrorKind.REQUEST,
@@ -54,12 +48,12 @@ def request_resolution(
             remedy="change include or exclude of the consumer in the mirror's settings, and start the job again",
         )
     chosen = [record for record in chosen if record not in left_out]
-    if resolution is not Resolution.RECOPY:
-        chosen = [record for record in chosen if record.state is TableState.STOPPED]
-    if resolution is not Resolution.RECOPY and any(record.history for record in chosen):
+    if wish is not Wish.RECOPY:
+        chosen = [record for record in chosen if record.word is TableState.STOPPED]
+    if wish is not Wish.RECOPY and any(record.history for record in chosen):
         raise UserError(
             ErrorKind.REQUEST,
-            f"a history cannot go on as {resolution}",
+            f"a history cannot go on as {wish}",
             remedy="--as recopy: its current versions become the rows that the table has now",
         )
     if not chosen:
@@ -69,7 +63,7 @@ def request_resolution(
             remedy="python -m spark_sink tables shows the states",
         )
     for record in chosen:
-        control.request(record.table_id, str(resolution))
+        control.request(record.table_id, wish)
     return chosen
 
 
@@ -99,7 +93,7 @@ def adopt_tables(
     labels = {
         record.label
         for record in records
-        if record.state is not TableState.DROPPED and (record.consumer != consumer or record.folder)
+        if not record.is_dropped and (record.consumer != consumer or record.folder)
     }
     unowned = [p for p in patterns if p not in labels and _is_delta(spark, target, p)]
     others = (
@@ -116,21 +110,17 @@ def adopt_tables(
         )
     concerned = {consumer, *(record.consumer for record in taken)}
     control.claim(f"adopt-{uuid.uuid4().hex}", concerned, [ClaimedStage.APPLY])
-    own = {
-        r.name: r for r in records if r.consumer == consumer and r.state is not TableState.DROPPED
-    }
+    own = {r.name: r for r in records if r.consumer == consumer and not r.is_dropped}
     adopted = [_adopted(consumer, record.name, record.folder, own) for record in taken]
     adopted += [_adopted(consumer, name, folder_of(name), own) for name in map(_name, unowned)]
     for record in adopted:
         if record.folder:
             _set_owner(spark, f"{target.rstrip('/')}/{record.folder}", record.table_id)
         count(1)
-    given = [
-        replace(r, state=TableState.DROPPED, folder="", reason=f"adopted by {consumer}")
-        for r in taken
-    ]
-    control.write(*given, *adopted)
-    return adopted
+    reason = f"adopted by {consumer}"
+    given = [replace(r, state=Dropped(), folder="", move=None, reason=reason) for r in taken]
+    written = control.write([*given, *adopted])
+    return [_as_written(record, *written[record.table_id]) for record in adopted]
 
 
 def _adopted(
@@ -138,10 +128,15 @@ def _adopted(
 ) -> TableRecord:
     """The record of an adopted table: its columns and its epoch become those of the next rows, and rows are merged."""
     reason = "adopted with the rows that it had"
-    if (record := own.get(name)) is not None:
-        stands = replace(record, folder=folder, signature="", epoch=0, reason=reason)
-        return stands.having(goal=str(TableState.COMPLETE), exact_from=None)
-    return TableRecord(new_table_id(), consumer, *name, folder=folder, reason=reason)
+    if (record := own.get(name)) is None:
+        return TableRecord(new_table_id(), consumer, *name, folder=folder, reason=reason)
+    # Its entries were left in the log, from `from_lsn` on.
+    stands = replace(forgetting(record), state=CatchingUp(Live()), signature="", epoch=0)
+    return replace(stands, folder=folder, move=None, deletion_vectors=False, reason=reason)
+
+
+def _as_written(record: TableRecord, serial: int, at: datetime) -> TableRecord:
+    return replace(record, serial=serial, at=at)
 
 
 def _name(label: str) -> TableName:

@@ -9,7 +9,6 @@ from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.source.mysql.answers import ask, text_value
 from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.lake.control_table import ControlTable
-from spark_sink.mirror.rules.table_record import TableState
 from spark_sink.mirror.values.names import TableName, fits_pattern, table_label
 from spark_sink.mirror.values.settings import CopySettings, MirrorSettings
 from spark_sink.mirror.verify.verify import TableDifference, VerifyWatch, verify
@@ -52,7 +51,7 @@ def run_copy(
     owners = {
         record.name: record.consumer
         for record in control.records().values()
-        if record.state is not TableState.DROPPED
+        if not record.is_dropped
     }
     chosen = mirrored_names(settings, _fitting(names, patterns), patterns, owners, consumer)
     control.request_copies(
@@ -127,7 +126,7 @@ def run_verify(
     existing = [
         record
         for record in ControlTable(spark, settings.target).records().values()
-        if record.state is not TableState.DROPPED
+        if not record.is_dropped
     ]
     mirrored = {r.name for r in existing if not settings.excludes(r.consumer, r.name)}
     chosen = _fitting([r.name for r in existing], patterns) if patterns else sorted(mirrored)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.runtime.progress import TABLES_MAX, ConsumerProgress, CopyState
 
 PREFIX = "binlog_mirror_"

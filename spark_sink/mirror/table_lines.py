@@ -16,8 +16,8 @@ from spark_sink.mirror.lake import delta_log
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.control_rows import ControlRows
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
-from spark_sink.mirror.runtime.catalog import REFUSED, REGISTERED
+from spark_sink.mirror.rules.states import Creating, TableState
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.entries import append_of
 from spark_sink.mirror.values.names import fits_pattern, own_path
@@ -59,7 +59,7 @@ def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[Ta
     Raises `UserError` for a pattern that fits no table.
     """
     tables = sorted(
-        (record for record in records if record.state is not TableState.DROPPED),
+        (record for record in records if not record.is_dropped),
         key=lambda record: (record.consumer, record.name),
     )
     for pattern in patterns:
@@ -91,15 +91,15 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
             TableLine(
                 record.consumer,
                 record.label,
-                str(record.state),
+                str(record.word),
                 applied[record.table_id],
                 rows,
                 lag_s,
                 record.at.replace(tzinfo=UTC) if record.at else None,
                 record.reason,
                 _copied(spark, target, record),
-                record.detail.get(REGISTERED, ""),
-                record.detail.get(REFUSED, ""),
+                record.registered,
+                record.refused,
             )
         )
     return lines
@@ -109,21 +109,17 @@ def _asked_for(known: ControlRows) -> list[TableRecord]:
     """The tables without a record whose copy is asked for, as the job will make them."""
     reason = "a copy was asked for; the job makes it when it runs"
     live = {
-        (record.consumer, record.name)
-        for record in known.records.values()
-        if record.state is not TableState.DROPPED
+        (record.consumer, record.name) for record in known.records.values() if not record.is_dropped
     }
     return [
-        TableRecord(
-            f"asked/{consumer}/{name}", consumer, *name, state=TableState.CREATING, reason=reason
-        )
+        TableRecord(f"asked/{consumer}/{name}", consumer, *name, state=Creating(), reason=reason)
         for consumer, name in known.named.keys() - live
     ]
 
 
 def _copied(spark: SparkSession, target: str, record: TableRecord) -> CopyProgress | None:
     """Returns how far the copy of a table is, by the folder that it fills."""
-    if record.state is not TableState.COPYING:
+    if record.word is not TableState.COPYING:
         return None
     path = own_path(target, "copies", record.table_id)
     copy_id = f"{record.table_id}/{append_of(record.from_lsn)}"

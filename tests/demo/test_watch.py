@@ -18,7 +18,7 @@ from deploy.demo.watch import (
 )
 from dispatcher.model.gtid import GtidSet
 from spark_sink.mirror.metrics import MirrorCollector
-from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.runtime.progress import ConsumerProgress, CopyState
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -14,7 +14,8 @@ from pathlib import Path
 import pymysql
 
 from deploy.demo import compare, delta
-from spark_sink.mirror.values.names import folder_name, table_folder
+from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.values.names import folder_name
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.mirror.lake import table_states
 from tests.servers import Server
@@ -114,7 +115,7 @@ class MirrorJob:
         self.fetch()
         with closing(self.server.connect()) as connection:
             for table in compare.tables_of(connection, databases):
-                folder = table_folder(str(self.target), (table.database, table.name))
+                folder = f"{self.target}/{folder_of((table.database, table.name))}"
                 mirrored = compare.rows_of_delta(Path(folder), table)
                 result = compare.compare(table, compare.rows_of_mysql(connection, table), mirrored)
                 if not result.fine:

@@ -34,7 +34,7 @@ TABLES = {
     "history_recopy": StoppedTable("of_history", "--as recopy", shown="history_recopy__history"),
 }
 # Remedies that other tests follow, by file and function.
-_PROCESSOR = "tests/spark/mirror/test_processor.py"
+_PROCESSOR = "tests/spark/mirror/test_stopped_tables.py"
 CASES = {
     "of_gap": "tests/mirror/test_gap.py::test_without_a_server_to_copy_from_tables_become_partial",
     "of_purge": "tests/mirror/test_remedies.py::purge_while_down",

@@ -66,7 +66,7 @@ def watch_top(job: MirrorJob, top: Terminal) -> None:
     until(is_shown, "top shows the consumer and its table", timeout_s=TIMEOUT_S)
     heading = row(str(job.target))
     assert heading == [str(job.target), "4", "tables", "3", "complete", "1", "stopped"]
-    assert row("Ctrl-C", "ends") and row("consumer", "log", "apply", "behind")
+    assert row("q", "ends") and row("consumer", "log", "apply", "behind")
     assert row("shop", "shop.copied", "complete") and row("other", "other.whole", "complete")
     assert row("other", "other.incomplete", "stopped")[3:5] == ["2", "rows"]
     assert top.colour("stopped") == "red" and top.colour("complete") == "green"

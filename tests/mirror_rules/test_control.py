@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.mirror.lake.control_table import ControlTable
-from spark_sink.mirror.rules.control_rows import ClaimedStage, latest_rows, superseded
-from spark_sink.mirror.rules.records import find_record, name_at, renamed, without_old_names
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.control_rows import ClaimedStage, latest_rows, row_of, superseded
+from spark_sink.mirror.rules.records import (
+    doubled,
+    find_record,
+    name_at,
+    renamed,
+    without_old_names,
+)
 from spark_sink.mirror.rules.renames import Crossings, crossings, names_after, records_after
-from spark_sink.mirror.rules.requests import after_request
-from spark_sink.mirror.rules.table_record import MOVED_FROM, TableRecord, TableState, handled
-from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copied,
+    Copying,
+    Creating,
+    Dropped,
+    LeftOut,
+    Live,
+    Replaying,
+    State,
+    Stopped,
+)
+from spark_sink.mirror.rules.table_record import (
+    FormerName,
+    Move,
+    Request,
+    TableRecord,
+    Wish,
+    answering,
+    handled,
+)
 from spark_sink.mirror.values.names import TableName
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+BEGIN, EXECUTED = (Position("s", "", "f.1", at, 0, 0) for at in (4, 9))
 
 
 def row(serial: int, kind: str, **fields: Any) -> dict[str, Any]:
@@ -81,13 +105,30 @@ def test_a_request_stands_until_a_row_of_the_table_names_it() -> None:
         row(3, "table", table_id="x", state="stopped", reason="later"),
     ]
     asked = latest_rows(rows).records["x"]
-    assert (asked.request, asked.reason) == ("skip", "later")
+    assert (asked.request, asked.reason) == (Request("r1", Wish.SKIP), "later")
     done = handled(asked)
-    assert (done.request, done.detail) == ("", {"handled": "r1"})
-    rows.append(row(4, "table", table_id="x", detail='{"handled": "r1"}'))
-    assert latest_rows(rows).records["x"].request == ""
+    assert (done.request, done.handled) == (None, "r1")
+    rows.append(row_of(done) | {"serial": 4, "at": AT})
+    assert latest_rows(rows).records["x"].request is None
     rows.append(row(5, "request", table_id="x", request="recopy", detail='{"id": "r2"}'))
-    assert latest_rows(rows).records["x"].request == "recopy"
+    assert latest_rows(rows).records["x"].request == Request("r2", Wish.RECOPY)
+
+
+def test_a_request_for_a_copy_stands_until_a_record_answers_it() -> None:
+    names = {"consumer": "shop", "database": "db", "table": "t", "table_id": ""}
+    rows = [row(1, "request", **names, request="copy", detail='{"id": "r1"}')]
+    assert latest_rows(rows).named == {("shop", ("db", "t")): "r1"}
+    answered = answering(record("t"), "db.t", "r1")
+    rows.append(row_of(answered) | {"serial": 2, "at": AT})
+    assert latest_rows(rows).named == {}
+    # The table may have another name by then; the id tells.
+    rows[1] |= {"table": "u"}
+    assert latest_rows(rows).named == {}
+    rows.append(row(3, "request", **names, request="copy", detail='{"id": "r2"}'))
+    assert latest_rows(rows).named == {("shop", ("db", "t")): "r2"}
+    asked = replace(answered, request=Request("r2", Wish.COPY, "db.t"))
+    assert handled(asked).answered == {"db.t": "r2"}
+    assert handled(asked).handled == ""
 
 
 history = st.lists(
@@ -106,9 +147,7 @@ def test_compaction_changes_nothing_that_counts(
         )  # two writers at one time
         fields = {"consumer": of} if kind == "consumer" else {"table_id": of}
         detail = f'{{"id": "r{number}"}}' if kind == "request" else ""
-        rows.append(
-            row(serial, kind, **fields, from_lsn=number, detail=detail, request=f"q{number}")
-        )
+        rows.append(row(serial, kind, **fields, from_lsn=number, detail=detail, request="retry"))
     gone = superseded(rows)
     before, after = latest_rows(rows), latest_rows([r for r in rows if r["serial"] not in gone])
     assert after == before
@@ -117,7 +156,7 @@ def test_compaction_changes_nothing_that_counts(
 def test_a_table_is_found_by_the_name_that_it_had() -> None:
     swapped = renamed(record("t", serial=1), ("db", "old"), 10)
     new = renamed(record("ghost", serial=2), ("db", "t"), 10)
-    dropped = record("dropped", table="old", state=TableState.DROPPED, from_lsn=3, serial=9)
+    dropped = record("dropped", table="old", state=Dropped(), from_lsn=3, serial=9)
     tables = [swapped, new, dropped]
 
     def found(name: str, lsn: int) -> str | None:
@@ -136,12 +175,12 @@ def test_a_table_is_found_by_the_name_that_it_had() -> None:
         "older",
     ]
     assert name_at(without_old_names(again, 10), 5) == ("db", "old")
-    assert without_old_names(again, 20).detail == {}
+    assert without_old_names(again, 20).names == ()
 
 
 def test_entries_of_before_a_rename_are_not_of_a_newer_table_of_the_name() -> None:
     # A copy that runs while its table is renamed needs them; a new table may have the name by the time of a restart.
-    old = renamed(record("old", table="t", state=TableState.COPYING, serial=1), ("db", "u"), 10)
+    old = renamed(record("old", table="t", state=Copying(BEGIN), serial=1), ("db", "u"), 10)
     new = record("new", table="t", from_lsn=20, serial=9)
     for tables in ([old, new], [new, old]):
         assert find_record(tables, ("db", "t"), 10) is old
@@ -184,13 +223,13 @@ def test_a_swap_moves_folders_and_takes_the_place_of_a_dropped_table() -> None:
     tables = {
         ("db", "t"): record("t", folder="db/t", from_lsn=1),
         ("db", "ghost"): record("ghost", folder="db/ghost"),
-        ("db", "old"): record("old", folder="db/old", state=TableState.DROPPED),
+        ("db", "old"): record("old", folder="db/old", state=Dropped()),
     }
     pairs = [(("db", "t"), ("db", "old")), (("db", "ghost"), ("db", "t"))]
     after = {r.table_id: r for r in records_after(tables, pairs, 10)}
-    assert {i: (r.name[1], r.folder, r.detail.get(MOVED_FROM)) for i, r in after.items()} == {
-        "t": ("old", "db/old", "db/t"),
-        "ghost": ("t", "db/t", "db/ghost"),
+    assert {i: (r.name[1], r.folder, r.move) for i, r in after.items()} == {
+        "t": ("old", "db/old", Move("db/t")),
+        "ghost": ("t", "db/t", Move("db/ghost")),
         "old": ("old", "", None),
     }
     assert after["t"].from_lsn == after["ghost"].from_lsn == 10
@@ -199,93 +238,45 @@ def test_a_swap_moves_folders_and_takes_the_place_of_a_dropped_table() -> None:
 @pytest.mark.parametrize(
     ("state", "expected", "from_lsn"),
     [
-        (TableState.COMPLETE, TableState.COMPLETE, 10),
-        (TableState.STOPPED, TableState.STOPPED, 4),
-        (TableState.COPYING, TableState.CREATING, 10),
+        (Live(exact_from=2), Live(exact_from=2), 10),
+        (LeftOut(3), LeftOut(3), 10),
+        (Stopped(5, Live()), Stopped(5, Live()), 4),
+        (CatchingUp(Live()), CatchingUp(Live()), 4),
+        (Creating(), Creating(), 10),
+        (Copying(BEGIN), Creating(), 10),
+        (Copied(BEGIN, EXECUTED), Creating(), 10),
+        # Between S and R the rows of another table may have been read by the old name.
+        (Replaying(BEGIN, EXECUTED, True, 10), Creating(), 10),
+        (Replaying(BEGIN, EXECUTED, True, 9), Replaying(BEGIN, EXECUTED, True, 9), 4),
+        (CatchingUp(Live(), passed=10), Creating(), 10),
+        (CatchingUp(Live(), passed=9), CatchingUp(Live(), passed=9), 4),
     ],
 )
-def test_a_rename_of_a_table_that_is_not_live(
-    state: TableState, expected: TableState, from_lsn: int
-) -> None:
+def test_what_a_rename_makes_of_a_table(state: State, expected: State, from_lsn: int) -> None:
     pairs = [(("db", "t"), ("db", "u"))]
     (after,) = records_after({("db", "t"): record("t", state=state, from_lsn=4)}, pairs, 10)
     assert (after.state, after.from_lsn, after.name) == (expected, from_lsn, ("db", "u"))
+    assert after.names == (FormerName(10, "db", "t"),)
 
 
-def test_a_rename_during_a_copy_begins_it_again_and_one_behind_it_does_not() -> None:
-    # Between S and R the rows of another table may have been read by the old name.
-    detail = {"begin": {}, "executed": {}, "goal": "complete", "passed": 10}
-    copied = record("t", state=TableState.COPYING, from_lsn=4, detail=detail)
-    pairs = [(("db", "t"), ("db", "u"))]
-    (within,) = records_after({("db", "t"): copied}, pairs, 10)
-    assert (within.state, within.name) == (TableState.CREATING, ("db", "u"))
-    assert within.detail == {"names": [[10, "db", "t"]]}
-    (behind,) = records_after({("db", "t"): copied}, pairs, 11)
-    assert (behind.state, behind.name, behind.from_lsn) == (TableState.COPYING, ("db", "u"), 4)
-    assert behind.detail == detail | {"names": [[11, "db", "t"]]}
+def test_a_table_that_gets_the_name_of_one_that_was_asked_for_is_that_table() -> None:
+    known = {T: record("asked", table="t", state=Creating()), U: record("u")}
+    after = {r.table_id: r for r in records_after(known, [(U, T)], 9)}
+    assert (after["u"].name, after["u"].state) == (T, Live())
+    assert after["asked"].state == Dropped()
 
 
-class SlowControl:
-    """A control table whose first write ends last, if it is not the only one."""
-
-    def __init__(self, table: TableRecord) -> None:
-        self.newest = {table.table_id: table}
-        self.serial = 0
-        self.first, self.second = threading.Event(), threading.Event()
-
-    def records(self) -> dict[str, TableRecord]:
-        return dict(self.newest)
-
-    def named_requests(self, _consumer: str) -> dict[TableName, str]:
-        return {}
-
-    def write(self, *records: TableRecord) -> None:
-        self.serial += 1
-        self.newest |= {r.table_id: replace(r, serial=self.serial) for r in records}
-        if self.serial == 1:
-            self.first.set()
-            self.second.wait(0.2)
-
-
-def test_the_directory_has_the_record_that_was_written_last() -> None:
-    table = renamed(record("t", consumer="c"), ("db", "u"), 10)
-    control = SlowControl(table)
-    directory = TableDirectory("c", cast(ControlTable, control), str)
-    slow = threading.Thread(
-        target=directory.change, args=(lambda now: without_old_names(now, 10), "t")
-    )
-    slow.start()
-    control.first.wait()
-    directory.save(replace(table, signature="new"))
-    control.second.set()
-    slow.join()
-    assert directory.record("t") == control.newest["t"]
-    assert directory.record("t").signature == "new"
-
-
-@pytest.mark.parametrize(
-    ("request_", "state", "goal", "from_lsn"),
-    [
-        ("applied", TableState.STOPPED, "complete", 8),
-        ("skip", TableState.STOPPED, "partial", 8),
-        ("partial", TableState.STOPPED, "partial", 7),
-        ("retry", TableState.STOPPED, "complete", 7),
-        ("recopy", TableState.CREATING, None, 7),
-        ("copy", TableState.CREATING, None, 7),
-    ],
-)
-def test_what_a_request_makes_of_a_stopped_table(
-    request_: str, state: TableState, goal: str | None, from_lsn: int
-) -> None:
-    detail = {"failed": 8, "was": "complete", "asked": {"id": "r"}, "exact_from": 2}
-    before = record("t", state=TableState.STOPPED, from_lsn=7, request=request_, detail=detail)
-    after = after_request(before)
-    assert (after.state, after.detail.get("goal"), after.from_lsn) == (state, goal, from_lsn)
-    assert (after.request, after.detail["handled"]) == ("", "r")
-    assert ("exact_from" in after.detail) == (request_ == "retry")
-
-
-def test_a_request_to_go_on_does_not_concern_a_live_table() -> None:
-    before = record("t", request="skip", detail={"asked": {"id": "r"}})
-    after = after_request(before)
-    assert (after.state, after.detail) == (TableState.COMPLETE, {"handled": "r"})
+def test_records_that_an_older_version_has_doubled_are_dropped_but_for_the_live_one() -> None:
+    waits = CatchingUp(Live(), passed=3)
+    tables = [
+        record("asked", table="t", state=Creating()),
+        record("lives", table="t", folder="db/t"),
+        record("waits", table="t", folder="db/t", state=waits, move=Move("_binlog/copies/w")),
+        record("gone", table="t", state=Dropped()),
+        record("y", state=Creating()),
+    ]
+    superfluous = doubled(tables)
+    assert {r.table_id for r in superfluous} == {"asked", "waits"}
+    assert {(r.state, r.folder) for r in superfluous} == {(Dropped(), "")}
+    by_hand = [record("new", table="t", serial=2), record("old", table="t", serial=1)]
+    assert [r.table_id for r in doubled(by_hand)] == ["new"]

@@ -207,7 +207,7 @@ def test_a_pause_and_a_failure() -> None:
     assert step is not None
     q.again(step, 5.0, alone=True)
     assert q.start(4.9) is None
-    assert q.next_time() == 5.0
+    assert (q.next_time(4.9), q.next_time(5.0)) == (5.0, None)
     alone = q.start(5.0)
     assert alone is not None
     assert isinstance(alone.work, RowRun)

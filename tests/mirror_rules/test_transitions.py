@@ -12,7 +12,21 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.requests import after_request
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copied,
+    Copying,
+    Creating,
+    Dropped,
+    Failing,
+    LeftOut,
+    Live,
+    Replaying,
+    State,
+    Stopped,
+    TableState,
+)
+from spark_sink.mirror.rules.table_record import FormerName, Move, Request, TableRecord, Wish
 from spark_sink.mirror.rules.transitions import (
     DeltaWork,
     Situation,
@@ -22,11 +36,15 @@ from spark_sink.mirror.rules.transitions import (
     copied_again,
     faulted,
     in_copy,
+    left_out,
     needs_copy,
+    place_taken,
     stopped,
+    taken_in,
     unknown_rows,
+    without_entries,
 )
-from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction, oldest_needed
+from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction
 from spark_sink.mirror.schema.statements import AlterTable, CreateTable, DropTable, TruncateTable
 from spark_sink.mirror.values.faults import fault_of, in_one_line, is_conflict
 from spark_sink.mirror.values.policies import (
@@ -47,30 +65,43 @@ def now(*, can_copy: bool = False, **policy: Any) -> Situation:
     return Situation("shop", "server", TablePolicy(**policy), can_copy, InvalidDates.NULL)
 
 
-def record(state: TableState = TableState.COMPLETE, **fields: Any) -> TableRecord:
+def record(state: State | None = None, **fields: Any) -> TableRecord:
     values: dict[str, Any] = {"folder": "db/t", "signature": "s", "epoch": 1, "from_lsn": 5}
     values |= {"reason": "r"} | fields
-    return TableRecord("id", "shop", *NAME, state=state, **values)
+    return TableRecord("id", "shop", *NAME, state=state or Live(), **values)
 
 
-EXISTING = [state for state in TableState if state is not TableState.DROPPED]
+BEGIN, EXECUTED = (Position("s", "", "f.1", at, 0, 0) for at in (4, 9))
+REPLAYING = Replaying(BEGIN, EXECUTED, exact=False, passed=9)
+EXISTING: list[State] = [
+    Live(exact_from=2, failing=Failing(3)),
+    Live(complete=False, new_column=4),
+    Creating(),
+    Copying(BEGIN),
+    Copied(BEGIN, EXECUTED),
+    REPLAYING,
+    Stopped(6, Live(), lost=7, copy=REPLAYING),
+    CatchingUp(Live(), stopped=Stopped(6, Live())),
+    CatchingUp(Live(), passed=9),
+    LeftOut(3),
+]
 
 
-@pytest.mark.parametrize("state", [None, *TableState])
-def test_a_table_that_is_created_is_complete_and_exact(state: TableState | None) -> None:
+@pytest.mark.parametrize("state", [None, *EXISTING, Dropped()])
+def test_a_table_that_is_created_is_complete_and_exact(state: State | None) -> None:
     before = None if state is None else record(state)
     moved = after_effect(NAME, before, CreateTable(NAME), statement(9), now())
     after = moved.record
     assert after is not None
-    assert (after.state, after.from_lsn, after.signature, after.reason) == ("complete", 9, "", "")
-    assert after.detail == {"exact_from": 9}
+    assert (after.state, after.from_lsn) == (Live(exact_from=9), 9)
+    assert (after.signature, after.reason) == ("", "")
     assert (after.table_id == "id", after.folder) == (before is not None, "db/t" if before else "")
     # One that exists was dropped in a way that the log does not hold.
     assert moved.work is (DeltaWork.DROP if state in EXISTING else DeltaWork.NOTHING)
 
 
 @pytest.mark.parametrize("state", EXISTING)
-def test_create_if_not_exists_does_nothing_to_a_table_that_exists(state: TableState) -> None:
+def test_create_if_not_exists_does_nothing_to_a_table_that_exists(state: State) -> None:
     effect = CreateTable(NAME, if_not_exists=True)
     assert after_effect(NAME, record(state), effect, statement(9), now()).record == record(state)
     replacing = dataclasses.replace(effect, replaces=True)
@@ -78,17 +109,45 @@ def test_create_if_not_exists_does_nothing_to_a_table_that_exists(state: TableSt
     assert moved.work is DeltaWork.DROP
 
 
+# What is known of a table apart from its rows: what was asked and done, its former names, the entry as of which it was
+# copied last, and its name in the catalog.
+LASTING: dict[str, Any] = {
+    "request": Request("r2", Wish.RETRY),
+    "handled": "r1",
+    "answered": {"db.t": "r0"},
+    "names": (FormerName(4, "db", "old"),),
+    "copied_at": 3,
+    "registered": "db.t",
+    "refused": "why",
+}
+
+
 @pytest.mark.parametrize("state", EXISTING)
-def test_drop_and_truncate_settle_a_table_in_any_state(state: TableState) -> None:
-    before = record(state, detail={"goal": "complete", "failed": 6, "handled": "h", "begin": {}})
+def test_drop_and_truncate_settle_a_table_in_any_state(state: State) -> None:
+    before = record(state, **LASTING, conflict="c", metadata=("_lsn",))
     dropped = after_effect(NAME, before, DropTable(NAME), statement(9), now())
+    emptied = after_effect(NAME, before, TruncateTable(NAME), statement(9), now())
     assert dropped.record is not None
-    assert (dropped.record.state, dropped.work) == (TableState.DROPPED, DeltaWork.DROP)
-    assert (dropped.record.from_lsn, dropped.record.detail) == (9, {"handled": "h"})
-    emptied = after_effect(NAME, before, TruncateTable(NAME), statement(9), now()).record
-    assert emptied is not None
-    assert (emptied.state, emptied.from_lsn) == (TableState.COMPLETE, 9)
-    assert emptied.detail == {"handled": "h", "exact_from": 9}
+    assert emptied.record is not None
+    assert (dropped.record.state, dropped.work) == (Dropped(), DeltaWork.DROP)
+    assert emptied.record.state == Live(exact_from=9)
+    for after in (dropped.record, emptied.record):
+        assert (after.from_lsn, after.conflict, after.metadata) == (9, "", ())
+        assert {name: getattr(after, name) for name in LASTING} == LASTING
+
+
+def test_a_table_whose_folder_waits_for_its_place_goes_on_waiting_when_it_is_emptied() -> None:
+    waits = record(CatchingUp(Live(complete=False)), move=Move("_binlog/moving/id"))
+    for effect in (CreateTable(NAME), TruncateTable(NAME)):
+        after = after_effect(NAME, waits, effect, statement(9), now()).record
+        assert after is not None
+        assert (after.state, after.move) == (CatchingUp(Live(exact_from=9)), waits.move)
+        assert after.reason
+    refused = place_taken(record(), "_binlog/moving/id", BinlogError(ErrorKind.INTERNAL, "taken"))
+    assert (refused.state, refused.move) == (CatchingUp(Live()), Move("_binlog/moving/id"))
+    assert "taken" in refused.reason
+    copied = place_taken(record(REPLAYING), "aside", BinlogError(ErrorKind.INTERNAL, "taken"))
+    assert (copied.state, copied.move, copied.reason) == (REPLAYING, Move("aside"), "r")
 
 
 def test_a_truncated_table_keeps_its_columns_if_they_are_known() -> None:
@@ -96,17 +155,17 @@ def test_a_truncated_table_keeps_its_columns_if_they_are_known() -> None:
     live = after_effect(NAME, record(), effect, statement(9), now())
     assert live.record is not None
     assert (live.record.signature, live.work) == ("s", DeltaWork.TRUNCATE)
-    standing = after_effect(NAME, record(TableState.STOPPED), effect, statement(9), now())
+    standing = after_effect(NAME, record(Stopped(6, Live())), effect, statement(9), now())
     assert standing.record is not None
     assert (standing.record.signature, standing.work) == ("", DeltaWork.DROP)
     unknown = after_effect(NAME, None, effect, statement(9), now()).record
     assert unknown is not None
-    assert unknown.state is TableState.COMPLETE
+    assert unknown.state == Live(exact_from=9)
 
 
 def test_a_drop_of_an_unknown_table_is_nothing() -> None:
     assert after_effect(NAME, None, DropTable(NAME), statement(9), now()).record is None
-    gone = record(TableState.DROPPED)
+    gone = record(Dropped())
     assert after_effect(NAME, gone, DropTable(NAME), statement(9), now()).record == gone
 
 
@@ -125,27 +184,39 @@ def test_an_alter_before_the_first_rows_and_one_that_changes_rows() -> None:
     assert moved.recopy == "PARTITION BY"
 
 
-def test_an_alter_during_a_copy_begins_it_again() -> None:
+@pytest.mark.parametrize(
+    ("state", "again"),
+    [
+        (Copying(BEGIN), True),
+        (Copied(BEGIN, EXECUTED), True),
+        (REPLAYING, True),
+        (dataclasses.replace(REPLAYING, passed=8), False),
+        (CatchingUp(Live(), passed=9), True),
+        (CatchingUp(Live(), passed=8), False),
+        (CatchingUp(Live()), False),
+        (Creating(), False),
+        (Stopped(6, Live(), copy=REPLAYING), False),
+    ],
+)
+def test_an_alter_during_a_copy_begins_it_again(state: State, again: bool) -> None:
     alter = AlterTable(NAME, copy_reason="x")
-    for detail, again in (({"begin": {}}, True), ({"passed": 9}, True), ({"passed": 8}, False)):
-        before = record(TableState.COPYING, detail=detail)
-        after = after_effect(NAME, before, alter, statement(9), now()).record
-        assert after == (copied_again(before) if again else before)
-        assert in_copy(before, 9) is again
-    stands = record(TableState.STOPPED)
-    assert after_effect(NAME, stands, alter, statement(9), now()).record == stands
+    before = record(state)
+    after = after_effect(NAME, before, alter, statement(9), now()).record
+    assert after == (copied_again(before) if again else before)
+    assert in_copy(before, 9) is again
+    assert copied_again(before).state == Creating()
 
 
 @pytest.mark.parametrize(
     ("unfollowed", "can_copy", "state", "from_lsn"),
     [
-        (Unfollowed.RECOPY, True, TableState.CREATING, 9),
-        (Unfollowed.RECOPY, False, TableState.STOPPED, 8),
-        (Unfollowed.STOP, True, TableState.STOPPED, 8),
+        (Unfollowed.RECOPY, True, Creating(), 9),
+        (Unfollowed.RECOPY, False, Stopped(9, Live()), 8),
+        (Unfollowed.STOP, True, Stopped(9, Live()), 8),
     ],
 )
 def test_a_table_whose_rows_are_not_known_is_copied_by_policy(
-    unfollowed: Unfollowed, can_copy: bool, state: TableState, from_lsn: int
+    unfollowed: Unfollowed, can_copy: bool, state: State, from_lsn: int
 ) -> None:
     situation = now(can_copy=can_copy, unfollowed=unfollowed)
     after = needs_copy(record(), "a reason", 9, situation)
@@ -153,13 +224,25 @@ def test_a_table_whose_rows_are_not_known_is_copied_by_policy(
     assert after.reason.startswith("a reason")
 
 
-def test_a_stopped_table_says_how_it_goes_on_and_what_it_was() -> None:
-    after = stopped(record(TableState.PARTIAL), "why; what to do", 8, 9)
-    assert after.reason == "why; what to do"
-    assert (after.detail, after.from_lsn) == ({"failed": 9, "was": "partial"}, 8)
-    again = stopped(after, "another", 10, 11)
-    assert again.reason == "another"
-    assert again.detail["was"] == "partial"
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (Live(complete=False), Stopped(9, Live(complete=False))),
+        (Live(exact_from=2, failing=Failing(3)), Stopped(9, Live(exact_from=2))),
+        (CatchingUp(Live(exact_from=2)), Stopped(9, Live(exact_from=2))),
+        (Stopped(6, Live(exact_from=2), lost=7), Stopped(9, Live(exact_from=2))),
+        (REPLAYING, Stopped(9, Live(), copy=REPLAYING)),
+        # What the rows of a copy that has not come to its end are worth is not known.
+        (Copying(BEGIN), Stopped(9, Live(complete=False))),
+    ],
+)
+def test_a_stopped_table_says_why_what_it_was_and_on_which_copy_it_goes_on(
+    state: State, expected: Stopped
+) -> None:
+    after = stopped(record(state), "why; what to do", 8, 9)
+    assert (after.state, after.reason, after.from_lsn) == (expected, "why; what to do", 8)
+    lost = without_entries(record(state), "lost", 8, 12)
+    assert lost.state == dataclasses.replace(expected, failed=12, lost=12)
 
 
 def test_a_fault_has_the_remedies_of_the_mirror_in_place_of_the_daemons() -> None:
@@ -181,53 +264,91 @@ def test_rows_of_another_history_are_applied_when_a_person_says_what_was_before_
         fault = BinlogError(kind, "why")
         stands = faulted(record(), fault, 9)
         assert stands.from_lsn == 8
-        after = after_request(dataclasses.replace(stands, request="applied"))
-        assert (after.from_lsn, after.epoch, after.detail["goal"]) == (goes_on, 0, "complete")
+        asked = dataclasses.replace(stands, request=Request("r", Wish.APPLIED))
+        after = after_request(asked)
+        assert (after.from_lsn, after.epoch) == (goes_on, 0)
+        assert isinstance(after.state, CatchingUp)
+        assert after.state.goal == Live()
+
+
+PARTIAL = Live(complete=False)
 
 
 @pytest.mark.parametrize(
     ("policy", "can_copy", "state"),
     [
-        (UnknownTables.STOP, True, TableState.STOPPED),
-        (UnknownTables.PARTIAL, True, TableState.PARTIAL),
-        (UnknownTables.COPY, True, TableState.CREATING),
-        (UnknownTables.COPY, False, TableState.STOPPED),
+        (UnknownTables.STOP, True, Stopped(9, PARTIAL)),
+        (UnknownTables.PARTIAL, True, PARTIAL),
+        (UnknownTables.COPY, True, Creating()),
+        (UnknownTables.COPY, False, Stopped(9, PARTIAL)),
     ],
 )
-def test_rows_of_an_unknown_table(policy: UnknownTables, can_copy: bool, state: TableState) -> None:
-    after = unknown_rows(NAME, None, entry(9, "t"), now(can_copy=can_copy, unknown=policy))
-    assert after.state is state
-    assert "exact_from" not in after.detail
-    assert after.from_lsn == (9 if state is TableState.CREATING else 8)
+@pytest.mark.parametrize("before", [None, record(Dropped())])
+def test_rows_of_an_unknown_table(
+    before: TableRecord | None, policy: UnknownTables, can_copy: bool, state: State
+) -> None:
+    after = unknown_rows(NAME, before, entry(9, "t"), now(can_copy=can_copy, unknown=policy))
+    assert after.state == state
+    assert after.from_lsn == (9 if isinstance(state, Creating) else 8)
+    assert (after.table_id == "id") is (before is not None)
     assert after.reason
 
 
 def test_a_gap_makes_a_table_partial_and_of_the_new_epoch() -> None:
     position = Position("s", "", "f.1", 4, 1, 7)
     end = entry(9, kind=EntryKind.END, gap=True, position=position)
-    after = after_gap(record(detail={"exact_from": 2}), end, now())
-    assert (after.state, after.epoch, after.from_lsn, after.detail) == ("partial", 7, 9, {})
+    after = after_gap(record(Live(exact_from=2)), end, now())
+    assert (after.state, after.epoch, after.from_lsn) == (PARTIAL, 7, 9)
     assert after.reason.endswith("copy the table: python -m spark_sink copy db.t")
     copied = after_gap(record(), end, now(can_copy=True))
-    assert (copied.state, copied.signature) == (TableState.CREATING, "")
+    assert (copied.state, copied.signature) == (Creating(), "")
     kept = after_gap(record(), end, now(can_copy=True, purged=PurgedChanges.PARTIAL))
-    assert kept.state is TableState.PARTIAL
-    gone = record(TableState.DROPPED)
+    assert kept.state == PARTIAL
+    gone = record(Dropped())
     assert after_gap(gone, end, now()) == gone
 
 
 def test_a_table_is_not_copied_twice_for_one_difference() -> None:
     situation = now(can_copy=True)
     first = conflicting(record(), "column 'u' is uuid", 9, situation)
-    assert (first.state, first.detail) == (TableState.CREATING, {"conflict": "column 'u' is uuid"})
-    copied = dataclasses.replace(first, state=TableState.COMPLETE)
+    assert (first.state, first.conflict) == (Creating(), "column 'u' is uuid")
+    copied = dataclasses.replace(first, state=Live())
     other = conflicting(copied, "column 'v' is int", 20, situation)
-    assert (other.state, other.detail["conflict"]) == (TableState.CREATING, "column 'v' is int")
+    assert (other.state, other.conflict) == (Creating(), "column 'v' is int")
     again = conflicting(copied, "column 'u' is uuid", 20, situation)
     # The entry 20 is tried again when the table goes on.
-    assert (again.state, again.from_lsn, again.detail["failed"]) == (TableState.STOPPED, 19, 19)
+    assert (again.state, again.from_lsn) == (Stopped(19, Live()), 19)
     assert "python -m spark_sink resolve db.t --as applied" in again.reason
-    assert conflicting(record(), "a reason", 9, now()).detail == {"failed": 9, "was": "complete"}
+    without_server = conflicting(record(), "a reason", 9, now())
+    assert (without_server.state, without_server.conflict) == (Stopped(9, Live()), "")
+
+
+def test_a_table_that_is_left_out_keeps_since_when_and_has_no_request() -> None:
+    asked = Request("r", Wish.RECOPY)
+    before = record(Stopped(6, Live()), request=asked, conflict="c")
+    after = left_out(before, 9)
+    assert (after.state, after.request, after.handled) == (LeftOut(9), None, "r")
+    assert (after.conflict, after.word) == ("", TableState.PARTIAL)
+    assert "since lsn 9" in after.reason
+    assert left_out(after, 20) is after
+    again = left_out(dataclasses.replace(after, request=asked), 20)
+    assert (again.state, again.request) == (LeftOut(9), None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "can_copy", "state"),
+    [
+        (UnknownTables.STOP, True, Stopped(20, PARTIAL)),
+        (UnknownTables.PARTIAL, True, PARTIAL),
+        (UnknownTables.COPY, True, Creating()),
+    ],
+)
+def test_a_table_that_is_left_out_no_longer_lacks_changes(
+    policy: UnknownTables, can_copy: bool, state: State
+) -> None:
+    after = taken_in(record(LeftOut(9)), 20, now(can_copy=can_copy, unknown=policy))
+    assert (after.state, after.from_lsn, after.epoch, after.signature) == (state, 20, 0, "")
+    assert "since lsn 9" in after.reason
 
 
 def test_soft_deletes_have_their_column() -> None:
@@ -276,17 +397,7 @@ def test_only_many_small_files_are_compacted() -> None:
     assert not needs_compaction(-1, -1)
 
 
-def test_the_log_is_kept_for_tables_that_stand_and_for_its_days() -> None:
-    tables = [
-        record(),
-        record(TableState.STOPPED, from_lsn=4),
-        record(TableState.DROPPED, from_lsn=1),
-    ]
-    assert oldest_needed(tables, 9) == 4
-    assert oldest_needed([record(from_lsn=1), record(TableState.CREATING, from_lsn=1)], 9) == 9
-    assert oldest_needed([record(TableState.COPYING, from_lsn=3)], 9) == 3
-    aside = record(TableState.PARTIAL, from_lsn=2, detail={"goal": "partial"})
-    assert oldest_needed([aside], 9) == 2
+def test_days_of_the_log_that_are_needed_or_young_are_kept() -> None:
     newest = {date(2026, 1, day): 10 * day for day in (1, 2, 3, 4)}
     today = date(2026, 1, 31)
     assert days_to_forget(newest, 25, today, 7) == date(2026, 1, 3)

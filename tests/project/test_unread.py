@@ -30,16 +30,6 @@ EXCEPTIONS = {
     "TableCounts.unread_events": "inspect reads it by its name in _COUNTS",
     "ClearText.authenticate": "PyMySQL calls it",
 }
-OF_THE_MIRROR = {  # being moved
-    "ControlRows.of_consumer",
-    "MirroredTable.rewrite",
-    "ResultColumn.decimals",
-    "TableQueues.next_time",
-    "log",
-    "name_of_folder",
-    "table_folder",
-}
-
 Tree = ast.Module
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -243,9 +233,7 @@ def test_everything_is_read() -> None:
         trees[module] = ast.parse(file.read_text(encoding="utf-8"))
     found = unread(trees)
     paths = {one.path for one in found}
-    moved = {one for one in found if one.module.startswith("spark_sink.mirror.")}
-    known = EXCEPTIONS.keys() | {one.path for one in moved if one.path in OF_THE_MIRROR}
-    assert [str(one) for one in found if one.path not in known] == []
+    assert [str(one) for one in found if one.path not in EXCEPTIONS] == []
     assert EXCEPTIONS.keys() - paths == set(), "these are read, or gone"
 
 

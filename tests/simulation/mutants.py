@@ -1,64 +1,11 @@
-"""Each rule of dispatching, broken on purpose: one change of one function, which the simulation must notice.
-
-A mutant has a name, the rule that it breaks, the function below `dispatcher` (or the module, for a constant), and the
-change; and the tests that must fail, where it takes a log that the simulation hardly ever draws.
-"""
+"""Each rule of dispatching, broken on purpose: one change of one function, which the simulation must notice."""
 
 # ruff: noqa: E501 - a change of the source is easier to read in one line
 
 from __future__ import annotations
 
-import ast
-from dataclasses import dataclass
-from pathlib import Path
-
-from tests.simulation.changes import (
-    Assign,
-    Change,
-    Drop,
-    If,
-    Insert,
-    Remove,
-    Replace,
-    Return,
-    find_function,
-)
-
-PACKAGE = Path(__file__).resolve().parents[2] / "dispatcher"
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    name: str
-    rule: str
-    function: str
-    change: Change
-    tests: str = ""
-
-    @property
-    def module(self) -> str:
-        """The module's name below `dispatcher`."""
-        return ".".join(self._names[0])
-
-    @property
-    def source(self) -> str:
-        return PACKAGE.joinpath(*self._names[0]).with_suffix(".py").read_text(encoding="utf-8")
-
-    def broken(self) -> str:
-        """The module's source with the change. Raises StaleError if it does not fit."""
-        tree = ast.parse(self.source)
-        self.change.apply(find_function(tree, self._names[1]))
-        return ast.unparse(ast.fix_missing_locations(tree))
-
-    @property
-    def _names(self) -> tuple[list[str], list[str]]:
-        """The names that lead to the module, and those that lead to the function in it."""
-        names = self.function.split(".")
-        for count in range(1, len(names) + 1):
-            if PACKAGE.joinpath(*names[:count]).with_suffix(".py").is_file():
-                return names[:count], names[count:]
-        raise LookupError(f"dispatcher has no module of {self.function}")
-
+from tests.simulation.changes import Assign, Drop, If, Insert, Remove, Replace, Return
+from tests.simulation.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     # -- attaching and merging -----------------------------------------------------------------------------------

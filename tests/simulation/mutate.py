@@ -1,7 +1,9 @@
 """`python -m tests.simulation.mutate [--seeds N] [--jobs N] [NAME…]`: checks that each mutant breaks a rule.
 
-Each mutant plays in a process of its own, which imports the module with the change; no file is changed. The seed that
-breaks a rule must not break one without the mutant. Some mutants need a log that plays hardly ever draw: a test must
+`main` does so for the mutants and the plays of any simulation: a package with the modules `mutants` and `play`.
+
+Each mutant plays in a process of its own, which imports the module with the change; no file is changed. A seed that
+breaks a rule without the mutant, too, does not count. Some mutants need a log that plays hardly ever draw: a test must
 fail for these. Exit code 1 if a mutant survives that many histories or its tests, or if its change does not fit.
 """
 
@@ -9,21 +11,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import CodeType, ModuleType
 
 import pytest
 
 from tests.simulation.changes import StaleError
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutant import ROOT, Mutant
 
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "tests.simulation"
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -38,7 +40,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
-        self._module = f"dispatcher.{mutant.module}"
+        self._module = mutant.module
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -53,22 +55,22 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutate", description=__doc__)
+def main(arguments: Sequence[str], package: str = PACKAGE) -> int:
+    parser = argparse.ArgumentParser(prog=f"python -m {package}.mutate", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--play", action="store_true", help="play one mutant in this process")
     options = parser.parse_args(arguments)
-    known = {mutant.name: mutant for mutant in MUTANTS}
+    known = {mutant.name: mutant for mutant in _mutants(package)}
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"no mutant {unknown[0]!r}")
-    mutants = [known[name] for name in options.names] or list(MUTANTS)
+    mutants = [known[name] for name in options.names] or list(known.values())
     if options.play:
-        return _play(mutants[0], options.seeds)
+        return _play(mutants[0], options.seeds, package)
     good = True
     with ThreadPoolExecutor(options.jobs) as pool:
-        verdicts = pool.map(lambda mutant: _verdict(mutant, options.seeds), mutants)
+        verdicts = pool.map(lambda mutant: _verdict(mutant, options.seeds, package), mutants)
         for mutant, (caught, verdict) in zip(mutants, verdicts, strict=True):
             good &= caught
             print(f"{mutant.name} ({mutant.rule}): {verdict}", flush=True)
@@ -76,12 +78,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if good else 1
 
 
-def _verdict(mutant: Mutant, seeds: int) -> tuple[bool, str]:
+def _mutants(package: str) -> Sequence[Mutant]:
+    mutants: Sequence[Mutant] = importlib.import_module(f"{package}.mutants").MUTANTS
+    return mutants
+
+
+def _verdict(mutant: Mutant, seeds: int, package: str) -> tuple[bool, str]:
     try:
         mutant.broken()
     except StaleError as error:
         return False, f"the change does not fit {mutant.function}: {error}"
-    module = "tests.simulation.mutate"
+    module = f"{package}.mutate"
     command = [sys.executable, "-m", module, "--play", "--seeds", str(seeds), mutant.name]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode not in (0, 1) or not done.stdout:
@@ -89,23 +96,23 @@ def _verdict(mutant: Mutant, seeds: int) -> tuple[bool, str]:
     return done.returncode == 0, done.stdout.strip()
 
 
-def _play(mutant: Mutant, seeds: int) -> int:
+def _play(mutant: Mutant, seeds: int, package: str) -> int:
     sys.meta_path.insert(0, _Finder(mutant))
     if mutant.tests:
         return _test(mutant)
-    from tests.simulation.play import play  # noqa: PLC0415 - behind the finder
-
+    play = importlib.import_module(f"{package}.play").play  # behind the finder
+    broken = ""
     for seed in range(seeds):
         try:
             play(seed)
         except Exception as error:  # noqa: BLE001 - any error means that it was caught
-            if not _is_sound(seed):
-                print(f"seed {seed} breaks a rule without it")
-                return 1
+            if not _is_sound(seed, package):
+                broken += f"; seed {seed} breaks a rule without it"
+                continue
             why = f"{type(error).__name__}: {error}".replace("\n", " ")[:110]
-            print(f"caught at seed {seed} by {why}")
+            print(f"caught at seed {seed} by {why}{broken}")
             return 0
-    print(f"SURVIVED {seeds} histories")
+    print(f"SURVIVED {seeds} histories{broken}")
     return 1
 
 
@@ -122,9 +129,9 @@ def _test(mutant: Mutant) -> int:
     return 2
 
 
-def _is_sound(seed: int) -> bool:
+def _is_sound(seed: int, package: str) -> bool:
     """True if the seed breaks no rule without the mutant."""
-    command = [sys.executable, "-m", "tests.simulation", "--seeds", "1", "--first", str(seed)]
+    command = [sys.executable, "-m", package, "--seeds", "1", "--first", str(seed)]
     return subprocess.run(command, cwd=ROOT, check=False, capture_output=True).returncode == 0
 
 

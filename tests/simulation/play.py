@@ -27,13 +27,14 @@ from dispatcher.model.position import packed_seq
 from tests.simulation import lives
 from tests.simulation.histories import History, history
 from tests.simulation.readers import ReadWorld
+from tests.simulation.runs import SEEDS_PER_RUN
 from tests.simulation.transcript import Transcript
 from tests.simulation.world import SIZES, Scenario
 from tests.support.event_encoder import Transaction
 from tests.support.fake_server import gtid_set
 from tests.support.random_log import random_wanted
 
-SEEDS_PER_LOG = 40  # that play on the same log, since writing a log takes longer than a play
+SEEDS_PER_LOG = SEEDS_PER_RUN  # writing a log takes longer than a play
 MOVES = (60, 120, 200)
 SLOW_MOVES = 500
 # Retries, and the times in which consumers may not merge, end within a minute.

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
-from tests.simulation.play import SEEDS_PER_LOG, play
+SEEDS_PER_RUN = 40  # one after the other, in one process
+
+Play = Callable[[int], object]
 
 
-def play_all(first: int, count: int, jobs: int) -> Iterator[tuple[int, int | None]]:
-    """Yields (seeds played, the seed that failed or None) for each run of seeds that share a log."""
+def play_all(play: Play, first: int, count: int, jobs: int) -> Iterator[tuple[int, int | None]]:
+    """Yields (seeds played, the seed that failed or None) for each run of seeds. `play`: a function of a module."""
     runs = [
-        (seed, min(seed + SEEDS_PER_LOG, first + count))
-        for seed in range(first, first + count, SEEDS_PER_LOG)
+        (seed, min(seed + SEEDS_PER_RUN, first + count))
+        for seed in range(first, first + count, SEEDS_PER_RUN)
     ]
     if jobs == 1:
-        yield from map(_run, runs)
+        yield from map(partial(_run, play), runs)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_run, runs)
+        yield from pool.map(partial(_run, play), runs)
 
 
-def _run(seeds: tuple[int, int]) -> tuple[int, int | None]:
+def _run(play: Play, seeds: tuple[int, int]) -> tuple[int, int | None]:
     first, end = seeds
     gc.disable()  # collecting once for many plays is faster
     gc.collect()

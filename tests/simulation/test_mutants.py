@@ -7,7 +7,8 @@ import ast
 import pytest
 
 from tests.simulation.changes import Drop, If, Replace, StaleError, find_function
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import MUTANTS
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

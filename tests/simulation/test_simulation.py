@@ -25,7 +25,7 @@ def test_no_rule_is_broken(run: int) -> None:
 
 
 def test_plays_run_in_several_processes() -> None:
-    assert list(play_all(7, 3, 2)) == [(3, None)]
+    assert list(play_all(play, 7, 3, 2)) == [(3, None)]
 
 
 def test_a_seed_gives_the_same_play_each_time() -> None:

@@ -34,7 +34,7 @@ from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.batch import ABORTED, OPEN, ROLLED_BACK, Batch
 from dispatcher.binlog.stream.copying import (
     Appended,
-    Copying,
+    CopiedShares,
     Dealt,
     append_shares,
     roll_back_aborted,
@@ -156,7 +156,7 @@ class ConsumerLog:
         """Returns the row for the kernels, which is valid as long as this log and the mask are."""
         return self.state_at, route_mask.ctypes.data, len(route_mask), epoch
 
-    def answer(self, code: int, batch: Batch, copying: Copying, begin: int) -> None:
+    def answer(self, code: int, batch: Batch, copying: CopiedShares, begin: int) -> None:
         """Do what the kernel returned for: make room, set or return to a savepoint, note a point to cut at, patch an
         event in an earlier segment. `begin`: the first of the log's visits. Raises what `allocate` raises."""
         cs, checksum, ends = self._cs, int(batch.format.checksum), copying.done[k.END, begin:]
@@ -193,7 +193,7 @@ class ConsumerLog:
             self._new_spilled_end, self._spilled_from = int(ends[self._noted]), -1
         self._noted = complete
 
-    def finish(self, copying: Copying, lane: int) -> None:
+    def finish(self, copying: CopiedShares, lane: int) -> None:
         """What was appended counts."""
         totals = copying.totals[lane]
         if self.spilled:

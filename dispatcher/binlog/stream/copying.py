@@ -60,7 +60,7 @@ class Dealt(NamedTuple):
 
 
 @dataclass(slots=True)
-class Copying:
+class CopiedShares:
     """What `append_shares` copies. `visits`, `done`: as for the kernel; `starts`, `totals`: the same of each lane that
     has visits; `failures`: by lane."""
 
@@ -80,9 +80,9 @@ class Copying:
 class Log(Protocol):
     """A lane's log."""
 
-    def answer(self, code: int, batch: Batch, copying: Copying, begin: int) -> None: ...
+    def answer(self, code: int, batch: Batch, copying: CopiedShares, begin: int) -> None: ...
 
-    def finish(self, copying: Copying, lane: int) -> None: ...
+    def finish(self, copying: CopiedShares, lane: int) -> None: ...
 
     def rollback(self) -> None: ...
 
@@ -111,7 +111,7 @@ def append_shares(
     lanes: I64Matrix,
     dealt: Dealt,
     cut_bytes: int,
-) -> Copying:
+) -> CopiedShares:
     """Copy the shares of many consumers; for the arguments see the kernel.
 
     A log that lacks room on disk is in `failures`: nothing of the batch counts for it, and its `rollback()` must
@@ -124,7 +124,7 @@ def append_shares(
     codes = np.empty(len(logs), dtype=np.int32)
     # Of a thousand lanes few may have visits, so nothing is made for each of the others.
     busy = todo.tolist()
-    copying = Copying(
+    copying = CopiedShares(
         seqs, record, dict(zip(busy, starts[todo].tolist(), strict=True)), visits, done
     )
     resumed, going = False, todo

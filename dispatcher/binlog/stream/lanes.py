@@ -11,7 +11,7 @@ from dispatcher.binlog.kernel.bytes import I32, I64, U8
 from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.copying import Copying, Dealt, append_shares, roll_back_aborted
+from dispatcher.binlog.stream.copying import CopiedShares, Dealt, append_shares, roll_back_aborted
 from dispatcher.binlog.stream.deal_kernel import deal
 from dispatcher.binlog.stream.routes import Filter, Routes
 
@@ -53,7 +53,7 @@ class Lanes:
         self._route_lanes = np.concatenate((self._route_lanes, lanes))
         self.mask = np.concatenate((self.mask, wanted.any(axis=1).astype(np.uint8)))
 
-    def copy(self, batch: Batch, seqs: I64) -> tuple[list[int], Copying]:
+    def copy(self, batch: Batch, seqs: I64) -> tuple[list[int], CopiedShares]:
         """Copy to each lane its share of a batch. Returns the lanes that had to look into it, and what was copied.
 
         `seqs`: of the batch's transactions.

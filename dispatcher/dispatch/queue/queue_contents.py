@@ -31,7 +31,7 @@ from typing import NamedTuple
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.copying import Appended, Copying
+from dispatcher.binlog.stream.copying import Appended, CopiedShares
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.queue.queue_files import QueueFiles
@@ -276,7 +276,7 @@ class QueueContents:
             self.queued = after
 
     def take(
-        self, format_: FormatDescription, gtids: BatchGtids, copying: Copying, lane: int
+        self, format_: FormatDescription, gtids: BatchGtids, copying: CopiedShares, lane: int
     ) -> None:
         """Count transactions that the log has appended as a lane, at least one. `queued` is still the position before
         their batch."""

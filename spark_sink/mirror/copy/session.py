@@ -56,7 +56,6 @@ class ResultColumn:
     type: int
     charset: int
     length: int
-    decimals: int
     unsigned: bool
 
     @classmethod
@@ -70,7 +69,6 @@ class ResultColumn:
             type=tail[6],
             charset=int.from_bytes(tail[:2], "little"),
             length=int.from_bytes(tail[2:6], "little"),
-            decimals=tail[9],
             unsigned=bool(tail[7] & _UNSIGNED_FLAG),
         )
 

@@ -1,50 +1,63 @@
-"""Executes the steps of the histories of one consumer on their Delta tables."""
+"""Executes works on the histories of one consumer: each brings the Delta table of a history to an entry of the log.
+
+Rows come from the log, entry by entry, so every version is there. What a statement made of the rows is not worked out a
+second time: the mirrored table did that, and its Delta table still has the rows as they were behind the statement
+(`mirrored_rows`), which are compared with the current versions. Rows that are equal keep their version.
+
+Each work is committed once under its lsn, as those of mirrored tables are.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.history.history_records import HistoryRecords
 from spark_sink.mirror.history.history_table import HistoryTable
 from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.effects import CompareVersions, EndVersions, WriteVersions
 from spark_sink.mirror.rules.plan import RowRun
 from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.tables.delta import StepSession
 from spark_sink.mirror.tables.steps import RowLayout
+from spark_sink.mirror.tables.table_works import mirrored_table
 from spark_sink.mirror.tables.time_travel import mirrored_rows
+from spark_sink.mirror.values.entries import append_of, first_lsn
+from spark_sink.mirror.values.policies import ApplyOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from spark_sink.mirror.lake.control_table import ControlTable
     from spark_sink.mirror.log.binlog_log import BinlogLog
 
 log = logging.getLogger("spark_sink.mirror")
 
+MOMENT_APPENDS = 64  # that are searched for the time of a copy
+
 
 @dataclass(frozen=True, slots=True)
-class DeltaHistorySteps:
-    """See `histories.HistorySteps`. Each raises `BinlogError` for rows of which there can be no history."""
+class HistorySteps:
+    """Each method raises `BinlogError` for rows of which there can be no history."""
 
-    records: HistoryRecords
+    consumer: str
+    options: ApplyOptions
     binlog_log: BinlogLog
+    control: ControlTable
 
-    def recorded(self, session: StepSession, record: TableRecord) -> int:
-        return self._table(record).table.version(session.spark) if record.folder else -1
-
-    def rows(self, session: StepSession, record: TableRecord, run: RowRun, *, exact: bool) -> None:
+    def write(self, session: StepSession, work: WriteVersions) -> None:
+        """Apply the changes of a run."""
         from spark_sink.mirror.history.row_versions import row_versions  # noqa: PLC0415 - loads numpy
 
-        dates = self.records.options.invalid_dates
-        layout = RowLayout.of(run, dates, self.records.options.policy(record.name).omitted)
+        record, run, dates = work.record, work.rows, self.options.invalid_dates
+        layout = RowLayout.of(run, dates, self.options.policy(record.name).omitted)
         if not layout.key:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -57,63 +70,78 @@ class DeltaHistorySteps:
             (lsn, delivered.decode_table(payload, invalid_dates=dates))
             for lsn, payload in self._payloads(session, run)
         )
-        lines: pa.Table = row_versions(decoded, layout.row, layout.key, exact=exact)
+        lines: pa.Table = row_versions(decoded, layout.row, layout.key, exact=work.exact)
         session.expect(run.payload_bytes, table.table.size_bytes(session.spark))
         table.commit(session, run.lsn, lines, layout.key)
         log.info("%s: %s: %d changes", record.consumer, record.label, run.rows)
 
     def _payloads(self, session: StepSession, run: RowRun) -> Iterator[tuple[int, bytes]]:
         large = [entry.lsn for entry in run.entries if entry.payload is None]
-        consumer = self.records.directory.consumer
-        found = self.binlog_log.local_payloads(consumer, large) if large else {}
+        found = self.binlog_log.local_payloads(self.consumer, large) if large else {}
         if found is None:
-            rows = self.binlog_log.payloads(session.spark, consumer, large).collect()
+            rows = self.binlog_log.payloads(session.spark, self.consumer, large).collect()
             found = {row["lsn"]: bytes(row["payload"]) for row in rows}
         for entry in run.entries:
             yield entry.lsn, found[entry.lsn] if entry.payload is None else entry.payload
 
-    def end_all(self, session: StepSession, record: TableRecord, lsn: int, at: datetime) -> None:
-        if record.folder:
-            self._table(record).end_all(session, lsn, at)
+    def end(self, session: StepSession, work: EndVersions) -> None:
+        """End all current versions."""
+        self._end_all(session, work.record, work.lsn, work.at or datetime.now(UTC))
 
-    def compare(self, session: StepSession, record: TableRecord, lsn: int, at: datetime) -> None:
-        directory, spark = self.records.directory, session.spark
-        mirrored = directory.find(record.name, lsn + 1)
-        # Its folder is not moved meanwhile.
-        with directory.exclusive(*([] if mirrored is None else [mirrored.table_id])):
-            mirrored = directory.find(record.name, lsn + 1)
-            rows = None
-            if mirrored is not None and mirrored.folder:
-                policy = self.records.options.policy(record.name)
-                rows = mirrored_rows(spark, directory.table(mirrored), policy, lsn)
-            if rows is None:
-                self.end_all(session, record, lsn, at)
-                return
+    def compare(self, session: StepSession, work: CompareVersions) -> None:
+        """Make the current versions the rows that the mirrored table had at an lsn; none, if there was no table."""
+        spark, record, mirrored, lsn = session.spark, work.record, work.mirrored, work.lsn
+        at = work.at or self._moment(lsn)
+        rows = None
+        if mirrored is not None and mirrored.folder:
+            policy = self.options.policy(record.name)
+            rows = mirrored_rows(spark, mirrored_table(self.options.target, mirrored), policy, lsn)
+        if rows is None:
+            self._end_all(session, record, lsn, at)
+        else:
             session.expect(0, -1)
             self._fitted(spark, record, rows.schema).compare(session, lsn, rows, at)
+        log.info("%s: %s: compared with the table at lsn %d", record.consumer, record.label, lsn)
+
+    def _end_all(self, session: StepSession, record: TableRecord, lsn: int, at: datetime) -> None:
+        history = self._table(record)
+        # The folder may be that of another table, then the history has no version yet.
+        if history.table.owner(session.spark) == record.table_id:
+            history.end_all(session, lsn, at)
+
+    def _moment(self, lsn: int) -> datetime:
+        """When the newest of the transactions before `lsn` was committed; now, if that is long ago."""
+        after = max(0, first_lsn(append_of(lsn) - MOMENT_APPENDS)) - 1
+        entries = self.binlog_log.entries(
+            self.consumer, after, appends_max=MOMENT_APPENDS + 1, before=lsn + 1
+        )
+        times = [entry.committed_at for entry in entries if entry.committed_at is not None]
+        return max(times, default=datetime.now(UTC))
+
+    # -- Delta tables ------------------------------------------------------------------------------------------
 
     def _fitted(
         self, spark: SparkSession, record: TableRecord, columns: StructType
     ) -> HistoryTable:
-        """Returns the history's Delta table, which has these columns of rows.
-
-        The record names the folder from when the table is there, and before its first version is: a record without a
-        folder is that of a history without versions.
-        """
-        folder = folder_of(record.shown_name)
-        table = self._table(replace(record, folder=folder))
-        self._require_own(spark, record, folder, table.table)
+        """Returns the history's Delta table, which has these columns of rows."""
+        table = self._table(record)
+        self._require_own(spark, record, table)
         table.fit(spark, columns)
-        self.records.change(record.name, lambda now: replace(now, folder=folder))
         return table
 
-    def _require_own(
-        self, spark: SparkSession, record: TableRecord, folder: str, table: MirroredTable
-    ) -> None:
+    def _require_own(self, spark: SparkSession, record: TableRecord, history: HistoryTable) -> None:
         """Raises `BinlogError` if a folder is that of another table."""
-        names = [name for name in self.records.directory.names() if folder_of(name) == folder]
-        if names or (table.exists(spark) and table.owner(spark) != record.table_id):
-            what = "the table of this name is mirrored" if names else "another Delta table is there"
+        table = history.table
+        is_mirrored = any(
+            r.consumer == self.consumer and not r.is_dropped and folder_of(r.name) == record.folder
+            for r in self.control.records().values()
+        )
+        if is_mirrored or (table.exists(spark) and table.owner(spark) != record.table_id):
+            what = (
+                "the table of this name is mirrored"
+                if is_mirrored
+                else "another Delta table is there"
+            )
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"the history {record.label} cannot be made: {what}",
@@ -123,4 +151,4 @@ class DeltaHistorySteps:
             )
 
     def _table(self, record: TableRecord) -> HistoryTable:
-        return HistoryTable(self.records.directory.table(record))
+        return HistoryTable(mirrored_table(self.options.target, record))

@@ -3,7 +3,8 @@
 It is an append-only Delta table of rows; of the rows of one table id the one with the largest `serial` counts. Rows of
 five kinds:
 
-* `table`: the state of a table. Only the application that applies the consumer writes them.
+* `table`: the record of a table, its state as JSON in `detail`. Only the application that applies the consumer writes
+  them, and `adopt`, which takes the consumer from it before.
 * `history`: the same of the history of a table.
 * `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. One about a
   table id stands until the table's row names its id in `handled`. A copy is asked for by consumer and name, because
@@ -15,8 +16,8 @@ five kinds:
 `from_lsn` of a table: entries of the table up to this lsn are dealt with, whatever its folder records. So a table's
 applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
 
-A row is one Delta commit, and commits are atomic; rows that have to change together are written together. Compaction
-deletes rows that no longer count.
+Delta commits are atomic, so rows that have to change together are written in one commit. Compaction deletes rows that
+no longer count.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ from spark_sink.mirror.rules.control_rows import (
     row_of,
     superseded,
 )
-from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.values.names import TableName, own_path
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ _PROPERTIES = {**BACKSTOP, "delta.enableDeletionVectors": "false"}
 class ControlTable:
     """Reads and writes the control table of a target. Threads may share it.
 
-    A commit costs the same for one row as for a hundred, so rows of threads that write at a time share one.
+    A commit costs the same for one row as for a hundred, so rows that several consumers write at a time share one.
     """
 
     def __init__(self, spark: SparkSession, target: str) -> None:
@@ -105,17 +106,26 @@ class ControlTable:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def write(self, *records: TableRecord) -> None:
-        """Write the records, in one commit."""
-        if records:
-            self._commits.add([row_of(record) for record in records])
+    def write(
+        self, records: Iterable[TableRecord], applied: tuple[str, int] | None = None
+    ) -> Mapping[str, tuple[int, datetime]]:
+        """Write records, and up to which lsn a consumer is applied, (consumer, lsn), in one commit.
 
-    def request(self, table_id: str, request: str, **detail: Any) -> None:
+        Returns the serial and the time of each record as written, by table id.
+        """
+        rows = [row_of(record) for record in records]
+        consumers = []
+        if applied is not None:
+            consumers.append(control_row("consumer", consumer=applied[0], from_lsn=applied[1]))
+        if rows or consumers:
+            self._commits.add([*rows, *consumers])
+        return {row["table_id"]: (row["serial"], row["at"]) for row in rows}
+
+    def request(self, table_id: str, wish: Wish) -> None:
         """Ask for something about a table. The application that applies its consumer does it."""
-        asked = {"id": uuid.uuid4().hex, **detail}
-        self._commits.add(
-            [control_row("request", table_id=table_id, request=request, detail=json.dumps(asked))]
-        )
+        asked = json.dumps({"id": uuid.uuid4().hex})
+        row = control_row("request", table_id=table_id, request=str(wish), detail=asked)
+        self._commits.add([row])
 
     def request_copies(self, tables: Iterable[tuple[str, TableName]]) -> None:
         """Ask for copies of tables, by consumer and name, in one commit."""
@@ -123,16 +133,8 @@ class ControlTable:
         for consumer, (database, table) in tables:
             asked = json.dumps({"id": uuid.uuid4().hex})
             names = {"consumer": consumer, "database": database, "table": table}
-            rows.append(control_row("request", **names, request="copy", detail=asked))
+            rows.append(control_row("request", **names, request=str(Wish.COPY), detail=asked))
         self._commits.add(rows)
-
-    def named_requests(self, consumer: str) -> dict[TableName, str]:
-        """Returns the ids of the requests for copies that stand, by name."""
-        return {name: asked for (of, name), asked in self.rows().named.items() if of == consumer}
-
-    def set_applied(self, consumer: str, lsn: int) -> None:
-        """Record that everything of the consumer up to `lsn` is applied, or stands in the record of a table."""
-        self._commits.add([control_row("consumer", consumer=consumer, from_lsn=lsn)])
 
     def claim(self, run: str, consumers: Iterable[str], stages: Sequence[ClaimedStage]) -> None:
         """Make `run` the job that has the consumers for the stages, in one commit."""
@@ -163,6 +165,7 @@ class ControlTable:
         table.execute()
 
     def _commit(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows, with their serial and the time in them."""
         with self._lock:
             self.rows()
             if self._version < 0:

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import (
+    Request,
+    TableRecord,
+    Wish,
+    detail_json,
+    with_detail,
+)
 from spark_sink.mirror.values.names import TableName
 
 
@@ -33,18 +40,6 @@ class ControlRows:
     histories: dict[str, TableRecord] = field(default_factory=dict)
     named: dict[tuple[str, TableName], str] = field(default_factory=dict)
     """Copies that are asked for: ids of requests by consumer and name."""
-
-    def of_consumer(self, consumer: str) -> dict[TableName, TableRecord]:
-        """Returns the consumer's tables by name: one that is not dropped, else the one that was dropped last."""
-        found: dict[TableName, TableRecord] = {}
-        for record in sorted(self.records.values(), key=_precedence):
-            if record.consumer == consumer:
-                found[record.name] = record
-        return found
-
-
-def _precedence(record: TableRecord) -> tuple[bool, int]:
-    return record.state is not TableState.DROPPED, record.serial
 
 
 def latest_rows(rows: Iterable[Row]) -> ControlRows:
@@ -76,33 +71,29 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
         known = histories if table_id in histories else records
         record = known.get(table_id)
         asked = json.loads(row["detail"] or "{}")
-        if record is not None and record.detail.get("handled") != asked["id"]:
-            known[table_id] = replace(record, request=row["request"]).having(asked=asked)
-    answered = {
-        i for record in records.values() for i in record.detail.get("answered", {}).values()
-    }
+        if record is not None and record.handled != asked["id"]:
+            known[table_id] = replace(record, request=Request(asked["id"], Wish(row["request"])))
+    answered = {i for record in records.values() for i in record.answered.values()}
     standing = {of_name: asked for of_name, asked in named.items() if asked not in answered}
     return ControlRows(records, applied, claims, serial, histories, standing)
 
 
 def _record(row: Row) -> TableRecord:
-    return TableRecord(
+    record = TableRecord(
         row["table_id"],
         row["consumer"],
         row["database"],
         row["table"],
-        row["folder"],
-        TableState(row["state"]),
-        row["server"],
-        row["epoch"],
-        row["from_lsn"],
-        row["signature"],
-        row["reason"],
-        "",
-        json.loads(row["detail"] or "{}"),
-        row["serial"],
-        row["at"],
+        folder=row["folder"],
+        server=row["server"],
+        epoch=row["epoch"],
+        from_lsn=row["from_lsn"],
+        signature=row["signature"],
+        reason=row["reason"],
+        serial=row["serial"],
+        at=row["at"],
     )
+    return with_detail(record, TableState(row["state"]), json.loads(row["detail"] or "{}"))
 
 
 def superseded(rows: Iterable[Row]) -> set[int]:
@@ -133,7 +124,6 @@ def control_row(kind: str, **values: Any) -> dict[str, Any]:
 
 
 def row_of(record: TableRecord) -> dict[str, Any]:
-    detail = {name: value for name, value in record.detail.items() if name != "asked"}
     return control_row(
         "history" if record.history else "table",
         consumer=record.consumer,
@@ -141,11 +131,11 @@ def row_of(record: TableRecord) -> dict[str, Any]:
         database=record.database,
         table=record.table,
         folder=record.folder,
-        state=str(record.state),
+        state=str(record.word),
         server=record.server,
         epoch=record.epoch,
         from_lsn=record.from_lsn,
         signature=record.signature,
         reason=record.reason,
-        detail=json.dumps(detail, sort_keys=True) if detail else "",
+        detail=json.dumps(detail_json(record), sort_keys=True),
     )

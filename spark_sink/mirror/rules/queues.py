@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from spark_sink.mirror.rules.plan import RenameBarrier, Work, WorkItem, next_work
+from spark_sink.mirror.rules.plan import LostItem, RenameBarrier, Work, WorkItem, next_work
 from spark_sink.mirror.values.names import TableName
 
 ENTRIES_MAX = 10_000  # of one step
@@ -54,13 +54,13 @@ class TableQueues:
 
     def watermark(self, read: int) -> int:
         """Returns the lsn up to which nothing is left; `read`: what was added so far."""
-        heads = (queue.items[0].lsn for queue in self._queues.values() if queue.items)
+        heads = (_begin(queue.items[0]) for queue in self._queues.values() if queue.items)
         return min(read, min(heads, default=read + 1) - 1)
 
     def dealt_with(self, name: TableName, read: int) -> int:
         """Returns the lsn up to which nothing is left of a name; `read`: what was added so far."""
         queue = self._queues.get(name)
-        return min(read, queue.items[0].lsn - 1) if queue and queue.items else read
+        return min(read, _begin(queue.items[0]) - 1) if queue and queue.items else read
 
     def lag(self, name: TableName) -> int:
         """Returns how many items wait for a name."""
@@ -91,10 +91,10 @@ class TableQueues:
                 return QueuedStep(head.names, head)
         return None
 
-    def next_time(self) -> float | None:
+    def next_time(self, now: float) -> float | None:
         """Returns when the next pause of a queue ends; None if no queue pauses."""
-        times = [q.not_before for q in self._queues.values() if q.items and not q.running]
-        return min(times, default=None)
+        times = (q.not_before for q in self._queues.values() if q.items and not q.running)
+        return min((time for time in times if time > now), default=None)
 
     def done(self, step: QueuedStep, not_before: float = 0.0) -> None:
         """The step is executed: its items leave, and the queue pauses until `not_before`."""
@@ -116,6 +116,11 @@ class TableQueues:
             queue.running, queue.not_before = 0, not_before
             if alone:
                 queue.entries_max = 1
+
+
+def _begin(item: WorkItem) -> int:
+    """Returns the first lsn that an item is about."""
+    return item.first if isinstance(item, LostItem) else item.lsn
 
 
 def _inline_bytes(item: WorkItem) -> int:

@@ -1,20 +1,23 @@
-"""Finds the record that had a name at an entry of the log; keeps former names in records. Pure."""
+"""Which of the tables had a name at an entry of the log. Pure.
+
+After a crash entries are read again from the consumer's last watermark. Meanwhile a table may have been renamed, and
+another one may have its name. So a table is found by the name that it had at an entry's lsn: a record keeps its former
+names until the watermark is behind them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_sink.mirror.rules.table_record import LIVE, MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.rules.states import Dropped
+from spark_sink.mirror.rules.table_record import FormerName, TableRecord, forgetting
 from spark_sink.mirror.values.names import TableName
 
 
 def name_at(record: TableRecord, lsn: int) -> TableName:
     """Returns the name that the table had at `lsn`."""
-    for until, database, table in record.detail.get("names", ()):
-        if lsn <= until:
-            return database, table
-    return record.name
+    return next((former.name for former in record.names if lsn <= former.until), record.name)
 
 
 def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> TableRecord | None:
@@ -23,48 +26,37 @@ def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> Ta
     A table that is known to have had it then, and has another name now, comes first: a table that has it now was made
     later, or was dropped before. Else it is one that is not dropped, else the one whose record is newest.
     """
-    found = [record for record in records if name_at(record, lsn) == name]
+    candidates = [record for record in records if name_at(record, lsn) == name]
 
     def precedence(record: TableRecord) -> tuple[bool, bool, int]:
-        former = any(lsn <= line[0] for line in record.detail.get("names", ()))
-        return former, record.state is not TableState.DROPPED, record.serial
+        has_former = any(lsn <= former.until for former in record.names)
+        return has_former, not record.is_dropped, record.serial
 
-    return max(found, key=precedence, default=None)
+    return max(candidates, key=precedence, default=None)
 
 
 def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
     """Returns the record with a new name from the entry `lsn` on."""
-    former = [*record.detail.get("names", ()), [lsn, *record.name]]
-    return replace(record, database=name[0], table=name[1]).having(names=former)
-
-
-def to_be_replayed(record: TableRecord) -> bool:
-    """True if what was left in the log has to be applied to the table, which lies in its place then: `begin` is that of
-    a copy that has not taken the table's place."""
-    return "goal" in record.detail and not {"begin", MOVED_FROM} & record.detail.keys()
+    former = FormerName(lsn, *record.name)
+    return replace(record, database=name[0], table=name[1], names=(*record.names, former))
 
 
 def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
     """Returns the record without the names that no entry behind the watermark has."""
-    names = [line for line in record.detail.get("names", ()) if line[0] > watermark]
-    return record.having(names=names or None)
+    names = tuple(former for former in record.names if former.until > watermark)
+    return record if names == record.names else replace(record, names=names)
 
 
 def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
     """Returns the records of names that have several which are not dropped, as older versions made them: all but the
     best are dropped. Their rows are not touched."""
     best: dict[TableName, TableRecord] = {}
-    others = []
 
     def precedence(record: TableRecord) -> tuple[bool, bool, int]:
-        return record.state in LIVE, record.lies_at == record.folder != "", -record.serial
+        return record.is_live, record.lies_at == record.folder != "", -record.serial
 
-    for record in sorted(records, key=precedence, reverse=True):
-        if record.state is TableState.DROPPED:
-            continue
-        if best.setdefault(record.name, record) is not record:
-            others.append(record)
+    existing = (record for record in records if not record.is_dropped)
+    ordered = sorted(existing, key=precedence, reverse=True)
+    others = [record for record in ordered if best.setdefault(record.name, record) is not record]
     reason = "another record of this table exists"
-    return [
-        replace(r, state=TableState.DROPPED, folder="", reason=reason, detail={}) for r in others
-    ]
+    return [replace(forgetting(r), state=Dropped(), folder="", reason=reason) for r in others]

@@ -1,4 +1,4 @@
-"""What RENAME TABLE makes of the names and the records of tables. Pure. `FolderMover` moves their folders."""
+"""What a RENAME TABLE makes of names and of records. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from spark_sink.mirror.rules.records import renamed
-from spark_sink.mirror.rules.table_record import LIVE, MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.rules.states import Creating, Dropped
+from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.rules.transitions import copied_again, in_copy
 from spark_sink.mirror.values.names import TableName, folder_name
 
@@ -64,7 +65,7 @@ def records_after(
     under a name that another one gets, and that the statement does not rename, does not exist on the server: it is
     dropped, such as one whose copy was asked for by a name that came later.
     """
-    existing = {n: r for n, r in tables.items() if r.state is not TableState.DROPPED}
+    existing = {name: record for name, record in tables.items() if not record.is_dropped}
     after = names_after(existing, pairs)
     changed = []
     for old, new in after.items():
@@ -72,19 +73,18 @@ def records_after(
             continue
         record = renamed(existing[old], new, lsn)
         lies_at = record.lies_at
-        if record.state is TableState.CREATING or in_copy(record, lsn):
+        if isinstance(record.state, Creating) or in_copy(record, lsn):
             record = replace(copied_again(record), from_lsn=lsn)
-        elif record.state in LIVE:
+        elif record.is_live:
             record = replace(record, from_lsn=lsn)
         if record.folder:
-            record = record.having(**{MOVED_FROM: lies_at})
-            record = replace(record, folder=folder_of(new))
+            record = replace(record, move=Move(lies_at), folder=folder_of(new))
         changed.append(record)
     got = {record.name for record in changed}
     for name in got & {old for old, new in after.items() if old == new}:
-        gone = replace(existing[name], state=TableState.DROPPED, folder="", signature="")
+        gone = replace(existing[name], state=Dropped(), folder="", signature="")
         changed.append(replace(gone, reason="another table has got its name", from_lsn=lsn))
     taken = {record.folder for record in changed if record.folder}
-    dropped = (r for r in tables.values() if r.state is TableState.DROPPED)
-    lost = (r for r in dropped if r.folder in taken)
-    return changed + [replace(r, folder="").having(**{MOVED_FROM: None}) for r in lost]
+    dropped = (record for record in tables.values() if record.is_dropped)
+    lost = (record for record in dropped if record.folder in taken)
+    return changed + [replace(record, folder="", move=None) for record in lost]

@@ -4,49 +4,55 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_sink.mirror.rules.table_record import TableRecord, TableState, handled
-from spark_sink.mirror.rules.transitions import LEFT_OUT
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copied,
+    Copying,
+    Creating,
+    LeftOut,
+    Live,
+    Replaying,
+    Stopped,
+)
+from spark_sink.mirror.rules.table_record import TableRecord, Wish, handled
 
 
-def is_copied(record: TableRecord) -> bool:
+def waits_for_copy(record: TableRecord) -> bool:
     """True if the table waits for a copy, or for the end of one that has not taken its place."""
-    begun = record.state is TableState.COPYING and "begin" in record.detail
-    return record.state is TableState.CREATING or begun
+    return isinstance(record.state, Creating | Copying | Copied | Replaying)
 
 
 def after_request(record: TableRecord) -> TableRecord:
-    """Returns what a request makes of a record.
+    """Returns the record without its request, as the request changes it. A table that the settings leave out stays as
+    it is, and so does one that is live, other than by a request for a copy."""
+    if record.request is None:
+        return record
+    done, wish = handled(record), record.request.wish
+    if isinstance(record.state, LeftOut):
+        return done
+    if wish in (Wish.COPY, Wish.RECOPY):
+        is_copied = waits_for_copy(record) or (
+            isinstance(record.state, CatchingUp) and record.state.passed is not None
+        )
+        if wish is Wish.COPY and is_copied:
+            return done
+        return replace(done, state=Creating(), reason="a copy was asked for", signature="")
+    if not isinstance(record.state, Stopped):
+        return done
+    return _resumed(done, record.state, wish)
 
-    `applied`: a person has applied the entry that could not be; `skip`: it is left out, so the table is PARTIAL;
-    `partial`: an unknown table without its older rows; `retry`: the entry is tried again; `copy`: the table is copied,
-    unless it is being copied; `recopy`: its copy begins, also again. A table that the settings leave out stays as it
-    is.
-    """
-    failed = record.detail.get("failed", record.from_lsn)
-    done = handled(record)
-    copied_now = record.state in (TableState.CREATING, TableState.COPYING)
-    if LEFT_OUT in record.detail or (record.request == "copy" and copied_now):
-        return done
-    if record.request in ("recopy", "copy"):
-        reason = "a copy was asked for"
-        copied = replace(done, state=TableState.CREATING, reason=reason, signature="")
-        return copied.having(goal=None, failed=None, was=None, exact_from=None, lost=None)
-    if record.state is not TableState.STOPPED:
-        return done
-    was = TableState(record.detail.get("was", TableState.PARTIAL))
-    if "begin" in record.detail:
-        # It was stopped while the log was replayed on its copy, which goes on.
-        done, was = replace(done, state=TableState.COPYING), TableState.COMPLETE
-    match record.request:
-        case "applied":
-            # The columns are compared with those of the next rows, and the epoch becomes theirs.
-            done = replace(done, from_lsn=failed, signature="", epoch=0)
-            return done.having(goal=str(was), exact_from=None, conflict=None)
-        case "skip":
-            done = replace(done, from_lsn=failed)
-            return done.having(goal=str(TableState.PARTIAL), exact_from=None)
-        case "partial":
-            return done.having(goal=str(TableState.PARTIAL), exact_from=None)
-        case "retry":
-            return done.having(goal=str(was))
-    return done
+
+def _resumed(record: TableRecord, stopped: Stopped, wish: Wish) -> TableRecord:
+    goal = stopped.was
+    if wish is Wish.APPLIED:
+        # The columns are compared with those of the next rows, and the epoch becomes theirs.
+        record = replace(record, from_lsn=stopped.failed, signature="", epoch=0, conflict="")
+        goal = replace(goal, exact_from=None)
+    elif wish is Wish.SKIP:
+        record = replace(record, from_lsn=stopped.failed)
+    if wish in (Wish.SKIP, Wish.PARTIAL):
+        goal = Live(complete=False)
+    if stopped.copy is not None:
+        # It was stopped while the log was replayed on its copy: that goes on.
+        return replace(record, state=replace(stopped.copy, goal=goal))
+    return replace(record, state=CatchingUp(goal, stopped=stopped))

@@ -1,14 +1,16 @@
-"""How long to wait before a step is tried again, and what a record says of a step that fails. Pure."""
+"""How long a failure waits before it is tried again, and what a record says of steps that fail. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from spark_sink.mirror.rules.states import Failing, Live
 from spark_sink.mirror.rules.table_record import TableRecord
 
 BACKOFF_MAX_S = 60.0
-FAILING = "failing"  # of `detail`: at which lsn
-_REASON_BEFORE = "reason_before"
+CONFLICTS_MAX = 8  # in a row, that are tried again at once
+REPORTED_AFTER = 3  # failures in a row, until the record says so
+LASTING_AFTER = 2 * REPORTED_AFTER  # until a drain ends without the table
 
 
 def backoff_s(first_s: float, failures: int) -> float:
@@ -16,17 +18,18 @@ def backoff_s(first_s: float, failures: int) -> float:
     return min(BACKOFF_MAX_S, first_s * 2.0 ** min(failures, 20))
 
 
-def with_failure(record: TableRecord, lsn: int, text: str) -> TableRecord:
-    """The record with the note that steps fail, since the entry `lsn` with the error `text`."""
-    before = record.detail.get(_REASON_BEFORE, record.reason or None)
-    return replace(record, reason=f"tried again: {text}").having(
-        **{FAILING: lsn, _REASON_BEFORE: before}
-    )
-
-
-def without_failure(record: TableRecord) -> TableRecord:
-    """The record without the note that steps fail, and with the reason that it had before."""
-    if FAILING not in record.detail:
+def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
+    """Returns the record of a live table with the note that the step at `lsn` fails."""
+    if not isinstance(record.state, Live):
         return record
-    before = record.detail.get(_REASON_BEFORE, "")
-    return replace(record, reason=before).having(**{FAILING: None, _REASON_BEFORE: None})
+    known = record.state.failing
+    note = Failing(lsn, record.reason if known is None else known.reason_before)
+    return replace(record, state=replace(record.state, failing=note), reason=f"tried again: {text}")
+
+
+def recovered(record: TableRecord) -> TableRecord:
+    """Returns the record without the note that steps fail, and with the reason that it had before."""
+    if not isinstance(record.state, Live) or record.state.failing is None:
+        return record
+    before = record.state.failing.reason_before
+    return replace(record, state=replace(record.state, failing=None), reason=before)

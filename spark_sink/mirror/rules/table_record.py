@@ -4,42 +4,79 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from spark_sink.mirror.rules.states import (
+    FORMAT,
+    LIVE,
+    Dropped,
+    Live,
+    State,
+    TableState,
+    state_from,
+    state_json,
+    state_of_format_1,
+)
 from spark_sink.mirror.values.names import TableName, table_label
 
 
-class TableState(StrEnum):
-    """What a mirrored table is."""
+class Wish(StrEnum):
+    """What a person asks for about a table."""
 
-    CREATING = "creating"  # a copy is asked for and has not begun
-    COPYING = "copying"  # its rows are copied, or the log is replayed on the copy
-    COMPLETE = "complete"  # equal to the server's table as of its applied lsn
-    PARTIAL = "partial"  # rows are missing, as a policy or a person allowed
-    STOPPED = "stopped"  # `reason` says why; its entries wait in the log
-    DROPPED = "dropped"
+    APPLIED = "applied"  # the entry that could not be applied was applied by hand
+    SKIP = "skip"  # the entry is left out; the table is partial from then on
+    RETRY = "retry"  # the entry is tried again
+    RECOPY = "recopy"  # the table is copied again, also if a copy runs
+    PARTIAL = "partial"  # a table that is older than the mirror goes on without its older rows
+    COPY = "copy"  # the table is copied, unless it is being copied
 
 
-# States in which a table's rows are applied as they come.
-LIVE = (TableState.COMPLETE, TableState.PARTIAL)
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that is not handled yet. `name`: the label by which a copy was asked for, "" if it is about a table's
+    id."""
 
-# Of `detail`: where the table still lies until its folder is moved to its place, `folder`; in an object store the steps
-# of the move that have ended.
-MOVED_FROM = "moved_from"
-MOVE_STEP = "move_step"
+    id: str
+    wish: Wish
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FormerName:
+    """A name that a table had up to the lsn `until`."""
+
+    until: int
+    database: str
+    table: str
+
+    @property
+    def name(self) -> TableName:
+        return self.database, self.table
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The table's folder is on its way to `TableRecord.folder`. `source`: where it was when the move began; `step`: of
+    an object store, the steps of the move that have ended."""
+
+    source: str
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """A table of the mirror.
+    """A table of the mirror, or the history of one.
 
-    `folder`: path below the target, "" if it has none yet; `server`, `epoch`: the history that it belongs to;
-    `from_lsn`: see `control_table`; `signature`: its columns as JSON, "" if not known; `reason`: why it is stopped or
-    partial, or the last error; `request`: what a person asked for and is not done yet, "" if nothing; `detail`: what a
-    state needs beside it; `history`: it is the history of the table of this name.
+    `folder`: path below the target, "" if it has none yet; `server`, `epoch`: the history of the server that its rows
+    belong to; `from_lsn`: entries up to this lsn are dealt with, whatever the Delta table records; `signature`: its
+    columns as JSON, "" if not known; `reason`: why it is stopped or partial, or the last error; `handled`: id of the
+    newest request about its id that was handled; `answered`: ids of requests for copies by the name asked for; `names`:
+    former ones; `copied_at`: the lsn as of which it was copied last; `conflict`: how the log's columns differed from
+    its own before it was copied for that; `metadata`, `deletion_vectors`: of its Delta table; `registered`: its name
+    in the catalog, `refused`: why that is not as it should be; `history`: it is the history of the table of this name.
     """
 
     table_id: str
@@ -47,14 +84,23 @@ class TableRecord:
     database: str
     table: str
     folder: str = ""
-    state: TableState = TableState.COMPLETE
+    state: State = field(default_factory=Live)
     server: str = ""
     epoch: int = 0
     from_lsn: int = 0
     signature: str = ""
     reason: str = ""
-    request: str = ""
-    detail: Mapping[str, Any] = field(default_factory=dict)
+    request: Request | None = None
+    handled: str = ""
+    answered: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[FormerName, ...] = ()
+    move: Move | None = None
+    copied_at: int | None = None
+    conflict: str = ""
+    metadata: tuple[str, ...] = ()
+    deletion_vectors: bool = False
+    registered: str = ""
+    refused: str = ""
     serial: int = 0
     at: datetime | None = None
     history: bool = False
@@ -64,9 +110,23 @@ class TableRecord:
         return self.database, self.table
 
     @property
+    def word(self) -> TableState:
+        """The state in one word."""
+        return self.state.word
+
+    @property
+    def is_live(self) -> bool:
+        """True if the table's rows are those of the log, or stay as they are."""
+        return self.word in LIVE
+
+    @property
+    def is_dropped(self) -> bool:
+        return isinstance(self.state, Dropped)
+
+    @property
     def lies_at(self) -> str:
         """The folder in which the table's rows are: not yet its own, if that is taken."""
-        return self.detail.get(MOVED_FROM) or self.folder
+        return self.move.source if self.move else self.folder
 
     @property
     def shown_name(self) -> TableName:
@@ -77,37 +137,92 @@ class TableRecord:
     def label(self) -> str:
         return table_label(self.shown_name)
 
-    def having(self, **detail: Any) -> TableRecord:
-        """Returns the record with values of `detail` set; None takes a value away."""
-        values = {k: v for k, v in {**self.detail, **detail}.items() if v is not None}
-        return replace(self, detail=values)
-
 
 def new_table_id() -> str:
     return uuid.uuid4().hex
 
 
-def rebased(newest: TableRecord, before: TableRecord, after: TableRecord) -> TableRecord:
-    """Returns the newest record with what `after` changes of `before`: fields, and values of `detail`."""
-    names = {field.name for field in fields(after)} - {"serial", "at", "detail"}
-    changed = {n: v for n in names if (v := getattr(after, n)) != getattr(before, n)}
-    keys = before.detail.keys() | after.detail.keys()
-    detail = {k: v for k in keys if (v := after.detail.get(k)) != before.detail.get(k)}
-    return replace(newest, **changed).having(**detail)
+def forgetting(record: TableRecord) -> TableRecord:
+    """Returns the record without what is known of rows that are no longer the table's."""
+    return replace(record, conflict="", metadata=())
+
+
+# -- requests ------------------------------------------------------------------------------------------------------
 
 
 def handled(record: TableRecord) -> TableRecord:
     """Returns the record without its request, whose id is in `handled` from now on, or in `answered` if it was about a
     name."""
-    asked = record.detail.get("asked")
+    asked = record.request
     if asked is None:
         return record
-    done = replace(record, request="").having(asked=None)
-    if "name" in asked:
-        return answering(done, asked["name"], asked["id"])
-    return done.having(handled=asked["id"])
+    done = replace(record, request=None)
+    return answering(done, asked.name, asked.id) if asked.name else replace(done, handled=asked.id)
 
 
 def answering(record: TableRecord, label: str, request_id: str) -> TableRecord:
     """Returns the record, which answers the request for a copy of the table of this name."""
-    return record.having(answered={**record.detail.get("answered", {}), label: request_id})
+    return replace(record, answered={**record.answered, label: request_id})
+
+
+# -- the column `detail` of the control table ----------------------------------------------------------------------
+
+_DETAIL = (
+    "handled",
+    "answered",
+    "names",
+    "move",
+    "copied_at",
+    "conflict",
+    "metadata",
+    "deletion_vectors",
+    "registered",
+    "refused",
+)
+
+
+def detail_json(record: TableRecord) -> dict[str, Any]:
+    """Returns what has no column of its own as values of JSON. A request is not stored here: it has its own row."""
+    unchanged = TableRecord("", "", "", "")
+    values = {
+        name: value
+        for name in _DETAIL
+        if (value := getattr(record, name)) != getattr(unchanged, name)
+    }
+    if record.names:
+        values["names"] = [[f.until, f.database, f.table] for f in record.names]
+    if record.move:
+        values["move"] = [record.move.source, record.move.step]
+    return {"format": FORMAT, "state": state_json(record.state)} | values
+
+
+def with_detail(record: TableRecord, word: TableState, detail: Mapping[str, Any]) -> TableRecord:
+    """Returns the record with what the columns `state` and `detail` hold, of this format or of format 1."""
+    if detail.get("format") != FORMAT:
+        return _with_format_1(record, word, detail)
+    values = {name: detail[name] for name in _DETAIL if name in detail}
+    if "names" in values:
+        values["names"] = tuple(FormerName(*former) for former in values["names"])
+    if "move" in values:
+        values["move"] = Move(*values["move"])
+    if "metadata" in values:
+        values["metadata"] = tuple(values["metadata"])
+    return replace(record, state=state_from(detail["state"]), **values)
+
+
+def _with_format_1(record: TableRecord, word: TableState, detail: Mapping[str, Any]) -> TableRecord:
+    moved_from = detail.get("moved_from")
+    return replace(
+        record,
+        state=state_of_format_1(word, detail),
+        handled=detail.get("handled", ""),
+        answered=detail.get("answered", {}),
+        names=tuple(FormerName(*former) for former in detail.get("names", ())),
+        move=None if moved_from is None else Move(moved_from, detail.get("move_step", 0)),
+        copied_at=detail.get("copied_at"),
+        conflict=detail.get("conflict", ""),
+        metadata=tuple(detail.get("metadata", ())),
+        deletion_vectors=bool(detail.get("deletion_vectors")),
+        registered=detail.get("catalog", ""),
+        refused=detail.get("catalog_error", ""),
+    )

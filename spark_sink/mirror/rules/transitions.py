@@ -6,18 +6,28 @@ first, before the record is written. Both can be repeated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copied,
+    Copying,
+    Creating,
+    Dropped,
+    LeftOut,
+    Live,
+    Replaying,
+    Stopped,
+)
 from spark_sink.mirror.rules.table_record import (
-    LIVE,
-    MOVE_STEP,
-    MOVED_FROM,
+    Move,
     TableRecord,
-    TableState,
+    forgetting,
     handled,
     new_table_id,
 )
@@ -37,8 +47,6 @@ from spark_sink.mirror.values.policies import (
     UnfollowedChange,
     UnknownTables,
 )
-
-LEFT_OUT = "left_out"  # of `detail`: since which lsn the settings leave the table out
 
 
 class DeltaWork(StrEnum):
@@ -66,13 +74,15 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What transitions depend on, beside the record."""
+    """What transitions depend on, beside the record. `server`: that the log was read from; `new_id`: makes ids of
+    tables."""
 
     consumer: str
     server: str
     policy: TablePolicy
     can_copy: bool
     invalid_dates: InvalidDates
+    new_id: Callable[[], str] = new_table_id
 
 
 def after_effect(
@@ -85,12 +95,11 @@ def after_effect(
     """The table `name`, whose record is `record`, after one effect of a statement that is no RENAME."""
     moved = _after_effect(name, record, effect, entry, now)
     after = moved.record
-    if record is None or after is None or after.state not in LIVE or MOVED_FROM not in after.detail:
+    if record is None or after is None or after.move is None or not isinstance(after.state, Live):
         return moved
     # It goes on by itself when its folder is in its place.
     reason = record.reason or f"its folder waits for its place {after.folder}"
-    held = replace(after, state=TableState.STOPPED, reason=reason)
-    return replace(moved, record=held.having(goal=str(after.state), was=str(after.state)))
+    return replace(moved, record=replace(after, state=CatchingUp(after.state), reason=reason))
 
 
 def _after_effect(
@@ -100,7 +109,7 @@ def _after_effect(
     entry: LogEntry,
     now: Situation,
 ) -> Transition:
-    exists = record is not None and record.state is not TableState.DROPPED
+    exists = record is not None and not record.is_dropped
     match effect:
         case CreateTable():
             if exists and effect.if_not_exists and not effect.replaces:
@@ -113,15 +122,15 @@ def _after_effect(
             return Transition(created, work)
         case DropTable() if exists:
             assert record is not None
-            dropped = replace(record, state=TableState.DROPPED, from_lsn=entry.lsn, reason="")
-            return Transition(_forgetting(replace(dropped, signature="")), DeltaWork.DROP)
+            dropped = replace(record, state=Dropped(), from_lsn=entry.lsn, reason="")
+            return Transition(forgetting(replace(dropped, signature="")), DeltaWork.DROP)
         case TruncateTable():
             emptied = _anew(name, record, entry, now)
-            if record is not None and record.state in LIVE:
+            if record is not None and record.is_live:
                 emptied = replace(emptied, signature=record.signature)
                 return Transition(emptied, DeltaWork.TRUNCATE)
             return Transition(emptied, DeltaWork.DROP if exists else DeltaWork.NOTHING)
-        case AlterTable() if record is not None and record.state in LIVE:
+        case AlterTable() if record is not None and record.is_live:
             return _altered(record, effect, entry, now)
         case AlterTable() if record is not None and in_copy(record, entry.lsn):
             if effect.clauses or effect.copy_reason:
@@ -132,13 +141,19 @@ def _after_effect(
 def copied_again(record: TableRecord) -> TableRecord:
     """The record of a table whose columns were changed during its copy: rows were read before and after the change, so
     the copy begins again."""
-    return _forgetting(replace(record, state=TableState.CREATING, signature=""))
+    return forgetting(replace(record, state=Creating(), signature=""))
 
 
 def in_copy(record: TableRecord, lsn: int) -> bool:
     """True if an entry is not of a later time than the rows of a table's copy."""
-    passed = record.detail.get("passed")
-    return record.state is TableState.COPYING and (passed is None or lsn <= passed)
+    match record.state:
+        case Copying() | Copied():
+            return True
+        case Replaying(passed=passed):
+            return lsn <= passed
+        case CatchingUp(passed=passed):
+            return passed is not None and lsn <= passed
+    return False
 
 
 def _anew(
@@ -146,39 +161,18 @@ def _anew(
 ) -> TableRecord:
     """A table that is known to be empty: complete, and exact from here on. It keeps the id and the folder that the
     name has."""
-    return TableRecord(
-        record.table_id if record else new_table_id(),
-        now.consumer,
-        *name,
-        folder=record.folder if record else "",
-        state=TableState.COMPLETE,
+    kept = record or TableRecord(now.new_id(), now.consumer, *name)
+    empty = replace(
+        forgetting(kept),
+        consumer=now.consumer,
+        state=Live(exact_from=entry.lsn),
         server=now.server,
         epoch=entry.epoch,
         from_lsn=entry.lsn,
-        detail={
-            **{k: v for k, v in (record.detail if record else {}).items() if k in _LASTING},
-            "exact_from": entry.lsn,
-        },
+        signature="",
+        reason="",
     )
-
-
-# Values of `detail` that survive a DROP or a CREATE of the name: what was asked and done, former names, the entry as of
-# which the table was copied last, the name in the catalog, which changes behind the record, and where its folder lies.
-_LASTING = (
-    "asked",
-    "handled",
-    "answered",
-    "names",
-    "copied_at",
-    "catalog",
-    "catalog_error",
-    MOVED_FROM,
-    MOVE_STEP,
-)
-
-
-def _forgetting(record: TableRecord) -> TableRecord:
-    return replace(record, detail={k: v for k, v in record.detail.items() if k in _LASTING})
+    return replace(empty, serial=0, at=None)
 
 
 def _cascades_reason(cascades: tuple[str, ...], label: str) -> str:
@@ -204,17 +198,24 @@ def _altered(
     change = change_of(Signature.from_json(record.signature), effect, now.invalid_dates)
     if isinstance(change, Recopy):
         if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
-            return Transition(done.having(new_column=entry.lsn))
+            return Transition(with_new_column(done, entry.lsn))
         return Transition(replace(done, signature=""), recopy=change.reason)
     done = replace(done, signature=change.signature.to_json())
     return Transition(done, DeltaWork.SCHEMA, change)
 
 
+def with_new_column(record: TableRecord, lsn: int) -> TableRecord:
+    """Returns the record of a live table whose columns are made new with the next rows, because the ALTER TABLE at
+    `lsn` changes the rows that it has in a way that the log does not tell."""
+    assert isinstance(record.state, Live)
+    return replace(record, from_lsn=lsn, state=replace(record.state, new_column=lsn))
+
+
 def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> TableRecord:
     """The record of a table whose existing rows are not known any more: copied by policy, else stopped before `lsn`."""
     if now.can_copy and now.policy.unfollowed is not UnfollowedChange.STOP:
-        state = replace(record, state=TableState.CREATING, from_lsn=lsn, reason=reason)
-        return _forgetting(replace(state, signature=""))
+        copied = replace(record, state=Creating(), from_lsn=lsn, reason=reason)
+        return forgetting(replace(copied, signature=""))
     way = remedies.of_unknown_rows(record.label, can_copy=now.can_copy)
     return stopped(record, f"{reason}, so its existing rows are not known; {way}", lsn - 1, lsn)
 
@@ -226,9 +227,9 @@ def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> 
     otherwise than its log does, and each copy would end in the same way.
     """
     reason = f"the log's rows have other columns than the table: {differs}"
-    if record.detail.get("conflict") != differs:
+    if record.conflict != differs:
         after = needs_copy(record, reason, lsn, now)
-        return after.having(conflict=differs) if after.state is TableState.CREATING else after
+        return replace(after, conflict=differs) if isinstance(after.state, Creating) else after
     text = f"{reason}, also after a copy; {remedies.of_conflict(record.label)}"
     # The entry has not been applied: it comes again.
     return stopped(record, text, lsn - 1, lsn - 1)
@@ -250,29 +251,41 @@ def stopped(record: TableRecord, reason: str, before: int, failed: int) -> Table
 
     `reason` ends with a remedy, of `remedies`.
     """
-    halted = replace(record, state=TableState.STOPPED, reason=reason, from_lsn=before)
-    return halted.having(failed=failed, was=str(_was(record)))
+    copy = record.state if isinstance(record.state, Replaying) else None
+    state = Stopped(failed, returns_to(record), copy=copy)
+    return replace(record, state=state, reason=reason, from_lsn=before)
 
 
 def place_taken(record: TableRecord, aside: str, fault: BinlogError) -> TableRecord:
     """The record of a table whose folder stays in the folder `aside`, because its place is taken. The table goes on by
     itself when the place is free."""
-    waits = record.having(**{MOVED_FROM: aside, MOVE_STEP: None})
-    if record.state not in LIVE:
+    waits = replace(record, move=Move(aside))
+    if not isinstance(record.state, Live):
         return waits
-    halted = replace(waits, state=TableState.STOPPED, reason=str(fault))
-    return halted.having(goal=str(record.state), was=str(record.state))
+    return replace(waits, state=CatchingUp(record.state), reason=str(fault))
 
 
 def without_entries(record: TableRecord, reason: str, before: int, last: int) -> TableRecord:
     """The record of a table that stands because the log's entries behind `before` up to `last` are lost."""
-    return stopped(record, reason, before, last).having(lost=last)
+    standing = stopped(record, reason, before, last)
+    assert isinstance(standing.state, Stopped)
+    return replace(standing, state=replace(standing.state, lost=last))
 
 
-def _was(record: TableRecord) -> TableState:
-    if record.state in LIVE:
-        return record.state
-    return TableState(record.detail.get("was", TableState.PARTIAL))
+def returns_to(record: TableRecord) -> Live:
+    """The state to which a table returns that stops now."""
+    match record.state:
+        case Live(failing=None) as live:
+            return live
+        case Live() as live:
+            return replace(live, failing=None)
+        case CatchingUp(goal=goal):
+            return goal
+        case Stopped(was=was):
+            return was
+        case Replaying(goal=goal):
+            return goal
+    return Live(complete=False)
 
 
 def unknown_rows(
@@ -280,9 +293,11 @@ def unknown_rows(
 ) -> TableRecord:
     """The record of a table whose first rows arrive without a CREATE TABLE. `record`: of a dropped one of the name."""
     known = replace(
-        _anew(name, record, entry, now), from_lsn=entry.lsn - 1, reason="older than the mirror"
+        _anew(name, record, entry, now),
+        state=Live(complete=False),
+        from_lsn=entry.lsn - 1,
+        reason="older than the mirror",
     )
-    known = known.having(exact_from=None)
     partly = "rows that existed before the mirror's start are missing, as the policy allows"
     missing = "the table is older than the mirror, so its existing rows are missing"
     return _without_rows(known, entry.lsn, now, partly, missing)
@@ -295,9 +310,9 @@ def _without_rows(
     (for the reason `missing`), by policy."""
     policy = now.policy.unknown
     if policy is UnknownTables.PARTIAL:
-        return replace(known, state=TableState.PARTIAL, reason=partly)
+        return replace(known, state=Live(complete=False), reason=partly)
     if policy is UnknownTables.COPY and now.can_copy:
-        return replace(known, state=TableState.CREATING, from_lsn=lsn)
+        return replace(known, state=Creating(), from_lsn=lsn)
     way = remedies.of_unknown_table(known.label, can_copy=now.can_copy)
     return stopped(known, f"{missing}; {way}", known.from_lsn, lsn)
 
@@ -305,20 +320,23 @@ def _without_rows(
 def left_out(record: TableRecord, lsn: int) -> TableRecord:
     """The record of a table that the consumer's `include` and `exclude` leave out, from behind the entry `lsn` on: its
     rows stay as they are."""
-    since = record.detail.get(LEFT_OUT, lsn)
-    if LEFT_OUT in record.detail and "goal" not in record.detail and not record.request:
+    if isinstance(record.state, LeftOut) and record.request is None:
         return record
+    # After a crash entries of before the record's time come again.
+    since = record.state.since if isinstance(record.state, LeftOut) else max(lsn, record.from_lsn)
     reason = f"the settings of the consumer leave this table out since lsn {since}: later changes are missing"
-    partial = replace(_forgetting(handled(record)), state=TableState.PARTIAL, reason=reason)
-    return partial.having(**{LEFT_OUT: since})
+    return replace(forgetting(handled(record)), state=LeftOut(since), reason=reason)
 
 
 def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
     """The record of a table that was left out, and is not any more from behind the entry `lsn` on. Changes are missing,
     so it is like a table that is older than the mirror."""
-    missing = f"the settings left this table out since lsn {record.detail[LEFT_OUT]}, so changes of it are missing"
-    known = replace(_forgetting(record), server=now.server, epoch=0, signature="", from_lsn=lsn)
-    return _without_rows(replace(known, reason=missing), lsn, now, missing, missing)
+    assert isinstance(record.state, LeftOut)
+    lsn = max(lsn, record.from_lsn, record.state.since)
+    missing = f"the settings left this table out since lsn {record.state.since}, so changes of it are missing"
+    known = replace(forgetting(record), server=now.server, epoch=0, signature="", from_lsn=lsn)
+    known = replace(known, state=Live(complete=False), reason=missing)
+    return _without_rows(known, lsn, now, missing, missing)
 
 
 def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:
@@ -326,11 +344,12 @@ def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableReco
     policy, else PARTIAL."""
     epoch = entry.position.epoch if entry.position else entry.epoch
     reason = f"the server had purged changes before lsn {entry.lsn} before they were read"
-    if record.state is TableState.DROPPED:
+    if record.is_dropped:
         return record
     after = replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn)
     if now.can_copy and now.policy.purged is PurgedChanges.COPY:
-        return _forgetting(replace(after, state=TableState.CREATING, signature=""))
+        return forgetting(replace(after, state=Creating(), signature=""))
+    if isinstance(record.state, Stopped) and record.state.copy is not None:
+        after = replace(after, signature="")  # the columns are those of a copy that has no place
     way = remedies.of_gap(record.label, can_copy=now.can_copy)
-    partial = replace(after, state=TableState.PARTIAL, reason=f"{reason}; {way}")
-    return partial.having(exact_from=None, lost=None, failed=None, was=None)
+    return replace(after, state=Live(complete=False), reason=f"{reason}; {way}")

@@ -1,54 +1,46 @@
 """The applier: brings each table forward on its own with what the log holds.
 
-One thread (`run`) reads the log's new entries into the queues of the tables, starts steps, and writes watermarks; a
-pool of threads executes the steps, several tables at a time. A table that cannot go on is stopped alone: its record
-says why and since when, and its entries stay in the log.
+One thread (`run`) decides everything: it steps the rules of each consumer (`rules.mirror`) with what has happened, and
+hands what they want to be done to pools of threads, several tables at a time. What those have done is the next event.
 
-What happens to a step that fails:
-
-* a fault of the table's data: the entries of the step are tried one by one; at the one that fails the table is STOPPED;
-* a conflict with another writer of the Delta table: it is tried again at once, a few times;
-* anything else, such as storage or executors that do not answer: it is tried again with backoff, and the record says
-  with which error.
-
-Crash safety. The watermark of a consumer is written after all that it covers, so entries are read again, never left
-out. A step that was committed is known by the lsn that its Delta table records, or by the record's `from_lsn`.
+Crash safety. The rules let a work begin when the records that it relies on are stored. The watermark of a consumer is
+stored after all that it covers, so entries are read again, never left out. A step that was committed is known by the
+lsn that its Delta table records, or by the record's `from_lsn`.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from functools import partial
-from queue import SimpleQueue
+from dataclasses import replace
+from functools import cache, partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.control_rows import ClaimedStage
+from spark_sink.mirror.rules.effects import MoveFolders
+from spark_sink.mirror.rules.events import Event
+from spark_sink.mirror.rules.mirror import Mirror
 from spark_sink.mirror.runtime.catalog import CatalogEntries, catalog_entries
 from spark_sink.mirror.runtime.claims import Claims
-from spark_sink.mirror.runtime.consumer_tables import ConsumerTables
-from spark_sink.mirror.runtime.maintenance import Maintenance
+from spark_sink.mirror.runtime.consumer import AppliedConsumer, mirror_options
+from spark_sink.mirror.runtime.copies import Copies, TableCopier
+from spark_sink.mirror.runtime.maintenance import MaintainedTables, Maintenance
 from spark_sink.mirror.runtime.pools import Pools
-from spark_sink.mirror.runtime.progress import ConsumerProgress
-from spark_sink.mirror.tables.delta import StepSession
+from spark_sink.mirror.runtime.progress import ConsumerProgress, ProgressCounter
+from spark_sink.mirror.runtime.works import ConsumerWorks, Work
 from spark_sink.mirror.values.policies import ApplyOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_sink.mirror.runtime.copy_track import TableCopier
-
-log = logging.getLogger("spark_sink.mirror")
-
 
 class Applier:
-    """Applies the log of a target's consumers. One per application."""
+    """Applies the log of a target's consumers. One per application; `run` is called once."""
 
     def __init__(
         self,
@@ -60,19 +52,38 @@ class Applier:
         """`copier`: copies tables from the server; without it a table that needs a copy waits for one that has it;
         `claims`: of the job, without them it claims its consumers itself."""
         self._spark = spark
-        self._options = options
+        # The settings look for the policy of a name among patterns; the rules ask for it at each event.
+        self._options = replace(
+            options, policy=cache(options.policy), excludes=cache(options.excludes)
+        )
         self._control = ControlTable(spark, options.target)
-        self._wake = threading.Event()
-        self._sessions: SimpleQueue[StepSession] = SimpleQueue()
-        for _ in range(options.parallel):
-            self._sessions.put(StepSession(spark))
         self._claims = claims or Claims(self._control, options.consumers, [ClaimedStage.APPLY])
-        self._maintenance = Maintenance(spark, options, self._control)
-        self._consumers: list[ConsumerTables] = []
-        self._copier = copier
+        # What has happened, of which consumer; None: the log may have grown.
+        self._inbox: SimpleQueue[tuple[str, Event] | None] = SimpleQueue()
+        self._maintenance = Maintenance(spark, self._options, self._control, self._post)
+        self._maintaining: Future[None] | None = None
         self._catalog: CatalogEntries | None = None
         if options.catalog is not None:
-            self._catalog = catalog_entries(spark, options.catalog, options.target)
+            self._catalog = catalog_entries(spark, options.catalog, options.target, self._post)
+        self._pools = Pools(spark, options.parallel, len(options.consumers), self._post)
+        self._moving: set[tuple[str, int]] = set()  # works that move folders, of which consumer
+        self._held: list[tuple[ConsumerWorks, Work]] = []  # moves that wait for the catalog
+        self._consumers = {name: self._consumer(name, copier) for name in options.consumers}
+        self._all = list(self._consumers.values())
+
+    def _consumer(self, name: str, copier: TableCopier | None) -> AppliedConsumer:
+        options = self._options
+        counter = ProgressCounter(name)
+        works = ConsumerWorks(
+            self._spark,
+            name,
+            options,
+            self._control,
+            BinlogLog(self._spark.newSession(), options.target),
+            Copies(copier, counter),
+        )
+        mirror = Mirror(mirror_options(name, options, copies=copier is not None))
+        return AppliedConsumer(works, mirror, counter, self._submit)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:
         """Apply until `stop` is set; with `drain`, until all that the log held at the call is applied or stopped.
@@ -80,86 +91,119 @@ class Applier:
         Returns the exit code: 1 if a consumer failed or, with `drain`, a table is stopped, failing or not in the
         catalog.
         """
-        pools = Pools(self._options.parallel)
         try:
-            self._start(pools, drain)
-            self._loop(stop, drain, pools)
+            self._start(drain)
+            self._loop(stop, drain)
         finally:
-            for tables in self._consumers:
-                tables.stop()
-            pools.close()
-            if self._catalog is not None:
-                self._catalog.close()
-            for tables in self._consumers:
-                tables.write_watermark(time.monotonic(), last=True)
-        failed = [t for t in self._consumers if t.failure or (drain and t.standing())]
+            self._finish()
+        failed = [c for c in self._all if c.failure or (drain and c.stands())]
         unregistered = drain and self._catalog is not None and self._catalog.failing
         return 1 if failed or unregistered else 0
 
     def wake(self) -> None:
         """The log may have new entries: look now."""
-        self._wake.set()
+        self._inbox.put(None)
 
     def progress(self) -> list[ConsumerProgress]:
         """Returns how far each consumer is applied."""
-        return [tables.progress() for tables in self._consumers]
+        return [consumer.progress() for consumer in self._all]
 
-    # -- the loop --------------------------------------------------------------------------------------------
+    def _post(self, consumer: str, event: Event) -> None:
+        """Something has happened. Any thread may call it."""
+        self._inbox.put((consumer, event))
 
-    def _start(self, pools: Pools, drain: bool) -> None:
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def _start(self, drain: bool) -> None:
         self._claims.take()
-        for consumer in self._options.consumers:
-            tables = ConsumerTables(self._spark, consumer, self._control, self._options, self)
-            self._consumers.append(tables)
-            if (taken_over := self._claims.lost(consumer)) is not None:
-                tables.give_up(taken_over)
-                continue
-            try:
-                tables.start(pools, self._copier, drain=drain)
-            except BinlogError as error:
-                tables.fail(error)
+        rows = self._control.rows()
+        for name, consumer in self._consumers.items():
+            consumer.start(rows, self._claims.lost(name), drain=drain)
 
-    def _loop(self, stop: threading.Event, drain: bool, pools: Pools) -> None:
-        maintenance: Future[None] | None = None
-        goals = {t.consumer: t.log_end() for t in self._consumers if drain and not t.failure}
+    def _loop(self, stop: threading.Event, drain: bool) -> None:
+        look_at = time.monotonic() + self._options.poll_s
         while not stop.is_set():
-            self._wake.clear()  # what comes from here on is not looked at yet
-            active = [tables for tables in self._consumers if not tables.failure]
-            progress = False
-            for tables in active:
-                progress |= tables.attempt(partial(self._forward, tables), drain=drain)
-                tables.start_histories(pools.histories)
+            now = time.monotonic()
+            for consumer in self._all:
+                if now >= look_at:
+                    consumer.poll(self._control, self._claims)
+                consumer.tick(now)
+            look_at = now + self._options.poll_s if now >= look_at else look_at
+            active = [c for c in self._all if c.failure is None]
             if not active:
                 return
-            applied = drain and all(t.at_rest(goals[t.consumer]) for t in active if not t.failure)
-            registered = self._catalog is None or self._catalog.forward(self._consumers)
-            if applied and registered:
+            if self._registered() and drain and all(consumer.at_rest() for consumer in active):
                 return
-            if self._maintenance.is_due() and (maintenance is None or maintenance.done()):
-                maintenance = pools.maintenance.submit(self._maintenance.run, self._consumers)
-            if not progress:
-                self._wake.wait(self._options.poll_s)
+            self._maintain(active)
+            times = [look_at, *(c.wakeup for c in active if c.wakeup is not None)]
+            if self._take(max(0.0, min(times) - time.monotonic())):
+                look_at = 0.0
 
-    def _forward(self, tables: ConsumerTables) -> bool:
-        """Read requests and new entries, start steps. Returns True if anything was done."""
-        if tables.requests_changed(self._control.rows()):
-            if (taken_over := self._claims.lost(tables.consumer)) is not None:
-                tables.give_up(taken_over)
-                return False
-            tables.read_requests()
-        found = tables.read()
-        started = tables.start_steps()
-        tables.tell_recovered()
-        tables.write_watermark(time.monotonic(), last=False)
-        return found or started
-
-    # -- for the tables of a consumer --------------------------------------------------------------------------
-
-    @contextmanager
-    def session(self) -> Iterator[StepSession]:
-        """A session for one step."""
-        session = self._sessions.get()
+    def _take(self, timeout_s: float) -> bool:
+        """Take what has happened; wait for it, if nothing has. Returns True if the log may have grown."""
+        woken = False
         try:
-            yield session
-        finally:
-            self._sessions.put(session)
+            message = self._inbox.get(timeout=timeout_s)
+            while True:
+                if message is None:
+                    woken = True
+                else:
+                    self._step(*message)
+                message = self._inbox.get_nowait()
+        except Empty:
+            return woken
+
+    def _step(self, name: str, event: Event) -> None:
+        self._moving.discard((name, getattr(event, "run", 0)))
+        self._consumers[name].step(event)
+
+    # -- folders and the catalog -------------------------------------------------------------------------------
+
+    def _submit(self, works: ConsumerWorks, work: Work) -> None:
+        """Let a thread execute a work. No folder moves while the catalog registers some."""
+        if isinstance(work, MoveFolders):
+            if self._catalog is not None and self._catalog.is_running:
+                self._catalog.pause()
+                self._held.append((works, work))
+                return
+            self._moving.add((works.consumer, work.run))
+        self._pools.submit(works, work)
+
+    def _registered(self) -> bool:
+        """Bring the catalog forward, unless folders move. Returns True if nothing is left to do there."""
+        if self._catalog is None:
+            return True
+        if self._held and not self._catalog.is_running:
+            held, self._held = self._held, []
+            for works, work in held:
+                self._submit(works, work)
+        if self._held or self._moving:
+            return False
+        known = {c.name: c.standing.records for c in self._all if c.failure is None}
+        return self._catalog.forward(known)
+
+    # -- maintenance -------------------------------------------------------------------------------------------
+
+    def _maintain(self, active: Sequence[AppliedConsumer]) -> None:
+        """Begin what is due, unless it runs."""
+        running = self._maintaining is not None and not self._maintaining.done()
+        if running or not self._maintenance.is_due():
+            return
+        tables = [MaintainedTables(c.name, c.standing.records, c.needed) for c in active]
+        self._maintaining = self._pools.maintain(partial(self._maintenance.run, tables))
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Wait for what runs, and store what has come of it."""
+        for consumer in self._all:
+            consumer.stop()
+        self._pools.finish()
+        if self._catalog is not None:
+            self._catalog.close()
+        self._take(0.0)
+        for consumer in self._all:
+            consumer.store_watermark()
+        while self._pools.wait_for_stores():
+            self._take(0.0)
+        self._pools.close()

@@ -2,8 +2,8 @@
 
 Each table that can be read is an external table of the catalog at its path: registered when it is complete or partial,
 under its new name after a RENAME, gone after a DROP. So is each history, under a name of its own that stays. The record
-of a table says under which name it is registered (`catalog` of `detail`), and is written after the catalog. So after a
-crash the same is done again, which changes nothing that is done.
+of a table says under which name it is registered (`registered`), and is written after the catalog, by the rules of the
+table's consumer, which are told (`post`). So after a crash the same is done again, which changes nothing that is done.
 
 A path follows from a table's name, so what a path holds may change (a swap of two tables, a copy in place of a table)
 without a change of the catalog. Columns are Delta's own: the catalog has none of its own that could differ.
@@ -17,10 +17,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
@@ -28,7 +27,8 @@ from pyspark.errors import AnalysisException
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake.file_system import FileSystem
-from spark_sink.mirror.rules.table_record import LIVE, MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.rules.events import Registered
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.catalog_names import (
     SESSION_CATALOG,
     CatalogTemplate,
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.mirror")
 
 AGAIN_S = 60.0  # after a failure
-REGISTERED = "catalog"  # of a record's detail: the name under which the table is registered
-REFUSED = "catalog_error"  # why it is not registered as it should be
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+# The tables and histories of each consumer, as its rules have them.
+Snapshots = Mapping[str, tuple[TableRecord, ...]]
+Post = Callable[[str, Registered], None]  # tells the rules of a consumer
 _GONE = "DELTA_PATH_DOES_NOT_EXIST"
 _GONE_PATH = re.compile(
     r"\[DELTA_PATH_DOES_NOT_EXIST\] (.+) doesn't exist, or is not a Delta table"
@@ -57,8 +58,7 @@ def wanted_name(record: TableRecord, template: CatalogTemplate) -> str:
 
     A table is registered when its rows can be read for the first time, and stays while it is stopped or copied again.
     """
-    known = record.detail.get(REGISTERED, "")
-    visible = record.state in LIVE or (known and record.state is not TableState.DROPPED)
+    visible = record.is_live or (record.registered and not record.is_dropped)
     return template.name(record.shown_name) if visible and record.folder else ""
 
 
@@ -133,29 +133,13 @@ class Catalog(Protocol):
     def drop(self, name: str) -> None: ...
 
 
-class RegisteredRecords(Protocol):
-    """The records of the tables, or of the histories, of one consumer, see `TableDirectory`."""
-
-    @property
-    def changes(self) -> int: ...
-    def records(self) -> list[TableRecord]: ...
-    def record(self, table_id: str) -> TableRecord: ...
-    def exclusive(self, *table_ids: str) -> AbstractContextManager[None]: ...
-    def change(self, of: Callable[[TableRecord], TableRecord], *table_ids: str) -> None: ...
-
-
-class RegisteredTables(Protocol):
-    """A consumer with what it has in the catalog."""
-
-    @property
-    def registered(self) -> Sequence[RegisteredRecords]: ...
-
-
-def catalog_entries(spark: SparkSession, template: CatalogTemplate, target: str) -> CatalogEntries:
+def catalog_entries(
+    spark: SparkSession, template: CatalogTemplate, target: str, post: Post
+) -> CatalogEntries:
     """Returns the entries of a mirror's tables. Raises `BinlogError` SETTINGS as `require_catalog` does."""
     require_catalog(spark, template)
     folder = FileSystem(spark).qualified(target).rstrip("/")
-    return CatalogEntries(SparkCatalog(spark), template, folder)
+    return CatalogEntries(SparkCatalog(spark), template, folder, post)
 
 
 def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
@@ -197,8 +181,8 @@ class _Names:
         for record in records:
             if name := wanted_name(record, template):
                 self.wanted.setdefault(name, set()).add(record.table_id)
-            if name := record.detail.get(REGISTERED, ""):
-                self.held.setdefault(name, set()).add(record.table_id)
+            if record.registered:
+                self.held.setdefault(record.registered, set()).add(record.table_id)
             self.labels[record.table_id] = record.label
 
     def needed_by_another(self, name: str, table_id: str) -> bool:
@@ -215,73 +199,104 @@ class _Names:
 
 @dataclass
 class CatalogEntries:
-    """Of one application. A thread of its own talks to the catalog.
+    """Of one application. A thread of its own talks to the catalog, in rounds.
 
     `target`: folder of the mirror, with its file system; `failing`: why tables are not registered as they should be,
     by table id.
+
+    A folder that moves while it is registered would leave an empty Delta table where it was. So the caller begins no
+    round while a folder moves, and moves none while a round runs (`is_running`); it can ask a round to end early
+    (`pause`), so that no table waits long for a catalog.
     """
 
     catalog: Catalog
     template: CatalogTemplate
     target: str
+    post: Post
     failing: dict[str, str] = field(default_factory=dict)
     _verified: dict[str, str] = field(default_factory=dict)  # names, by table id
-    _seen: int = -1
+    # What was posted last of each table: the records may say so later, but nothing else changes it.
+    _told: dict[str, Registered] = field(default_factory=dict)
+    _seen: Snapshots | None = None
     _retry_at: float = float("inf")
     _round: Future[None] | None = None
+    _paused: bool = False
 
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
 
     def close(self) -> None:
+        self._paused = True
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def forward(self, consumers: Sequence[RegisteredTables]) -> bool:
-        """Begin what there is to do, if anything. Returns True if nothing is left to do now."""
-        if self._round is not None and not self._round.done():
+    @property
+    def is_running(self) -> bool:
+        """True while a round runs."""
+        return self._round is not None and not self._round.done()
+
+    def pause(self) -> None:
+        """Let the round that runs end with the table that it is at. The next `forward` does the rest."""
+        self._paused = True
+
+    def forward(self, snapshots: Snapshots) -> bool:
+        """Begin what there is to do, if anything. Returns True if nothing is left to do now, and the records say so."""
+        if self.is_running:
             return False
-        stores = [records for tables in consumers for records in tables.registered]
-        changes = sum(records.changes for records in stores)
-        if changes == self._seen and time.monotonic() < self._retry_at:
-            return True
-        self._seen = changes
-        self._round = self._thread.submit(self.bring, stores)
+        if snapshots == self._seen and not self._paused and time.monotonic() < self._retry_at:
+            return not any(self._newest(r) != r for records in snapshots.values() for r in records)
+        self._seen, self._paused = dict(snapshots), False
+        self._round = self._thread.submit(self._guarded, self._seen)
         return False
 
-    def bring(self, stores: Sequence[RegisteredRecords]) -> None:
+    def _guarded(self, snapshots: Snapshots) -> None:
+        try:
+            self.bring(snapshots)
+        except Exception:
+            self._retry_at = time.monotonic() + AGAIN_S
+            log.exception("the catalog is not brought forward; tried again in %.0f s", AGAIN_S)
+
+    def _newest(self, record: TableRecord) -> TableRecord:
+        """Returns the record with what was posted of it."""
+        if (told := self._told.get(record.table_id)) is None:
+            return record
+        return replace(record, registered=told.name, refused=told.refused)
+
+    def bring(self, snapshots: Snapshots) -> None:
         """Bring the catalog to what the records say. A failure concerns its table alone."""
         self._retry_at = float("inf")
-        records = [(store, record) for store in stores for record in store.records()]
-        names = _Names((record for _, record in records), self.template)
-        for store, record in records:
-            want, has = wanted_name(record, self.template), record.detail.get(REGISTERED, "")
+        records = [self._newest(record) for of in snapshots.values() for record in of]
+        names = _Names(records, self.template)
+        for record in records:
+            if self._paused:
+                return
+            want, has = wanted_name(record, self.template), record.registered
             settled = want == has == self._verified.get(record.table_id, "")
-            # A folder may be on its way; the record is written again when it has arrived.
-            if MOVED_FROM in record.detail or (settled and REFUSED not in record.detail):
+            # A folder may be on its way; the record is another one when it has arrived.
+            if record.move is not None or (settled and not record.refused):
                 continue
             try:
-                with store.exclusive(record.table_id):
-                    # Another record is of a later change, which the next round follows.
-                    if store.record(record.table_id) == record:
-                        self._bring(store, record, want, has, names)
+                self._bring(record, want, names)
             except Exception as error:  # noqa: BLE001 - the catalog never ends the mirror
-                self._failed(store, record, want or has, error)
+                self._failed(record, want or has, error)
 
-    def _bring(
-        self, store: RegisteredRecords, record: TableRecord, want: str, has: str, names: _Names
-    ) -> None:
+    def _bring(self, record: TableRecord, want: str, names: _Names) -> None:
+        has = record.registered
         if has and has != want and not names.needed_by_another(has, record.table_id):
             self._drop(has)
         if want:
             self._register(record, want, names)
         self._verified[record.table_id] = want
-        store.change(
-            lambda now: now.having(**{REGISTERED: want or None, REFUSED: None}), record.table_id
-        )
+        self._tell(record, want)
         self.failing.pop(record.table_id, None)
         if want != has:
             done = f"registered as {want}" if want else f"{has} is no longer in the catalog"
             log.info("%s: %s: %s", record.consumer, record.label, done)
+
+    def _tell(self, record: TableRecord, name: str, refused: str = "") -> None:
+        """Tell the rules how the catalog has a table, if that has changed."""
+        if (name, refused) != (record.registered, record.refused):
+            told = self._told[record.table_id] = Registered(record.table_id, name, refused)
+            self.post(record.consumer, told)
 
     def _drop(self, name: str) -> None:
         location = self.catalog.location(name)
@@ -314,9 +329,7 @@ class CatalogEntries:
             self.catalog.register(name, path)
         names.registered(name, record.table_id)
 
-    def _failed(
-        self, store: RegisteredRecords, record: TableRecord, name: str, error: Exception
-    ) -> None:
+    def _failed(self, record: TableRecord, name: str, error: Exception) -> None:
         fault = fault_of(error)
         why = str(fault) if fault is not None else in_one_line(error)
         text = f"not registered as {name}: {why}"
@@ -325,10 +338,7 @@ class CatalogEntries:
             log.debug("the whole error", exc_info=error)
         self.failing[record.table_id] = text
         self._retry_at = time.monotonic() + AGAIN_S
-        try:
-            store.change(lambda now: now.having(**{REFUSED: text}), record.table_id)
-        except Exception as second:  # noqa: BLE001 - the log has the failure
-            log.warning("%s: %s: %s", record.consumer, record.label, in_one_line(second))
+        self._tell(record, record.registered, text)
 
 
 def _taken(record: TableRecord, name: str, location: str) -> BinlogError:

@@ -2,6 +2,7 @@
 the log.
 
 One thread of the applier runs it while others execute steps; a step that conflicts with a compaction is tried again.
+It works on the records as they were when its round began, and tells the rules of a consumer what it has changed.
 A table whose files are large gets deletion vectors, so that a MERGE of few rows writes few rows: on small tables they
 double the time of a MERGE.
 """
@@ -10,11 +11,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
 
@@ -22,8 +23,9 @@ from spark_sink.mirror.lake import delta_log
 from spark_sink.mirror.lake.checkpoints import Checkpoints
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.log.binlog_log import BinlogLog
-from spark_sink.mirror.rules.table_record import LIVE, TableRecord
-from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction, oldest_needed
+from spark_sink.mirror.rules.events import VectorsEnabled
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
 from spark_sink.mirror.values.faults import in_one_line, is_conflict
 from spark_sink.mirror.values.names import quoted
@@ -31,8 +33,6 @@ from spark_sink.mirror.values.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_sink.mirror.history.history_records import HistoryRecords
-    from spark_sink.mirror.tables.directory import TableDirectory
     from spark_sink.mirror.values.policies import ApplyOptions
 
 log = logging.getLogger("spark_sink.mirror")
@@ -50,34 +50,30 @@ def _bound_listing(session: SparkSession) -> None:
         session.conf.set(_LISTING_TASKS, str(4 * context.defaultParallelism))
 
 
-class MaintainedTables(Protocol):
-    """The tables of one consumer."""
+@dataclass(frozen=True, slots=True)
+class MaintainedTables:
+    """The tables and histories of one consumer. `needed`: the lsn behind which its log is needed."""
 
-    @property
-    def consumer(self) -> str: ...
-    @property
-    def directory(self) -> TableDirectory: ...
-    @property
-    def histories(self) -> HistoryRecords: ...
-    @property
-    def applied_to(self) -> int: ...
+    consumer: str
+    records: tuple[TableRecord, ...]
+    needed: int
 
-
-def maintained_tables(tables: MaintainedTables) -> Iterator[tuple[TableRecord, MirroredTable]]:
-    """Yields the tables and histories that grow, with their Delta tables."""
-    for record in tables.directory.records():
-        if record.state in LIVE and record.folder:
-            yield record, tables.directory.table(record)
-    yield from tables.histories.tables()
+    def growing(self, target: str) -> Iterator[tuple[TableRecord, MirroredTable]]:
+        """Yields those that grow, with their Delta tables; but none whose folder is on its way."""
+        for record in self.records:
+            if record.is_live and record.folder and record.move is None:
+                path = f"{target.rstrip('/')}/{record.folder}"
+                yield record, MirroredTable(record.table_id, path, record.label)
 
 
 @dataclass
 class Maintenance:
-    """Of one application."""
+    """Of one application. `post`: tells the rules of a consumer."""
 
     spark: SparkSession
     options: ApplyOptions
     control: ControlTable
+    post: Callable[[str, VectorsEnabled], None]
     _due: float = field(default_factory=time.monotonic)
     _vacuumed: dict[str, float] = field(default_factory=dict)
 
@@ -92,7 +88,7 @@ class Maintenance:
     def is_due(self) -> bool:
         return time.monotonic() >= min(self._due, self._checkpoints_due)
 
-    def run(self, consumers: Iterable[MaintainedTables]) -> None:
+    def run(self, consumers: Sequence[MaintainedTables]) -> None:
         """Do what is due. A failure is logged; the next round does what was not done."""
         if time.monotonic() >= self._checkpoints_due:
             self._checkpoints_due = time.monotonic() + CHECKPOINTS_EVERY_S
@@ -101,18 +97,18 @@ class Maintenance:
             self._due = time.monotonic() + self.options.maintenance_s
             self._maintain_all(consumers)
 
-    def _write_checkpoints(self, consumers: Iterable[MaintainedTables]) -> None:
+    def _write_checkpoints(self, consumers: Sequence[MaintainedTables]) -> None:
         self._guarded("log", partial(self._checkpoints.write, self._log.path))
         self._guarded("control table", partial(self._checkpoints.write, self.control.path))
         for tables in consumers:
-            for record, table in maintained_tables(tables):
+            for record, table in tables.growing(self.options.target):
                 self._guarded(record.label, partial(self._checkpoints.write, table.path))
 
-    def _maintain_all(self, consumers: Iterable[MaintainedTables]) -> None:
+    def _maintain_all(self, consumers: Sequence[MaintainedTables]) -> None:
         for tables in consumers:
             self._guarded(f"{tables.consumer}: log", partial(self._maintain_log, tables))
-            for record, table in maintained_tables(tables):
-                self._guarded(record.label, partial(self._maintain, tables, record, table))
+            for record, table in tables.growing(self.options.target):
+                self._guarded(record.label, partial(self._maintain, record, table))
         self._guarded("log", partial(self._vacuum, self._log.path))
         self._guarded("control table", self._compact_control)
 
@@ -137,36 +133,28 @@ class Maintenance:
         if delta_log.delta_version(self._session.spark, path) >= 0:
             DeltaTable.forPath(self._session.spark, path).vacuum()
 
-    def _maintain(
-        self, tables: MaintainedTables, record: TableRecord, table: MirroredTable
-    ) -> None:
+    def _maintain(self, record: TableRecord, table: MirroredTable) -> None:
         spark = self._session.spark
         size, files = delta_log.table_size(spark, table.path)
         if needs_compaction(size, files):
             log.info("maintenance: %s: compacting %d files", record.label, files)
             DeltaTable.forPath(spark, table.path).optimize().executeCompaction()
-        known = "deletion_vectors" in record.detail
-        if size >= DELETION_VECTORS_FROM_BYTES and not known:
+        # A RENAME may have given the folder to another table since the round began.
+        lacks = not record.deletion_vectors and size >= DELETION_VECTORS_FROM_BYTES
+        if lacks and table.owner(spark) == record.table_id:
             log.info("maintenance: %s: %d MiB, deletion vectors on", record.label, size >> 20)
             spark.sql(
                 f"ALTER TABLE delta.{quoted(table.path)}"
                 " SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
             )
-            if record.history:
-                tables.histories.has_deletion_vectors(record.name)
-            else:
-                tables.directory.change(
-                    lambda now: now.having(deletion_vectors=True), record.table_id
-                )
+            self.post(record.consumer, VectorsEnabled(record.table_id))
         self._vacuum(table.path)
 
     def _maintain_log(self, tables: MaintainedTables) -> None:
         """Drop the days of the log that no table needs any more, but the newest `log_days`; compact the others."""
         days = self._log.days(tables.consumer)
-        applied = oldest_needed(tables.directory.records(), tables.applied_to)
-        needed = min(applied, tables.histories.oldest_needed())
         today = datetime.now(UTC).date()
-        before = days_to_forget(days, needed, today, self.options.log_days)
+        before = days_to_forget(days, tables.needed, today, self.options.log_days)
         if any(day < before for day in days):
             self._log.forget(tables.consumer, before)
             log.info("maintenance: %s: the log before %s is deleted", tables.consumer, before)

@@ -1,85 +1,122 @@
-"""The threads of an applier. Each kind of work has its own, so that none waits for work of another kind: a person's
-request is answered while all copies of a target are waiting, and maintenance goes on beside them.
+"""The threads that execute works. Each kind of work has its own, so that none waits for work of another kind: records
+are stored while all copies of a target run, and maintenance goes on beside them.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
-from spark_sink.mirror.runtime.catch_up import CatchUps
+from spark_sink.mirror.rules.effects import (
+    CompareVersions,
+    CopyTable,
+    EndVersions,
+    ReadLog,
+    StoreRecords,
+    WriteVersions,
+)
+from spark_sink.mirror.rules.events import Event
+from spark_sink.mirror.rules.mirror import COPIES, REPLAYS
+from spark_sink.mirror.runtime.works import ConsumerWorks, Work, failed
+from spark_sink.mirror.tables.delta import StepSession
 
-COPIES = 2  # tables that are copied at a time
-REPLAYS = 2  # tables that are brought forward aside at a time
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("spark_sink.mirror")
+
+READS = 2  # of the log, at a time
+STORES_MAX = 4  # consumers that store records at a time: what they store shares commits
 
 
 class Pools:
-    """`steps`: how many steps are executed at a time."""
+    """Executes works. Each is answered once, by `post(consumer, event)`, in the thread that has executed it."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        steps: int,
+        consumers: int,
+        post: Callable[[str, Event], None],
+    ) -> None:
+        """`steps`: how many tables of a consumer are brought forward at a time, beside replays; `consumers`: how many
+        there are."""
+
         def pool(name: str, threads: int) -> ThreadPoolExecutor:
             return ThreadPoolExecutor(threads, thread_name_prefix=name)
 
-        self.steps = pool("apply", steps)
-        self.requests = pool("request", 1)
-        self.replays = pool("catch-up", REPLAYS)
-        self.copies = pool("copy", COPIES)
-        self.histories = pool("history", 1)
-        self.maintenance = pool("maintenance", 1)
-        self._lock = threading.Lock()
-        self._closed = False
+        self._spark, self._post = spark, post
+        self._steps = pool("apply", steps + REPLAYS)
+        self._reads = pool("read", READS)
+        self._copies = pool("copy", COPIES)
+        self._histories = pool("history", 1)
+        self._stores = pool("store", max(1, min(consumers, STORES_MAX)))
+        self._maintenance = pool("maintenance", 1)
+        self._sessions: SimpleQueue[StepSession] = SimpleQueue()
+        self._storing: list[Future[None]] = []
 
-    def submit(
-        self, executor: Executor, work: Callable[..., None], *arguments: Any
-    ) -> Future[None] | None:
-        """Let `executor` do some work; None if the pools are closed, as work that submits other work may find them."""
-        with self._lock:
-            return None if self._closed else executor.submit(work, *arguments)
+    def submit(self, works: ConsumerWorks, work: Work) -> None:
+        """Let a thread execute a work of a consumer."""
+        future = self._pool_of(work).submit(self._execute, works, work)
+        if isinstance(work, StoreRecords):
+            self._storing = [each for each in self._storing if not each.done()] + [future]
+
+    def maintain(self, work: Callable[[], None]) -> Future[None]:
+        """Let the thread of maintenance do something."""
+        return self._maintenance.submit(work)
+
+    def finish(self) -> None:
+        """Wait for what runs but for stores; what has not begun is left out, and is not answered."""
+        every = (self._reads, self._copies, self._maintenance, self._steps, self._histories)
+        for executor in every:
+            executor.shutdown(wait=False, cancel_futures=True)
+        for executor in every:
+            executor.shutdown(wait=True)
+
+    def wait_for_stores(self) -> bool:
+        """Wait for all stores. Returns False if there was none."""
+        storing, self._storing = self._storing, []
+        for future in storing:
+            future.exception()
+        return bool(storing)
 
     def close(self) -> None:
-        """Wait for what runs; what has not begun is left out."""
-        with self._lock:
-            self._closed = True
-        every = (self.requests, self.replays, self.copies, self.maintenance)
-        for executor in (*every, self.steps, self.histories):
-            executor.shutdown(wait=True, cancel_futures=True)
+        """No more stores follow."""
+        self._stores.shutdown(wait=True, cancel_futures=True)
 
+    def _pool_of(self, work: Work) -> ThreadPoolExecutor:
+        match work:
+            case ReadLog():
+                return self._reads
+            case CopyTable():
+                return self._copies
+            case StoreRecords():
+                return self._stores
+            case WriteVersions() | EndVersions() | CompareVersions():
+                return self._histories
+        return self._steps
 
-class CatchUpRuns:
-    """Starts the catch-ups of one consumer in the threads of their kinds."""
-
-    def __init__(self, catch_ups: CatchUps, pools: Pools) -> None:
-        self._catch_ups, self._pools = catch_ups, pools
-        self._lock = threading.Lock()
-        self._copiers = (
-            0  # works of the pool, each of which makes a copy and lets the next one follow
-        )
-
-    def start(self) -> None:
-        """Start what can be started. A copy waits in its record, not in the pool, so a request about it is answered."""
-        for table_id in self._catch_ups.requests():
-            self._pools.submit(self._pools.requests, self._answer, table_id)
-        for table_id in self._catch_ups.replays():
-            self._pools.submit(self._pools.replays, self._catch_ups.run, table_id)
-        with self._lock:
-            free, self._copiers = COPIES - self._copiers, COPIES
-        for _ in range(free):
-            self._pools.submit(self._pools.copies, self._copy)
-
-    def _answer(self, table_id: str) -> None:
-        self._catch_ups.answer(table_id)
-        self.start()
-
-    def _copy(self) -> None:
-        table_id = None if self._catch_ups.stopping else self._catch_ups.next_copy()
-        if table_id is None:
-            with self._lock:
-                self._copiers -= 1
-            return
+    def _execute(self, works: ConsumerWorks, work: Work) -> None:
         try:
-            self._catch_ups.copy(table_id)
+            with self._session() as session:
+                answer = works.do(work, session)
+        except Exception as error:
+            log.debug("%s: the whole error", works.consumer, exc_info=error)
+            answer = failed(work, error)
+        self._post(works.consumer, answer)
+
+    @contextmanager
+    def _session(self) -> Iterator[StepSession]:
+        """A session for one thread at a time."""
+        try:
+            session = self._sessions.get_nowait()
+        except Empty:
+            session = StepSession(self._spark)
+        try:
+            yield session
         finally:
-            # Behind the copies of other consumers.
-            self._pools.submit(self._pools.copies, self._copy)
+            self._sessions.put(session)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.raw_entries import EntryKind
@@ -140,7 +141,7 @@ class ProgressCounter:
         """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues; `records`: of the
         tables and their histories."""
         known = list(records)
-        stopped = [record for record in known if record.state is TableState.STOPPED]
+        stopped = [record for record in known if record.word is TableState.STOPPED]
         with self._lock:
             while self._ahead and self._ahead[0].lsn <= applied_lsn:
                 point = self._ahead.popleft()
@@ -149,8 +150,8 @@ class ProgressCounter:
                 self._now,
                 applied_lsn=applied_lsn,
                 waiting=waiting,
-                tables=Counter(record.state for record in known if not record.history),
-                histories=Counter(record.state for record in known if record.history),
+                tables=Counter(record.word for record in known if not record.history),
+                histories=Counter(record.word for record in known if record.history),
                 copies=tuple(self._copies.values()),
                 stopped={record.label: _stopped_at(record) for record in stopped},
                 stepped=dict(self._steps),

@@ -155,10 +155,7 @@ class MirroredTable:
 
     def owner(self, spark: SparkSession) -> str:
         """Returns the id of the table to which the folder belongs; "" if there is no Delta table, or no id."""
-        if not self.exists(spark):
-            return ""
-        rows = spark.sql(f"SHOW TBLPROPERTIES {self.sql_name}").collect()
-        return next((str(row["value"]) for row in rows if row["key"] == TABLE_ID_PROPERTY), "")
+        return delta_log.table_properties(spark, self.path).get(TABLE_ID_PROPERTY, "")
 
     def size_bytes(self, spark: SparkSession) -> int:
         """Returns the size of the table's files by its last commit; -1 if that does not tell, 0 without a table."""
@@ -219,11 +216,6 @@ class MirroredTable:
     def append(self, version: int, rows: DataFrame) -> None:
         """Append rows; their columns are found by name."""
         writer = rows.write.format("delta").mode("append")
-        writer.option("txnAppId", self.app_id).option("txnVersion", str(version)).save(self.path)
-
-    def rewrite(self, version: int, rows: DataFrame) -> None:
-        """Replace all rows. The rows may be computed from the table's own."""
-        writer = rows.write.format("delta").mode("overwrite")
         writer.option("txnAppId", self.app_id).option("txnVersion", str(version)).save(self.path)
 
     def record(self, session: StepSession, version: int) -> None:

@@ -27,9 +27,9 @@ from spark_sink.mirror.lake import data_file
 from spark_sink.mirror.lake.damage import lost_files, why_lost
 from spark_sink.mirror.lake.delta_commit import DeltaTransaction, write_file
 from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.rules.table_work import missing_table
 from spark_sink.mirror.tables import keyed
 from spark_sink.mirror.tables.delta import FEED_PROPERTY
-from spark_sink.mirror.tables.table_checks import missing_table
 from spark_sink.mirror.values.step_clock import StepClock, StepPhase
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class DriverTable:
         self._clock = clock or StepClock()
         self._transaction = DeltaTransaction(spark, table.path)
         if self._transaction.version < 0:
-            raise missing_table(table)
+            raise missing_table(table.path)
         metadata = self._transaction.metadata()
         properties = {name for name in metadata["configuration"] if name.startswith("delta.")}
         self.feed = metadata["configuration"].get(FEED_PROPERTY) == "true"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 TableName = tuple[str, str]  # database, table
 
@@ -15,7 +15,7 @@ _SAFE_IN_PATH = " $-_"
 
 
 def folder_name(name: str) -> str:
-    """Returns the folder name for a database's or table's name; `name_of_folder` is its inverse.
+    """Returns the folder name for a database's or table's name.
 
     Letters of any script stay. Characters with a meaning to Hadoop, globs or file systems become %xx, and so does an
     underscore at the beginning.
@@ -24,15 +24,6 @@ def folder_name(name: str) -> str:
     # `quote` keeps "." and "~", but "." and ".." are not names of folders.
     text = text.replace(".", "%2E").replace("~", "%7E")
     return f"%5F{text[1:]}" if text.startswith("_") else text
-
-
-def name_of_folder(name: str) -> str:
-    return unquote(name)
-
-
-def table_folder(target: str, name: TableName) -> str:
-    """Returns the path TARGET/database/table at which users read a table."""
-    return "/".join((target.rstrip("/"), *map(folder_name, name)))
 
 
 def own_path(target: str, *parts: str) -> str:

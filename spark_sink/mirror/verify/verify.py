@@ -14,7 +14,6 @@ MySQL counts it as executed.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -36,7 +35,8 @@ from spark_sink.mirror.lake.delta_log import delta_version
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.executed import contains_executed
 from spark_sink.mirror.rules.plan import route
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn
@@ -55,8 +55,6 @@ from spark_sink.source.schemas import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-log = logging.getLogger("spark_sink.verify")
 
 _DIFFERENT_BUCKETS_MAX = 16
 _POLL_S = 0.3
@@ -151,9 +149,9 @@ def compared_records(records: Iterable[TableRecord]) -> dict[TableName, TableRec
     compared, else the one whose record is newer."""
 
     def precedence(record: TableRecord) -> tuple[bool, int]:
-        return record.state is TableState.COMPLETE, record.serial
+        return record.word is TableState.COMPLETE, record.serial
 
-    existing = (record for record in records if record.state is not TableState.DROPPED)
+    existing = (record for record in records if not record.is_dropped)
     return {record.name: record for record in sorted(existing, key=precedence)}
 
 
@@ -173,8 +171,8 @@ class _Verifier:
         self._log = BinlogLog(spark, target)
 
     def table(self, record: TableRecord, wait_s: float) -> TableDifference:
-        if record.state is not TableState.COMPLETE:
-            reason = f"its state is {record.state.value}" + (record.reason and f": {record.reason}")
+        if record.word is not TableState.COMPLETE:
+            reason = f"its state is {record.word}" + (record.reason and f": {record.reason}")
             return TableDifference(record.label, Verdict.NOT_COMPARED, reason=reason)
         deadline = time.monotonic() + wait_s
         before: TableDifference | None = None
@@ -249,8 +247,10 @@ class _Verifier:
         entries.read_to_position(deadline)
         while True:
             now = self._control.records().get(record.table_id)
-            if now is None or now.folder != record.folder or now.state is not TableState.COMPLETE:
-                raise _Moving("the table's state or folder changed")
+            if now is None or now.word is not TableState.COMPLETE:
+                raise _Moving("the table's state changed")
+            if now.folder != record.folder or now.move is not None:
+                raise _Moving("the table's folder changed")
             if not now.folder:
                 return -1
             version = delta_version(self._spark, self._table(now).path)

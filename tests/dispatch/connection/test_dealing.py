@@ -181,7 +181,7 @@ def test_a_batch_does_not_touch_queues_that_get_nothing_of_it(
     finished: list[ConsumerLog] = []
     finish = ConsumerLog.finish
 
-    def record(log: ConsumerLog, copied: copying.Copying, lane: int) -> None:
+    def record(log: ConsumerLog, copied: copying.CopiedShares, lane: int) -> None:
         finished.append(log)
         finish(log, copied, lane)
 

@@ -21,10 +21,10 @@ At all others the driver and its JVM die:
     copy_begun          the record says where the log stands at the beginning of a copy
     group_staged        a group of rows is in the copy
     copy_read           all rows are in the copy; the record does not say so
-    before_swap_in      the copy is about to take the table's place
+    before_swap_in      the record is about to say that the copy takes the table's place
     folder_in_place     a folder has moved to its place
     file_moved          one of the files of a folder has moved, in an object store
-    after_swap_in       the copy is the table's folder
+    after_swap_in       the record says that the copy takes the table's place
 """
 
 from __future__ import annotations
@@ -148,7 +148,24 @@ def _patch_steps(module: ModuleType) -> None:
 
 
 def _patch_control(module: ModuleType) -> None:
-    _between(module.ControlTable, "write", after="control_written")
+    write: Callable[..., Any] = module.ControlTable.write
+
+    def killing(self: Any, records: Any, *arguments: Any) -> Any:
+        written = list(records)
+        begin = any(type(record.state).__name__ == "Copying" for record in written)
+        sources = [record.move.source for record in written if record.move is not None]
+        swap = any(source.startswith("_binlog/copies/") for source in sources)
+        if swap:
+            _die("before_swap_in")
+        result = write(self, written, *arguments)
+        _die("control_written")
+        if begin:
+            _die("copy_begun")
+        if swap:
+            _die("after_swap_in")
+        return result
+
+    vars(module)["ControlTable"].write = killing
 
 
 def _patch_renames(module: ModuleType) -> None:
@@ -168,11 +185,6 @@ def _patch_moved_files(module: ModuleType) -> None:
     vars(module)["_move_file"] = killing
 
 
-def _patch_copy_track(module: ModuleType) -> None:
-    _between(module.CopyTrack, "_begun", after="copy_begun")
-    _between(module.CopyTrack, "_swap_in", before="before_swap_in", after="after_swap_in")
-
-
 def _patch_staging(module: ModuleType) -> None:
     _between(module.StagingTable, "append", after="group_staged")
 
@@ -189,7 +201,6 @@ _PATCHES = {
     "spark_sink.mirror.lake.control_table": _patch_control,
     "spark_sink.mirror.runtime.folder_mover": _patch_renames,
     "spark_sink.mirror.lake.moved_files": _patch_moved_files,
-    "spark_sink.mirror.runtime.copy_track": _patch_copy_track,
     "spark_sink.mirror.copy.chunk_reader": _patch_chunk_reader,
     "spark_sink.mirror.copy.staging": _patch_staging,
     "spark_sink.mirror.copy.copier": _patch_copier,

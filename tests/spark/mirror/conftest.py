@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from dispatcher.model.position import Position
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.log.append import LogAppender
 from spark_sink.mirror.log.binlog_log import BinlogLog
-from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.mirror import Mirror as RulesOfMirror
+from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
 from spark_sink.source.client import SliceCut
@@ -82,15 +84,31 @@ class Mirror:
         self.feed(appends=appends)
         return self.apply()
 
+    def read_again(self) -> None:
+        """Let the next `apply` read the whole log again, as after a crash before the first watermark."""
+        self.control.write([], (self.consumer, 0))
+
+    def ask(self, table: str, wish: Wish) -> None:
+        """Ask for something about a table."""
+        self.control.request(self.record(table).table_id, wish)
+
     def record(self, table: str) -> TableRecord:
         (record,) = (
             record
             for record in self.control.records().values()
             if record.consumer == self.consumer
             and record.name == (self.source.database, table)
-            and record.state != "dropped"
+            and not record.is_dropped
         )
         return record
+
+
+@contextmanager
+def without_watermark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Within, no watermark is stored, as if the applier were killed before."""
+    with monkeypatch.context() as patched:
+        patched.setattr(RulesOfMirror, "_watermark", lambda _: None)
+        yield
 
 
 @pytest.fixture

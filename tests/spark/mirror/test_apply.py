@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from spark_sink.mirror.commands import adopt_tables
-from spark_sink.mirror.rules.table_record import TableState
-from spark_sink.mirror.runtime.consumer_tables import ConsumerTables
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.table_lines import table_lines
 from spark_sink.mirror.tables.delta import StepSession
 from spark_sink.mirror.values.policies import (
@@ -23,7 +23,7 @@ from spark_sink.mirror.values.policies import (
     UnknownTables,
 )
 from tests.spark.conftest import Source, Target, assert_equal
-from tests.spark.mirror.conftest import Mirror
+from tests.spark.mirror.conftest import Mirror, without_watermark
 
 ALL_TYPES = """
 CREATE TABLE types (
@@ -109,7 +109,7 @@ def test_every_type_and_every_kind_of_change(
     assert pairs == {(r["a"], r["b,c"]): r["v"] for r in source.rows("pair of")}
     # Nothing is left to do, and what is read again changes nothing.
     commits = target.versions(source, "types")
-    mirror.control.set_applied("shop", 0)
+    mirror.read_again()
     assert mirror.apply() == 0
     assert target.versions(source, "types") == commits
 
@@ -136,13 +136,13 @@ def test_statements_between_changes_in_any_cut_and_a_replay_that_changes_nothing
     assert mirror.run(appends=4) == 0
     assert_equal(source, target, "t", "gone", "other")
     commits = {name: target.versions(source, name) for name in ("t", "gone", "other")}
-    mirror.control.set_applied("shop", 0)
+    mirror.read_again()
     assert mirror.apply() == 0
     assert {name: target.versions(source, name) for name in commits} == commits
     source.execute("DROP TABLE other", "DELETE FROM t")
     assert mirror.run() == 0
     assert target.rows(source, "other") == target.rows(source, "t") == []
-    assert mirror.record("t").state is TableState.COMPLETE
+    assert mirror.record("t").word is TableState.COMPLETE
 
 
 @pytest.mark.deep
@@ -164,25 +164,25 @@ def test_one_table_of_many_stops_and_goes_on_in_each_way(
     assert_equal(source, target, "good")
     for name in names[1:]:
         record = mirror.record(name)
-        assert record.state is TableState.STOPPED
+        assert record.word is TableState.STOPPED
         assert f"resolve {source.database}.{name} --as" in record.reason
         assert len(target.rows(source, name)) <= 2
     assert "binlog_row_image=FULL" in mirror.record("emptied").reason
 
     source.execute("TRUNCATE emptied", "INSERT INTO emptied VALUES (7, 7)")
     source.execute("INSERT INTO altered VALUES (4, 4, 4)", "DELETE FROM partial_image WHERE id = 3")
-    mirror.control.request(mirror.record("partial_image").table_id, "skip")
+    mirror.ask("partial_image", Wish.SKIP)
     spark = mirror.spark
     path = target.of(source, "altered")
     changed = spark.read.format("delta").load(path).selectExpr("*", "v + 1 AS w")
     changed.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
-    mirror.control.request(mirror.record("altered").table_id, "applied")
+    mirror.ask("altered", Wish.APPLIED)
     assert mirror.run() == 0
     assert_equal(source, target, "good", "altered", "emptied")
-    assert mirror.record("emptied").state is TableState.COMPLETE
-    assert mirror.record("altered").state is TableState.COMPLETE
+    assert mirror.record("emptied").word is TableState.COMPLETE
+    assert mirror.record("altered").word is TableState.COMPLETE
     skipped = mirror.record("partial_image")
-    assert (skipped.state, skipped.request) == (TableState.PARTIAL, "")
+    assert (skipped.word, skipped.request) == (TableState.PARTIAL, None)
     assert {row["id"]: row["v"] for row in target.rows(source, "partial_image")} == {1: 1, 2: 2}
 
 
@@ -207,9 +207,7 @@ def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_it
         "ALTER TABLE _t_del RENAME TO kept, ADD COLUMN x INT DEFAULT 8",
         "INSERT INTO kept VALUES (5, 5, 5)",
     )
-    with monkeypatch.context() as patched:
-        # As if the applier had been killed, so that everything is read again.
-        patched.setattr(ConsumerTables, "write_watermark", lambda *_, **__: None)
+    with without_watermark(monkeypatch):
         assert mirror.run(appends=4) == 0
     assert_equal(source, target, "t", "kept")
     assert not Path(target.of(source, "_t_gho")).exists()
@@ -227,8 +225,8 @@ def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_it
     assert mirror.run(appends=2) == 1
     assert_equal(source, target, "kept")
     stopped = mirror.record("t")
-    assert (stopped.state, len(target.rows(source, "t"))) == (TableState.STOPPED, 4)
-    mirror.control.request(stopped.table_id, "skip")
+    assert (stopped.word, len(target.rows(source, "t"))) == (TableState.STOPPED, 4)
+    mirror.ask("t", Wish.SKIP)
     # The rows that follow have another column than the table, so it stops again, under its new name.
     assert mirror.apply() == 1
     assert "other columns" in mirror.record("t").reason
@@ -315,17 +313,17 @@ def test_tables_that_are_older_than_the_mirror_and_a_gap(
     source.execute("INSERT INTO new VALUES (1, 1)", "DROP TABLE dropped")
     assert mirror.run() == 1
     record = mirror.record("old")
-    assert (record.state, record.folder) == (TableState.STOPPED, "")
+    assert (record.word, record.folder) == (TableState.STOPPED, "")
     assert f"copy {source.database}.old" in record.reason
-    assert mirror.record("new").state is TableState.COMPLETE
-    mirror.control.request(record.table_id, "partial")
+    assert mirror.record("new").word is TableState.COMPLETE
+    mirror.ask("old", Wish.PARTIAL)
     assert mirror.apply() == 0
-    assert mirror.record("old").state is TableState.PARTIAL
+    assert mirror.record("old").word is TableState.PARTIAL
     assert_equal(source, target, "old", "new")
     source.execute("INSERT INTO new VALUES (2, 2)")
     mirror.feed(gap=True)
     assert mirror.apply() == 0
-    assert mirror.record("new").state is TableState.PARTIAL
+    assert mirror.record("new").word is TableState.PARTIAL
     assert "purged" in mirror.record("new").reason
     mirror.policy = TablePolicy(unknown=UnknownTables.PARTIAL)
 
@@ -367,7 +365,7 @@ def test_two_consumers_of_one_table_and_a_table_that_is_adopted(
     source.execute("UPDATE t SET v = 2", "INSERT INTO t VALUES (2, 2)")
     other = make_mirror("other")
     assert other.run() == 1
-    assert other.record("t").state is TableState.STOPPED
+    assert other.record("t").word is TableState.STOPPED
     assert f"adopt {label} --consumer other" in other.record("t").reason
     assert [row["v"] for row in target.rows(source, "t")] == [1]
     (line,) = table_lines(mirror.spark, str(target.path), [label])[:1]

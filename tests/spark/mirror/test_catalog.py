@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any
 
 import pytest
 
-from spark_sink.mirror.history.history_records import HistoryRecords
-from spark_sink.mirror.lake.control_table import ControlTable
-from spark_sink.mirror.rules.control_rows import ControlRows
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.events import Registered
 from spark_sink.mirror.rules.renames import folder_of
-from spark_sink.mirror.rules.table_record import MOVED_FROM, TableRecord, TableState
-from spark_sink.mirror.runtime.catalog import (
-    CatalogEntries,
-    RegisteredRecords,
-    below,
-    same_location,
-)
-from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.rules.states import Copying, Creating, Dropped, Live, State, Stopped
+from spark_sink.mirror.rules.table_record import Move, TableRecord
+from spark_sink.mirror.runtime.catalog import AGAIN_S, CatalogEntries, below, same_location
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
-from spark_sink.mirror.values.names import TableName
-from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
 from tests.daemon.harness import until
 
 TARGET = "file:/lake"
-
-
-@dataclass
-class Control:
-    """A control table in memory."""
-
-    rows_: dict[str, TableRecord] = field(default_factory=dict)
-
-    def records(self) -> dict[str, TableRecord]:
-        return {i: record for i, record in self.rows_.items() if not record.history}
-
-    def rows(self) -> ControlRows:
-        histories = {i: record for i, record in self.rows_.items() if record.history}
-        return ControlRows(self.records(), {}, {}, 0, histories)
-
-    def named_requests(self, _consumer: str) -> dict[TableName, str]:
-        return {}
-
-    def write(self, *records: TableRecord) -> None:
-        self.rows_ |= {record.table_id: record for record in records}
+NOWHERE = Position("", "", "", 0, 0, 0)
 
 
 @dataclass
@@ -72,13 +46,13 @@ class CatalogInMemory:
 
 
 @dataclass
-class Registered:
-    """The tables of the consumer `shop` under test."""
+class Tables:
+    """The tables and histories of the consumer `shop` under test, by id, as its rules have them. `told`: events that
+    the rules have not taken in."""
 
     catalog: CatalogInMemory = field(default_factory=CatalogInMemory)
-    control: Control = field(default_factory=Control)
-    directory: TableDirectory = field(init=False)
-    histories: HistoryRecords = field(init=False)
+    records: dict[str, TableRecord] = field(default_factory=dict)
+    told: list[Registered] = field(default_factory=list)
     entries: CatalogEntries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,82 +60,87 @@ class Registered:
 
     def start(self) -> None:
         """A job begins."""
-        control = cast(ControlTable, self.control)
-        self.directory = TableDirectory("shop", control, lambda folder: folder)
-        options = ApplyOptions("t", ["shop"], lambda _: TablePolicy(history=True))
-        self.histories = HistoryRecords(self.directory, control, options)
         template = CatalogTemplate.parse("{database}.{table}")
-        self.entries = CatalogEntries(self.catalog, template, TARGET)
+        self.entries = CatalogEntries(self.catalog, template, TARGET, self._post)
 
-    @property
-    def registered(self) -> list[RegisteredRecords]:
-        return [self.directory, self.histories.registered]
+    def _post(self, consumer: str, event: Registered) -> None:
+        assert consumer == "shop"
+        self.told.append(event)
 
-    def table(self, name: str, state: TableState = TableState.COMPLETE, **more: str) -> TableRecord:
-        folder = folder_of(("shop", name))
-        record = TableRecord(name, "shop", "shop", name, folder=folder, state=state)
-        self.directory.save(record.having(**more))
-        return self.directory.record(name)
+    def take(self) -> None:
+        """The rules take in what they were told."""
+        told, self.told = self.told, []
+        for event in told:
+            self.change(event.table_id, registered=event.name, refused=event.refused)
+
+    def table(self, name: str, state: State | None = None, **more: Any) -> None:
+        record = TableRecord(name, "shop", "shop", name, state=state or Live(), **more)
+        folder = more.get("folder", folder_of(record.shown_name))
+        self.records[name] = replace(record, folder=folder)
+
+    def change(self, table_id: str, **fields: Any) -> None:
+        self.records[table_id] = replace(self.records[table_id], **fields)
 
     def rename(self, *moves: tuple[str, str]) -> None:
         """Give tables their names, as one statement does: (id, name)."""
-        self.directory.save(
-            *(
-                replace(
-                    self.directory.record(table_id), table=name, folder=folder_of(("shop", name))
-                )
-                for table_id, name in moves
-            )
-        )
+        for table_id, name in moves:
+            self.change(table_id, table=name, folder=folder_of(("shop", name)))
+
+    def snapshots(self) -> dict[str, tuple[TableRecord, ...]]:
+        return {"shop": tuple(self.records.values())}
 
     def bring(self) -> None:
-        self.entries.bring(self.registered)
+        self.entries.bring(self.snapshots())
+        self.take()
+
+    def forward(self) -> bool:
+        self.take()
+        return self.entries.forward(self.snapshots())
 
     def names(self) -> dict[str, str]:
         """Table ids by the names under which their records say that they are registered."""
-        records = self.directory.records()
-        return {str(r.detail["catalog"]): r.table_id for r in records if "catalog" in r.detail}
+        return {r.registered: r.table_id for r in self.records.values() if r.registered}
 
 
 @pytest.fixture
-def tables() -> Registered:
-    return Registered()
+def tables() -> Tables:
+    return Tables()
 
 
-def test_tables_are_registered_when_they_can_be_read(tables: Registered) -> None:
+def test_tables_are_registered_when_they_can_be_read(tables: Tables) -> None:
     tables.table("orders")
-    tables.table("partial", TableState.PARTIAL)
-    for state in (TableState.CREATING, TableState.COPYING, TableState.STOPPED, TableState.DROPPED):
-        tables.table(f"is_{state}", state)
-    tables.directory.save(TableRecord("empty", "shop", "shop", "empty"))  # no rows so far
+    tables.table("partial", Live(complete=False))
+    for state in (Creating(), Copying(NOWHERE), Stopped(7, Live()), Dropped()):
+        tables.table(f"is_{state.word}", state)
+    tables.table("empty", folder="")  # no rows so far
     tables.bring()
     assert tables.catalog.entries == {
         "shop.orders": "file:/lake/shop/orders",
         "shop.partial": "file:/lake/shop/partial",
     }
-    tables.directory.change(lambda r: replace(r, state=TableState.STOPPED), "orders")
-    tables.directory.change(lambda r: replace(r, state=TableState.CREATING), "partial")
+    tables.change("orders", state=Stopped(7, Live()))
+    tables.change("partial", state=Creating())
     tables.bring()
     assert set(tables.catalog.entries) == {"shop.orders", "shop.partial"}
-    tables.directory.change(lambda r: replace(r, state=TableState.DROPPED), "orders")
+    tables.change("orders", state=Dropped())
     tables.bring()
     assert set(tables.catalog.entries) == {"shop.partial"}
     assert tables.names() == {"shop.partial": "partial"}
 
 
-def test_a_rename_moves_an_entry_when_the_folder_has_moved(tables: Registered) -> None:
+def test_a_rename_moves_an_entry_when_the_folder_has_moved(tables: Tables) -> None:
     tables.table("a")
     tables.bring()
     tables.rename(("a", "b"))
-    tables.directory.change(lambda r: r.having(**{MOVED_FROM: "shop/a"}), "a")
+    tables.change("a", move=Move("shop/a"))
     tables.bring()
     assert set(tables.catalog.entries) == {"shop.a"}
-    tables.directory.change(lambda r: r.having(**{MOVED_FROM: None}), "a")
+    tables.change("a", move=None)
     tables.bring()
     assert tables.catalog.entries == {"shop.b": "file:/lake/shop/b"}
 
 
-def test_a_swap_changes_nothing_in_the_catalog(tables: Registered) -> None:
+def test_a_swap_changes_nothing_in_the_catalog(tables: Tables) -> None:
     tables.table("a")
     tables.table("b")
     tables.bring()
@@ -172,7 +151,7 @@ def test_a_swap_changes_nothing_in_the_catalog(tables: Registered) -> None:
     assert tables.names() == {"shop.b": "a", "shop.a": "b"}
 
 
-def test_a_chain_of_renames_keeps_what_is_still_needed(tables: Registered) -> None:
+def test_a_chain_of_renames_keeps_what_is_still_needed(tables: Tables) -> None:
     for name in ("a", "b"):
         tables.table(name)
     tables.bring()
@@ -184,7 +163,7 @@ def test_a_chain_of_renames_keeps_what_is_still_needed(tables: Registered) -> No
 
 
 @pytest.mark.parametrize("before", ["nothing", "ours", "elsewhere in the target"])
-def test_what_was_done_before_a_crash_is_not_done_again(tables: Registered, before: str) -> None:
+def test_what_was_done_before_a_crash_is_not_done_again(tables: Tables, before: str) -> None:
     tables.table("orders")
     there = {"ours": "file:///lake/shop/orders", "elsewhere in the target": "file:/lake/shop/old"}
     if before in there:
@@ -194,7 +173,7 @@ def test_what_was_done_before_a_crash_is_not_done_again(tables: Registered, befo
     assert len(tables.catalog.calls) == {"nothing": 1, "ours": 0}.get(before, 2)
 
 
-def test_an_entry_that_is_missing_is_made_again_by_the_next_job(tables: Registered) -> None:
+def test_an_entry_that_is_missing_is_made_again_by_the_next_job(tables: Tables) -> None:
     tables.table("orders")
     tables.bring()
     tables.catalog.entries.clear()
@@ -206,7 +185,7 @@ def test_an_entry_that_is_missing_is_made_again_by_the_next_job(tables: Register
 
 
 def test_the_name_of_another_table_is_left_alone(
-    tables: Registered, caplog: pytest.LogCaptureFixture
+    tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
     tables.table("orders")
     tables.table("lines")
@@ -224,65 +203,64 @@ def test_the_name_of_another_table_is_left_alone(
         " other names with the setting catalog",
     ]
     assert set(tables.entries.failing) == {"orders", "lines"}
-    assert "not registered as" in tables.directory.record("orders").detail["catalog_error"]
+    assert "not registered as" in tables.records["orders"].refused
 
     tables.catalog.entries.clear()
     tables.bring()
     assert tables.entries.failing == {}
-    assert "catalog_error" not in tables.directory.record("orders").detail
+    assert tables.records["orders"].refused == ""
 
 
-def test_tables_whose_names_differ_in_case_alone_clash(tables: Registered) -> None:
+def test_tables_whose_names_differ_in_case_alone_clash(tables: Tables) -> None:
     tables.table("orders")
     tables.table("Orders")
     tables.bring()
     assert tables.catalog.entries == {"shop.orders": "file:/lake/shop/orders"}
     assert "shop.orders has the same name" in tables.entries.failing["Orders"]
-    tables.directory.change(lambda r: replace(r, state=TableState.DROPPED), "orders")
+    tables.change("orders", state=Dropped())
     tables.bring()
     tables.bring()
     assert tables.catalog.entries == {"shop.orders": "file:/lake/shop/Orders"}
     assert tables.entries.failing == {}
 
 
-def test_a_refusal_concerns_one_table(tables: Registered) -> None:
+def test_a_refusal_concerns_one_table(tables: Tables) -> None:
     tables.catalog.refuses = {"shop.a"}
     tables.table("a")
     tables.table("b")
     tables.bring()
     assert set(tables.catalog.entries) == {"shop.b"}
     assert "PermissionError: user etl may not see shop.a" in tables.entries.failing["a"]
-    tables.directory.change(lambda r: replace(r, state=TableState.DROPPED), "a")
+    tables.change("a", state=Dropped())
     tables.catalog.refuses = set()
     tables.bring()
     assert tables.entries.failing == {}
 
 
-def test_a_name_that_is_not_ours_any_more_is_not_dropped(tables: Registered) -> None:
+def test_a_name_that_is_not_ours_any_more_is_not_dropped(tables: Tables) -> None:
     tables.table("orders")
     tables.bring()
     tables.catalog.entries["shop.orders"] = "file:/theirs/orders"
-    tables.directory.change(lambda r: replace(r, state=TableState.DROPPED), "orders")
+    tables.change("orders", state=Dropped())
     tables.bring()
     assert tables.catalog.entries == {"shop.orders": "file:/theirs/orders"}
     assert tables.names() == {}
 
 
-def test_a_history_is_registered_under_its_own_name(tables: Registered) -> None:
+def test_a_history_is_registered_under_its_own_name(tables: Tables) -> None:
     tables.table("orders")
-    tables.histories.begin_new()
+    history = "orders__history"
+    begun = TableRecord(history, "shop", "shop", "orders", state=Creating(), history=True)
+    tables.records[history] = begun
     tables.bring()
     assert set(tables.catalog.entries) == {"shop.orders"}  # it has no rows so far
-    name = ("shop", "orders")
-    tables.histories.change(
-        name, lambda r: replace(r, state=TableState.COMPLETE, folder=folder_of(r.shown_name))
-    )
+    tables.change(history, state=Live(), folder="shop/orders__history")
     tables.bring()
     assert tables.catalog.entries["shop.orders__history"] == "file:/lake/shop/orders__history"
-    assert tables.histories.record(name).detail["catalog"] == "shop.orders__history"
+    assert tables.records[history].registered == "shop.orders__history"
     # It belongs to the name, and stays when the table is gone, or when it is stopped.
-    tables.directory.change(lambda r: replace(r, state=TableState.DROPPED), "orders")
-    tables.histories.change(name, lambda r: replace(r, state=TableState.STOPPED))
+    tables.change("orders", state=Dropped())
+    tables.change(history, state=Stopped(7, Live()))
     tables.bring()
     assert set(tables.catalog.entries) == {"shop.orders__history"}
     tables.start()
@@ -294,19 +272,76 @@ def test_a_history_is_registered_under_its_own_name(tables: Registered) -> None:
     ]
 
 
-def test_rounds_are_done_when_nothing_changes(tables: Registered) -> None:
-    def forward() -> bool:
-        return tables.entries.forward([tables])
-
+def test_rounds_are_done_when_nothing_changes_and_the_records_say_so(tables: Tables) -> None:
     tables.table("orders")
     try:
-        until(forward, "the round is done")
-        assert forward()
-        assert set(tables.catalog.entries) == {"shop.orders"}
+        until(tables.forward, "the round is done")
+        assert tables.forward()
+        assert tables.names() == {"shop.orders": "orders"}
         tables.table("lines")
-        assert not forward()
-        until(forward, "the round is done")
+        assert not tables.forward()
+        until(lambda: not tables.entries.is_running, "the round is done")
         assert set(tables.catalog.entries) == {"shop.orders", "shop.lines"}
+        # The rules have not taken in that the second table is registered.
+        assert not tables.entries.forward(tables.snapshots())
+        until(tables.forward, "the records say so")
+        assert tables.names() == {"shop.orders": "orders", "shop.lines": "lines"}
+    finally:
+        tables.entries.close()
+
+
+def test_what_the_rules_were_told_counts_before_they_have_taken_it_in(tables: Tables) -> None:
+    tables.table("orders")
+    before = tables.snapshots()
+    tables.bring()
+    tables.change("orders", state=Dropped())
+    tables.bring()
+    assert tables.catalog.entries == {}
+    # Another table has the name by now, and the records are older.
+    tables.catalog.entries["shop.orders"] = "file:/lake/shop/orders"
+    tables.records = {
+        "orders": replace(before["shop"][0], state=Dropped(), registered="shop.orders")
+    }
+    tables.bring()
+    assert set(tables.catalog.entries) == {"shop.orders"}
+    assert tables.told == []
+
+
+def test_a_failed_round_is_tried_again_later(tables: Tables) -> None:
+    tables.catalog.refuses = {"shop.orders"}
+    tables.table("orders")
+    try:
+        until(tables.forward, "nothing is left to do now")
+        assert set(tables.entries.failing) == {"orders"}
+        assert tables.records["orders"].refused.startswith("not registered as shop.orders")
+        tables.catalog.refuses = set()
+        assert tables.forward()
+        assert 0 < tables.entries._retry_at - time.monotonic() <= AGAIN_S
+        tables.entries._retry_at = time.monotonic()
+        assert not tables.forward()
+        until(tables.forward, "the round is done")
+        assert tables.names() == {"shop.orders": "orders"}
+        assert (tables.records["orders"].refused, tables.entries.failing) == ("", {})
+    finally:
+        tables.entries.close()
+
+
+def test_a_round_that_is_paused_goes_on_with_the_next(tables: Tables) -> None:
+    for name in ("a", "b", "c"):
+        tables.table(name)
+    register = tables.catalog.register
+
+    def pausing(name: str, path: str) -> None:
+        tables.entries.pause()
+        register(name, path)
+
+    tables.catalog.register = pausing  # type: ignore[method-assign]
+    try:
+        assert not tables.forward()
+        until(lambda: not tables.entries.is_running, "the round is done")
+        assert set(tables.catalog.entries) == {"shop.a"}
+        until(tables.forward, "all rounds are done")
+        assert set(tables.catalog.entries) == {"shop.a", "shop.b", "shop.c"}
     finally:
         tables.entries.close()
 

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.rules.events import Registered
 from spark_sink.mirror.runtime.catalog import SparkCatalog, catalog_entries, same_location
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
@@ -49,7 +50,10 @@ def test_a_table_of_the_catalog_is_the_delta_table_at_its_path(
 
 
 def test_a_catalog_that_is_not_there_or_that_forgets_is_refused(spark: SparkSession) -> None:
+    def post(consumer: str, event: Registered) -> None:
+        raise AssertionError("nothing is registered")
+
     with pytest.raises(BinlogError, match="Spark knows no catalog nowhere"):
-        catalog_entries(spark, CatalogTemplate.parse("nowhere.{database}.{table}"), "/t")
+        catalog_entries(spark, CatalogTemplate.parse("nowhere.{database}.{table}"), "/t", post)
     with pytest.raises(BinlogError, match="Spark's own catalog is in memory"):
-        catalog_entries(spark, CatalogTemplate.parse("{database}.{table}"), "/t")
+        catalog_entries(spark, CatalogTemplate.parse("{database}.{table}"), "/t", post)

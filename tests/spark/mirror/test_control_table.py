@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_sink.mirror.lake.control_table import ControlTable
-from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.lake.delta_log import delta_version
+from spark_sink.mirror.rules.control_rows import ClaimedStage
+from spark_sink.mirror.rules.states import Creating, Live, Stopped
+from spark_sink.mirror.rules.table_record import Request, TableRecord, Wish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +25,60 @@ def test_a_table_that_another_process_makes_meanwhile(
     create = other._create
 
     def create_late() -> None:
-        one.write(TableRecord("a", "shop", "db", "first"))
+        one.write([TableRecord("a", "shop", "db", "first")])
         create()
 
     monkeypatch.setattr(other, "_create", create_late)
-    other.write(TableRecord("b", "shop", "db", "second"))
+    other.write([TableRecord("b", "shop", "db", "second")])
     for table in (other, one):
         records = table.records()
         assert {record.table: record.serial for record in records.values()} == {
             "first": 1,
             "second": 2,
         }
+
+
+def test_what_is_written_together_is_one_commit_and_is_read_as_it_was_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    control = ControlTable(spark, str(tmp_path / "target"))
+    assert control.write([]) == {}
+    assert delta_version(spark, control.path) < 0
+    stands = Stopped(7, Live(exact_from=3), lost=9)
+    table = TableRecord("a", "shop", "db", "t", "db/t", stands, from_lsn=6, reason="why")
+    history = TableRecord("h", "shop", "db", "t", state=Creating(), history=True)
+    control.write([], ("shop", 5))
+    before = delta_version(spark, control.path)
+    written = control.write([table, history], ("shop", 9))
+    assert delta_version(spark, control.path) == before + 1
+    assert {table_id: serial for table_id, (serial, _) in written.items()} == {"a": 2, "h": 3}
+
+    for reader in (control, ControlTable(spark, str(tmp_path / "target"))):
+        rows = reader.rows()
+        assert (reader.applied("shop"), rows.serial) == (9, 4)
+        (found,), (of_history,) = rows.records.values(), rows.histories.values()
+        assert (found.state, found.reason, found.from_lsn) == (stands, "why", 6)
+        assert (of_history.state, of_history.history) == (Creating(), True)
+        assert found.at is not None
+        assert (found.serial, found.at.replace(tzinfo=UTC)) == written["a"]
+
+
+def test_requests_stand_until_the_record_names_them_and_survive_a_compaction(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    control, other = (ControlTable(spark, str(tmp_path / "target")) for _ in range(2))
+    stopped = TableRecord("a", "shop", "db", "t", state=Stopped(7, Live()))
+    control.write([stopped])
+    other.request("a", Wish.SKIP)
+    other.request("a", Wish.RETRY)
+    other.request_copies([("shop", ("db", "x")), ("billing", ("db", "y"))])
+    other.claim("job", ["shop"], [ClaimedStage.LOG, ClaimedStage.APPLY])
+    control.write([stopped], ("shop", 3))
+    assert control.compact() == 1
+
+    for reader in (control, other):
+        request = reader.records()["a"].request
+        assert request is not None
+        assert request == Request(request.id, Wish.RETRY)
+        assert set(reader.rows().named) == {("shop", ("db", "x"))}
+        assert set(reader.rows().claims.values()) == {"job"}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.log.append import LogAppender
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.apply import Applier
-from spark_sink.mirror.runtime.consumer_tables import ConsumerTables
 from spark_sink.mirror.runtime.folder_mover import FolderMover
 from spark_sink.mirror.tables.delta import MirroredTable
-from spark_sink.mirror.tables.directory import TableDirectory
 from spark_sink.mirror.tables.steps import RowStep
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
@@ -23,16 +23,27 @@ from tests.spark.mirror.conftest import Mirror
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# After which call the applier ends, and at which call of it.
-POINTS: list[tuple[str, type, str, int]] = [
-    ("between two steps of a table", RowStep, "commit", 1),
-    ("between two tables", RowStep, "commit", 2),
-    ("a table is created, its record is not written", MirroredTable, "create", 1),
-    ("a table is emptied, its record is not written", MirroredTable, "empty", 1),
-    ("the intent of a swap is written", TableDirectory, "save", 3),
-    ("one folder of a swap is aside", FolderMover, "_aside", 1),
-    ("one folder of a swap is in place", FolderMover, "_into_place", 1),
-    ("the control table is written", TableDirectory, "save", 1),
+Condition = Callable[..., bool]
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _moves(_: ControlTable, records: Iterable[TableRecord], *__: Any) -> bool:
+    return any(record.move is not None for record in records)
+
+
+# After which call the applier ends: the first, or the second, of those with arguments of a kind.
+POINTS: list[tuple[str, type, str, int, Condition]] = [
+    ("between two steps of a table", RowStep, "commit", 1, _always),
+    ("between two tables", RowStep, "commit", 2, _always),
+    ("a table is created, its record is not written", MirroredTable, "create", 1, _always),
+    ("a table is emptied, its record is not written", MirroredTable, "empty", 1, _always),
+    ("the intent of a swap is written", ControlTable, "write", 1, _moves),
+    ("one folder of a swap is aside", FolderMover, "_aside", 1, _always),
+    ("one folder of a swap is in place", FolderMover, "_into_place", 1, _always),
+    ("the control table is written", ControlTable, "write", 1, _always),
 ]
 
 
@@ -40,31 +51,38 @@ class _EndedError(BaseException):
     """Not an `Exception`: nothing handles it, as nothing handles a kill."""
 
 
-def end_after(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int, stop: threading.Event
-) -> Callable[[], bool]:
-    """Let the applier end after the call number `at` of a method. Returns a function that tells whether it did."""
-    original = getattr(owner, name)
-    calls = 0
-    lock = threading.Lock()
+class Ending:
+    """Lets the applier end, by the event `stop`, after a call of a method; then it writes no record any more."""
 
-    def ending(*arguments: Any, **more: Any) -> Any:
-        nonlocal calls
-        if stop.is_set():
-            raise _EndedError
-        result = original(*arguments, **more)
-        with lock:
-            calls += 1
-            if calls == at:
-                stop.set()
-        if stop.is_set():
-            raise _EndedError
-        return result
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.stop = threading.Event()
+        self._patched = patched
+        self._lock = threading.Lock()
+        self._left = 0
+        self._patch(ControlTable, "write", 0, _always)
 
-    monkeypatch.setattr(owner, name, ending)
-    # What a killed process does not do at its end.
-    monkeypatch.setattr(ConsumerTables, "write_watermark", lambda *_, **__: None)
-    return stop.is_set
+    def after(self, owner: type, name: str, at: int, condition: Condition) -> None:
+        """End after the call number `at` of those for which the condition holds."""
+        self._left = at
+        self._patch(owner, name, 1, condition)
+
+    def _patch(self, owner: type, name: str, counts: int, condition: Condition) -> None:
+        original = getattr(owner, name)
+
+        def ending(*arguments: Any, **more: Any) -> Any:
+            if self.stop.is_set():
+                raise _EndedError
+            result = original(*arguments, **more)
+            with self._lock:
+                if condition(*arguments) and counts:
+                    self._left -= counts
+                    if self._left == 0:
+                        self.stop.set()
+            if self.stop.is_set():
+                raise _EndedError
+            return result
+
+        self._patched.setattr(owner, name, ending)
 
 
 @pytest.mark.deep
@@ -75,7 +93,7 @@ def test_the_applier_ends_at_each_point_and_goes_on(
         *(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)" for name in ("t", "_gho", "u"))
     )
     reached = []
-    for number, (point, owner, name, at) in enumerate(POINTS):
+    for number, (point, owner, name, at, condition) in enumerate(POINTS):
         source.execute(
             f"CREATE TABLE fresh{number} (id INT PRIMARY KEY, v INT)",
             f"INSERT INTO fresh{number} VALUES (1, 1)",
@@ -89,10 +107,10 @@ def test_the_applier_ends_at_each_point_and_goes_on(
         )
         mirror.feed()
         with monkeypatch.context() as patched:
-            stop = threading.Event()
-            ended = end_after(patched, owner, name, at, stop)
-            Applier(mirror.spark, mirror.options()).run(stop, drain=True)
-            reached.append(ended())
+            ending = Ending(patched)
+            ending.after(owner, name, at, condition)
+            Applier(mirror.spark, mirror.options()).run(ending.stop, drain=True)
+            reached.append(ending.stop.is_set())
         assert mirror.apply() == 0, point
         assert_equal(source, target, "t", "_gho", "u", f"fresh{number}")
     assert all(reached), [point for point, hit in zip(POINTS, reached, strict=True) if not hit]

@@ -9,9 +9,10 @@ import pytest
 
 from dispatcher.model.errors import UserError
 from spark_sink.mirror.assembly import apply_options
-from spark_sink.mirror.commands import Resolution, request_resolution
+from spark_sink.mirror.commands import request_resolution
 from spark_sink.mirror.copy_commands import mirrored_names
-from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.values.settings import MirrorSettings
 from tests.spark.conftest import Source, Target, assert_equal
@@ -55,7 +56,7 @@ def test_a_table_that_is_left_out_later_is_no_longer_complete(
     mirror.feed()
     assert apply_with(spark, target, {"shop": {"exclude": [f"{source.database}.t"]}}) == 0
     record = mirror.record("t")
-    assert record.state is TableState.PARTIAL
+    assert record.word is TableState.PARTIAL
     assert record.reason.startswith("the settings of the consumer leave this table out since lsn ")
     assert target.rows(source, "t") == [{"id": 1}]
 
@@ -76,7 +77,7 @@ def test_a_table_that_is_taken_in_again_needs_a_copy(
     assert apply_with(spark, target, {"shop": {"exclude": [f"{source.database}.u"]}}) == 0
     assert apply_with(spark, target, {"shop": {}}) == 1
     record = mirror.record("u")
-    assert record.state is TableState.STOPPED
+    assert record.word is TableState.STOPPED
     assert f"python -m spark_sink copy {source.database}.u;" in record.reason
 
 
@@ -101,7 +102,7 @@ def test_a_request_for_a_table_that_is_left_out_is_refused(
     apply_with(spark, target, {"shop": {"exclude": [f"{source.database}.t"]}})
     label = f"{source.database}.t"
     with pytest.raises(UserError, match="the settings leave out") as refused:
-        request_resolution(spark, str(target.path), [label], Resolution.RECOPY)
+        request_resolution(spark, str(target.path), [label], Wish.RECOPY)
     assert "change include or exclude" in refused.value.remedy
 
 

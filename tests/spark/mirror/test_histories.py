@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_sink.mirror.commands import Resolution, request_resolution
-from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.commands import request_resolution
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.table_lines import table_lines
+from spark_sink.mirror.values.entries import last_lsn
 from spark_sink.mirror.values.policies import TablePolicy
 from tests.spark.conftest import Source, Target, assert_equal, comparable
 from tests.spark.mirror.conftest import Mirror
@@ -96,8 +100,8 @@ def test_versions_go_on_across_statements_and_what_is_read_again_changes_nothing
     # What is read again changes nothing.
     commits = target.versions(source, "t__history")
     (history,) = mirror.control.rows().histories.values()
-    mirror.control.write(history)
-    mirror.control.set_applied("shop", 0)
+    mirror.control.write([history])
+    mirror.read_again()
     assert mirror.apply() == 0
     assert target.versions(source, "t__history") == commits
     assert versions(target, source) == found
@@ -165,12 +169,12 @@ def test_a_history_that_cannot_go_on_stops_alone(
     assert mirror.run() == 1
     for table in ("t", "keyless", "clash", "u", "u__history"):
         assert_equal(source, target, table)
-        assert mirror.record(table).state is TableState.COMPLETE
+        assert mirror.record(table).word is TableState.COMPLETE
     histories = mirror.control.rows().histories.values()
-    found = {record.table: (record.state, record.reason) for record in histories}
+    found = {record.table: (record.word, record.reason) for record in histories}
     assert found["t"] == (TableState.COMPLETE, "")
-    # Those that have a Delta table.
-    assert {record.table for record in histories if record.folder} == {"t", "u__history"}
+    for table in ("keyless", "clash"):
+        assert not Path(target.of(source, f"{table}__history")).exists()
     for table, reason in (
         ("keyless", "has no key"),
         ("clash", "has a column Valid_To, which is the name of a column of its history"),
@@ -182,7 +186,7 @@ def test_a_history_that_cannot_go_on_stops_alone(
     source.execute("UPDATE t SET v = 2", "ALTER TABLE keyless ADD PRIMARY KEY (id)")
     assert mirror.run() == 1
     name = f"{source.database}.keyless__history"
-    request_resolution(mirror.spark, str(mirror.target.path), [name], Resolution.RECOPY)
+    request_resolution(mirror.spark, str(mirror.target.path), [name], Wish.RECOPY)
     assert mirror.apply() == 1
     require_current(target, source, "id", table="keyless")
     states = {line.table: line.state for line in table_lines(mirror.spark, str(target.path))}
@@ -204,10 +208,9 @@ def test_rows_of_a_copy_begin_at_its_moment_and_end_what_they_replace(
     path = target.of(source, "t")
     mirror.spark.sql(f"UPDATE delta.`{path}` SET v = 20 WHERE id = 2")
     mirror.spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 3")
-    end = mirror.log.end("shop")
-    assert end is not None
-    copied_at = (end.append + 1 << 32) - 1
-    mirror.control.write(record.having(copied_at=copied_at))
+    mirror.feed()
+    copied_at = last_lsn(mirror.append)
+    mirror.control.write([replace(record, copied_at=copied_at)])
     source.execute("UPDATE t SET v = 10 WHERE id = 1")
     assert mirror.run() == 0
     found = versions(target, source)

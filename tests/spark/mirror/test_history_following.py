@@ -1,30 +1,57 @@
 """How histories follow the log, against a plain model: rows and statements in any cuts, with failures and restarts.
-Without Spark."""
+Without Spark: the rules are stepped, and their works are done on the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.history.histories import Histories
-from spark_sink.mirror.history.history_records import NEWEST, HistoryRecords
+from dispatcher.model.position import Position
 from spark_sink.mirror.history.row_versions import row_versions
-from spark_sink.mirror.lake.control_table import ControlTable
-from spark_sink.mirror.rules.control_rows import ControlRows
-from spark_sink.mirror.rules.plan import RowRun
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
-from spark_sink.mirror.tables.directory import TableDirectory
-from spark_sink.mirror.values.entries import LogEntry, first_lsn
-from spark_sink.mirror.values.names import TableName
-from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
+from spark_sink.mirror.rules.effects import (
+    AskTable,
+    ChangeTable,
+    CommitRows,
+    CompareVersions,
+    Effect,
+    EndConsumer,
+    EndVersions,
+    ReadLog,
+    StoreRecords,
+    WriteVersions,
+)
+from spark_sink.mirror.rules.events import (
+    EntriesRead,
+    Event,
+    Failure,
+    HistoryWritten,
+    LogGrew,
+    RequestsRead,
+    RowsCommitted,
+    Started,
+    Stored,
+    TableAsked,
+    TableChanged,
+    WorkFailed,
+)
+from spark_sink.mirror.rules.mirror import Mirror
+from spark_sink.mirror.rules.mirror_state import MirrorOptions
+from spark_sink.mirror.rules.states import Copying, Creating, Dropped, Live, Stopped, TableState
+from spark_sink.mirror.rules.table_record import Request, TableRecord, Wish
+from spark_sink.mirror.rules.table_work import (
+    ChangeColumns,
+    DeleteRows,
+    DeltaFacts,
+)
+from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn, last_lsn
+from spark_sink.mirror.values.policies import TablePolicy
 from spark_sink.source.raw_entries import EntryKind
 from tests.spark.mirror.test_keyed import ROW, Change
 from tests.spark.mirror.test_row_versions import (
@@ -37,17 +64,26 @@ from tests.spark.mirror.test_row_versions import (
     histories,
     key_of,
 )
+from tests.support.rows_encoder import Spec, table_map
 
 NAME = ("shop", "t")
-SESSION: Any = SimpleNamespace(spark=None)
-DEFAULT_APPENDS = 16
+LONG, VARCHAR = 3, 15
+COLUMNS = [
+    Spec("id", LONG, nullable=False),
+    Spec("part", VARCHAR, b"\x50\x00", charset=255, nullable=False),
+    Spec("v", VARCHAR, b"\x50\x00", charset=255),
+]
+TABLE_MAP = table_map(COLUMNS, database="shop", table="t", key=[0, 1])
+END = Position("server", "", "binlog.1", 100, 1, 1)
 STATEMENTS = {
-    "alter": "ALTER TABLE t MODIFY v TEXT",
+    "alter": "ALTER TABLE t MODIFY v VARCHAR(20)",
     "index": "ALTER TABLE t ADD INDEX (v)",
     "truncate": "TRUNCATE t",
     "drop": "DROP TABLE t",
     "create": "CREATE TABLE t (id INT PRIMARY KEY)",
 }
+STORAGE = Failure("OSError: storage does not answer")
+HistoryWork = WriteVersions | EndVersions | CompareVersions
 
 
 def seconds(lsn: int) -> int:
@@ -59,8 +95,12 @@ def entry(lsn: int, kind: EntryKind, query: str = "", rows: int = 0) -> LogEntry
     values |= dict.fromkeys(("first_seq", "last_seq", "inserts", "updates", "deletes", "pos"), 0)
     values |= {"lsn": lsn, "kind": kind, "database": "shop", "table": "t", "query": query}
     values |= {"rows": rows, "payload_bytes": 1 << 19, "payload": b"", "epoch": 1, "sql_mode": 0}
+    values |= {"table_map": TABLE_MAP, "layout": "id/part/v", "thread_specific": False}
     at = datetime.fromtimestamp(seconds(lsn), UTC)
-    return LogEntry(**values | {"gap": False, "position": None, "committed_at": at})
+    return LogEntry(
+        **values
+        | {"gap": False, "position": END if kind is EntryKind.END else None, "committed_at": at}
+    )
 
 
 @dataclass
@@ -110,57 +150,13 @@ class Server:
             self.rows[key] = after
             self.current[key] = key, after["v"], at, None
 
+    def known(self, lsn: int) -> int:
+        """Returns the last entry up to an lsn."""
+        return max(each.lsn for each in self.entries if each.lsn <= lsn)
+
     @property
     def versions(self) -> list[Version]:
         return sorted([*self.ended, *self.current.values()], key=lambda v: (v[2], v[0]))
-
-    # -- as the log ------------------------------------------------------------------------------------------
-
-    def entries_of(self, after: int, before: int | None, appends_max: int) -> list[LogEntry]:
-        found = [e for e in self.entries if e.lsn > after and (before is None or e.lsn < before)]
-        return found[: 3 if appends_max == DEFAULT_APPENDS else appends_max]
-
-
-@dataclass
-class Log:
-    server: Server
-    first: int | None = None
-
-    def entries(
-        self,
-        _consumer: str,
-        after: int,
-        *,
-        appends_max: int = DEFAULT_APPENDS,
-        before: int,
-        **_: Any,
-    ) -> list[LogEntry]:
-        return self.server.entries_of(after, before, appends_max)
-
-    def first_lsn_held(self, _consumer: str) -> int | None:
-        return self.first
-
-
-class Control:
-    """The newest records, without a Delta table."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, TableRecord] = {}
-        self.histories: dict[str, TableRecord] = {}
-
-    def records(self) -> dict[str, TableRecord]:
-        return dict(self.tables)
-
-    def rows(self) -> ControlRows:
-        return ControlRows(dict(self.tables), {}, {}, 0, dict(self.histories))
-
-    def named_requests(self, _consumer: str) -> dict[TableName, str]:
-        return {}
-
-    def write(self, *records: TableRecord) -> None:
-        for record in records:
-            known = self.histories if record.history else self.tables
-            known[record.table_id] = record
 
 
 @dataclass
@@ -173,36 +169,39 @@ class Steps:
     done: list[tuple[str, int]] = field(default_factory=list)
     fault: BinlogError | None = None
 
-    def recorded(self, _session: object, _record: TableRecord) -> int:
-        return self.history.recorded
-
-    def _commit(self, what: str, lsn: int, lines: list[dict[str, Any]]) -> None:
+    def do(self, work: HistoryWork) -> Event:
+        assert work.record.folder == "shop/t__history", "its record names the folder before"
+        if self.fault is not None:
+            return WorkFailed(work.run, Failure(str(self.fault), self.fault))
         failure = self.failing.pop() if self.failing else ""
-        if failure == "before":
-            raise OSError("storage does not answer")
+        if failure != "before":
+            self._commit(work)
+        return WorkFailed(work.run, STORAGE) if failure else HistoryWritten(work.run)
+
+    def _commit(self, work: HistoryWork) -> None:
+        match work:
+            case WriteVersions(rows=run):
+                decoded = [(e.lsn, [batch(self.server.changes[e.lsn], 0)]) for e in run.entries]
+                lines = row_versions(decoded, ROW, KEY, exact=work.exact).to_pylist()
+                what, lsn = "rows", run.lsn
+            case EndVersions():
+                what, lsn = "end", work.lsn
+                lines = self._lines(lsn, work.at, {})
+            case _:
+                lsn = work.lsn
+                known = self.server.known(lsn)
+                rows = self.server.rows_at[known] if self.server.exists_at[known] else {}
+                # It may be dropped by now: its Delta table still has the version.
+                assert not rows or (work.mirrored is not None and work.mirrored.folder)
+                what, lines = "compare", self._lines(lsn, work.at, rows)
         self.done.append((what, lsn))
         self.history.merge(lsn, lines)
-        if failure == "after":
-            raise OSError("storage does not answer")
-
-    def rows(self, _session: object, _record: TableRecord, run: RowRun, *, exact: bool) -> None:
-        if self.fault is not None:
-            raise self.fault
-        decoded = [(e.lsn, [batch(self.server.changes[e.lsn], 0)]) for e in run.entries]
-        lines = row_versions(decoded, ROW, KEY, exact=exact).to_pylist()
-        self._commit("rows", run.lsn, lines)
-
-    def end_all(self, _session: object, _record: TableRecord, lsn: int, at: datetime) -> None:
-        self._commit("end", lsn, self._lines(lsn, at, {}))
-
-    def compare(self, _session: object, _record: TableRecord, lsn: int, at: datetime) -> None:
-        rows = self.server.rows_at[lsn] if self.server.exists_at[lsn] else {}
-        self._commit("compare", lsn, self._lines(lsn, at, rows))
 
     def _lines(
-        self, lsn: int, at: datetime, rows: dict[Key, dict[str, Any]]
+        self, lsn: int, known_at: datetime | None, rows: dict[Key, dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """The lines that make the current versions those of `rows`."""
+        at = known_at or datetime.fromtimestamp(seconds(self.server.known(lsn)), UTC)
         current = {v[0]: v[1] for v in self.history.versions if v[3] is None}
         begin = {"from_lsn": lsn, "from_position": 0, "from_at": at}
         end = {"to_lsn": lsn, "to_position": 0, "to_at": at}
@@ -215,55 +214,140 @@ class Steps:
 
 @dataclass
 class Scene:
-    """`to`: up to where the mirrored table is."""
+    """A job with a mirrored table and its history. `to`: the lsn up to which the log can be read; `first`: the smallest
+    that it still has; `applied`: what Delta tables record, by id; `held`: works of the history that are not done."""
 
     server: Server = field(default_factory=Server)
-    control: Control = field(default_factory=Control)
+    durable: dict[str, TableRecord] = field(default_factory=dict)
+    applied: dict[str, int] = field(default_factory=dict)
     to: int = 0
-    copied_at: int = -1
+    first: int = 0
 
     def __post_init__(self) -> None:
         self.steps = Steps(self.server)
-        self.log = Log(self.server)
+        self.serial = 0
         self.start()
 
     def start(self) -> None:
-        """Start the application again, with what the control table and the Delta table hold."""
-        control = cast("ControlTable", self.control)
-        self.directory = TableDirectory("shop", control, str)
+        """Start the job again, with what the control table and the Delta tables hold."""
         policy = TablePolicy(history=True)
-        options = ApplyOptions("", ["shop"], lambda _: policy, retry_first_s=0.0)
-        self.records = HistoryRecords(self.directory, control, options)
-        log = cast("Any", self.log)
-        self.follower = Histories(self.records, self.steps, log, lambda _: self.to)
+        options = MirrorOptions("shop", lambda _: policy, lambda _: False, str, retry_first_s=0.0)
+        self.mirror = Mirror(options)
+        self.works: list[Any] = []
+        self.held: list[Any] = []
+        records, newest = tuple(self.durable.values()), append_of(self.to)
+        self.step(Started(records, {}, 0, None, newest, self.first))
+
+    def step(self, event: Event) -> None:
+        stores: list[StoreRecords] = []
+        for effect in self.mirror.step(event, 0.0):
+            match effect:
+                case StoreRecords():
+                    stores.append(effect)
+                case EndConsumer():
+                    raise effect.error
+                case _ if self._is_of_history(effect):
+                    self.held.append(effect)
+                case ReadLog() | AskTable() | ChangeTable() | CommitRows():
+                    self.works.append(effect)
+        for store in stores:
+            self.step(self._stored(store))
+
+    def _stored(self, store: StoreRecords) -> Stored:
+        written = {}
+        for record in store.records:
+            self.serial += 1
+            self.durable[record.table_id] = replace(record, serial=self.serial)
+            written[record.table_id] = (self.serial, None)
+        return Stored(store.run, written)
+
+    def _is_of_history(self, effect: Effect) -> bool:
+        is_read = isinstance(effect, ReadLog) and effect.tables == (NAME,)
+        return is_read or isinstance(effect, HistoryWork)
+
+    # -- the mirrored table --------------------------------------------------------------------------------------
 
     def reach(self, lsn: int) -> None:
-        """The mirrored table has applied everything up to `lsn`."""
+        """The mirrored table applies everything up to `lsn`."""
         for each in self.server.entries:
             if not self.to < each.lsn <= lsn:
                 continue
-            query = each.query.split(" ")[0]
-            record = self.control.tables.get("m", TableRecord("m", "shop", *NAME))
-            exact = each.lsn if query in ("CREATE", "TRUNCATE") else None
-            if query:
-                record = replace(record, from_lsn=each.lsn, folder="shop/t")
-                state = TableState.DROPPED if query == "DROP" else TableState.COMPLETE
-                record = replace(record, state=state)
-            if exact is not None:
-                record = record.having(exact_from=exact)
             if each.kind is EntryKind.END:
-                record = replace(record, from_lsn=each.lsn).having(copied_at=each.lsn)
-            self.directory.save(record)
-            if query:
-                self.records.executed(NAME, each.lsn)
-        self.to = lsn
+                self._copied(each.lsn)
+            self.to = each.lsn
+            self.step(LogGrew(append_of(self.to), self.first))
+            while self.works or self.mirror.state.watermark() < self.to:
+                # A comparison keeps the table from being changed.
+                self.do((self.works or self.held).pop(0))
+
+    def _copied(self, lsn: int) -> None:
+        """As a copy leaves it: other rows in the table's folder, as of an entry."""
+        mirrored = self.mirrored
+        self.durable[mirrored.table_id] = replace(mirrored, from_lsn=lsn, copied_at=lsn)
+        self.applied[mirrored.table_id] = lsn
+        self.start()
+
+    def do(self, work: Any) -> None:
+        match work:
+            case ReadLog():
+                self.step(EntriesRead(work.run, tuple(self._entries(work))))
+            case AskTable(table_id=table_id):
+                of_history = self.durable[table_id].history
+                applied = self.steps.history.recorded if of_history else self.applied.get(table_id)
+                known = (
+                    DeltaFacts(-1, True, "")
+                    if applied is None
+                    else DeltaFacts(applied, False, table_id)
+                )
+                self.step(TableAsked(work.run, known))
+            case ChangeTable(change=DeleteRows(lsn=lsn) | ChangeColumns(lsn=lsn)):
+                self.applied[work.record.table_id] = lsn
+                self.step(TableChanged(work.run))
+            case ChangeTable():
+                self.applied.setdefault(work.record.table_id, -1)
+                self.step(TableChanged(work.run))
+            case CommitRows():
+                self.applied[work.record.table_id] = work.rows.lsn
+                self.step(RowsCommitted(work.run))
+            case _:
+                self.step(self.steps.do(work))
+
+    def _entries(self, work: ReadLog) -> list[LogEntry]:
+        before = self.to + 1 if work.before is None else work.before
+        found = [e for e in self.server.entries if work.after < e.lsn < before]
+        return found[:3]
+
+    # -- the history ---------------------------------------------------------------------------------------------
+
+    def advance(self) -> bool:
+        """Let the history do what it is about to do. Returns False if that is nothing."""
+        while self.works:
+            self.do(self.works.pop(0))
+        held, self.held = self.held, []
+        for work in held:
+            self.do(work)
+        return bool(held)
 
     def rest(self) -> None:
         """Let the history follow until it rests."""
-        for _ in range(200):
-            if not self.follower.advance(SESSION) and self.records.at_rest(self.to):
+        for _ in range(400):
+            if not self.advance() and not self.works:
                 return
-        raise AssertionError(f"it does not rest: {self.control.histories}")
+        raise AssertionError(f"it does not rest: {self.durable}")
+
+    @property
+    def mirrored(self) -> TableRecord:
+        found = [record for record in self.durable.values() if not record.history]
+        return max(found, key=lambda record: record.serial)
+
+    @property
+    def record(self) -> TableRecord:
+        (record,) = (record for record in self.durable.values() if record.history)
+        return record
+
+    @property
+    def needed(self) -> int:
+        return self.mirror.needed_to
 
 
 def apply_all(scene: Scene, kinds: Iterable[tuple[str, list[Change]]], data: st.DataObject) -> None:
@@ -282,7 +366,7 @@ def apply_all(scene: Scene, kinds: Iterable[tuple[str, list[Change]]], data: st.
                 scene.rest()
             case 2:
                 scene.reach(lsn)
-                scene.follower.advance(SESSION)
+                scene.advance()
                 scene.start()
     scene.reach(scene.server.entries[-1].lsn)
     scene.rest()
@@ -320,7 +404,7 @@ def test_a_history_is_that_of_the_model_at_any_pace_with_failures_and_restarts(
     scene.start()
     scene.rest()
     assert sorted(scene.steps.history.versions, key=lambda v: (v[2], v[0])) == found
-    assert scene.records.standing() == []
+    assert scene.mirror.standing() == []
 
 
 def added(scene: Scene, *kinds: tuple[str, list[Change]]) -> int:
@@ -338,12 +422,16 @@ def test_a_table_that_has_rows_begins_with_them_where_the_log_still_has_all_sinc
         rows: list[tuple[str, list[Change]]] = [("rows", [inserted(i, "a")]) for i in (1, 2)]
         last = added(scene, ("create", []), *rows)
         scene.reach(last)
-        scene.control.histories.clear()
+        del scene.durable[scene.record.table_id]
+        # As a copy has left it.
+        copied = replace(scene.mirrored, state=Live(), copied_at=first_lsn(1))
+        scene.durable[copied.table_id] = copied
+        scene.first = last if lost else 0
         scene.start()
-        scene.directory.committed(scene.control.tables["m"], last)
-        scene.log.first = last if lost else None
+        scene.reach(scene.to)
         scene.rest()
-        expected = [("compare", last)] if lost else [("compare", first_lsn(1)), ("rows", last)]
+        begun = [("compare", first_lsn(1)), ("rows", last)]
+        expected = [("compare", last_lsn(append_of(last)))] if lost else begun
         assert scene.steps.done == expected
 
 
@@ -366,55 +454,55 @@ def test_behind_a_copy_rows_of_before_it_are_left_out_from_a_statement_on() -> N
 
 def test_a_history_waits_for_its_table_and_stops_alone_until_it_is_begun_anew() -> None:
     scene = Scene()
-    last = added(scene, ("create", []), ("rows", [inserted(1, "a")]))
-    scene.reach(first_lsn(1))
-    stopped = replace(scene.control.tables["m"], state=TableState.STOPPED)
-    scene.directory.save(stopped)
-    scene.to = last
-    assert not scene.follower.advance(SESSION)
-    assert scene.records.at_rest(last)
-    scene.directory.save(replace(stopped, state=TableState.COMPLETE))
+    scene.reach(added(scene, ("create", []), ("rows", [inserted(1, "a")])))
+    scene.held = []
+    live = scene.mirrored
+    stopped = replace(live, state=Stopped(scene.to, Live(exact_from=first_lsn(1))))
+    scene.durable[live.table_id] = stopped
+    scene.start()
+    assert not scene.advance()
+    scene.durable[live.table_id] = live
     scene.steps.fault = BinlogError(ErrorKind.ROW_IMAGE, "rows do not hold all columns")
+    scene.start()
     scene.rest()
-    assert scene.records.standing() == ["shop.t__history"]
-    (record,) = scene.control.histories.values()
-    assert "resolve shop.t__history --as recopy" in record.reason
-    assert scene.records.oldest_needed() == record.from_lsn
-    asked = replace(record, request="recopy").having(asked={"id": "1"})
-    scene.control.histories[record.table_id] = asked
-    scene.directory.committed(stopped, last)
+    assert scene.mirror.standing() == ["shop.t__history"]
+    assert "resolve shop.t__history --as recopy" in scene.record.reason
+    assert scene.needed <= scene.record.from_lsn
     scene.steps.fault = None
-    scene.records.read_requests()
+    asked = {scene.record.table_id: Request("1", Wish.RECOPY)}
+    scene.start()
+    scene.step(RequestsRead(asked, {}, {}))
     scene.rest()
-    (record,) = scene.control.histories.values()
-    assert (record.state, record.reason, record.request) == (TableState.COMPLETE, "", "")
+    record = scene.record
+    assert (record.word, record.reason, record.handled) == (TableState.COMPLETE, "", "1")
     assert [v[1] for v in scene.steps.history.versions] == ["a"]
 
 
 def test_a_table_that_is_dropped_before_its_history_begins_leaves_nothing_to_wait_for() -> None:
     scene = Scene()
-    record = TableRecord("m", "shop", *NAME, folder="shop/t", from_lsn=5)
-    scene.directory.save(replace(record, state=TableState.COMPLETE))
-    scene.records.begin_new()
-    scene.to = added(scene, ("create", []), ("drop", []))
-    scene.directory.save(replace(record, state=TableState.DROPPED, from_lsn=scene.to))
+    scene.reach(added(scene, ("create", []), ("rows", [inserted(1, "a")])))
+    # As if the history had been asked for later, and the job were killed then.
+    scene.durable[scene.record.table_id] = replace(scene.record, state=Creating(), from_lsn=0)
+    last = scene.server.add("drop")
+    dropped = replace(scene.mirrored, state=Dropped(), from_lsn=last)
+    scene.durable[scene.mirrored.table_id] = dropped
+    scene.start()
+    scene.reach(last)
     scene.rest()
-    (history,) = scene.control.histories.values()
-    assert (history.state, scene.steps.done) == (TableState.CREATING, [])
-    assert min(scene.records.oldest_needed(), scene.records.oldest_cursor()) == NEWEST
+    assert (scene.record.state, scene.steps.done) == (Creating(), [])
+    assert scene.mirror.histories_cursor() == scene.to
     scene.server.add("create")
     scene.reach(scene.server.add("rows", [inserted(1, "a")]))
     scene.rest()
     assert [v[1] for v in scene.steps.history.versions] == ["a"]
-    assert scene.records.oldest_needed() < NEWEST
 
 
-@pytest.mark.parametrize("state", [TableState.CREATING, TableState.COPYING])
-def test_a_history_of_a_table_that_is_copied_waits(state: TableState) -> None:
+@pytest.mark.parametrize("state", [Creating(), Copying(END)])
+def test_a_history_of_a_table_that_is_copied_waits(state: Creating | Copying) -> None:
     scene = Scene()
-    lsn = scene.server.add("create")
-    scene.reach(lsn)
-    scene.directory.save(replace(scene.control.tables["m"], state=state))
-    scene.to = scene.server.add("rows", [inserted(1, "a")])
-    assert not scene.follower.advance(SESSION)
+    scene.reach(scene.server.add("create"))
+    scene.durable[scene.mirrored.table_id] = replace(scene.mirrored, state=state)
+    scene.start()
+    scene.reach(scene.server.add("rows", [inserted(1, "a")]))
+    assert not scene.advance()
     assert scene.steps.done == []

@@ -1,73 +1,78 @@
-"""When the record of a history names the folder of its Delta table. No Spark is needed."""
+"""Whose folder the steps of a history may write into. No Spark is needed."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from pyspark.sql.types import StructType
 
-from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.history.history_records import HistoryRecords
-from spark_sink.mirror.history.history_steps import DeltaHistorySteps
+from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.history.history_steps import HistorySteps
 from spark_sink.mirror.history.history_table import HistoryTable
-from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.effects import EndVersions
+from spark_sink.mirror.rules.states import Dropped
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
-from spark_sink.mirror.tables.directory import TableDirectory
-from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
-from tests.spark.mirror.test_catalog import Control
+from spark_sink.mirror.values.policies import ApplyOptions
 
-NAME = ("shop", "t")
-ANY: Any = None
-
-
-@pytest.fixture
-def records() -> HistoryRecords:
-    """Of a table whose history has no rows so far."""
-    control = cast(ControlTable, Control())
-    directory = TableDirectory("shop", control, lambda folder: f"/lake/{folder}")
-    directory.save(TableRecord("t", "shop", *NAME, folder="shop/t"))
-    options = ApplyOptions("/lake", ["shop"], lambda _: TablePolicy(history=True))
-    made = HistoryRecords(directory, control, options)
-    made.begin_new()
-    return made
+ANY: Any = SimpleNamespace(spark=None)
+HISTORY = TableRecord("h", "shop", "shop", "t", "shop/t__history", history=True)
+OF_ITS_NAME = TableRecord("other", "shop", "shop", "t__history", "shop/t__history")
 
 
-def fit(records: HistoryRecords) -> HistoryTable:
-    return DeltaHistorySteps(records, ANY)._fitted(ANY, records.record(NAME), StructType())
+def steps(*mirrored: TableRecord) -> HistorySteps:
+    control: Any = SimpleNamespace(records=lambda: {r.table_id: r for r in mirrored})
+    return HistorySteps("shop", ApplyOptions("/lake", ["shop"]), ANY, control)
 
 
-def test_a_record_names_its_folder_when_its_table_is_there(
-    records: HistoryRecords, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MirroredTable, "exists", lambda *_: False)
-    named: list[str] = []
-
-    def refuse(*_: Any) -> None:
-        named.append(records.record(NAME).folder)
-        raise BinlogError(ErrorKind.UNSUPPORTED_CHANGE, "a column valid_to")
-
-    monkeypatch.setattr(HistoryTable, "fit", refuse)
-    with pytest.raises(BinlogError, match="a column valid_to"):
-        fit(records)
-    assert named == [""] and records.record(NAME).folder == ""
-
-    monkeypatch.setattr(HistoryTable, "fit", lambda *_: None)
-    assert fit(records).table.path == "/lake/shop/t__history"
-    assert records.record(NAME).folder == "shop/t__history"
+def fit(of: HistorySteps) -> HistoryTable:
+    return of._fitted(ANY, HISTORY, StructType())
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_the_table_of_another_owner_is_left_alone(
-    records: HistoryRecords, monkeypatch: pytest.MonkeyPatch, begun: bool
-) -> None:
-    """Such as that of the consumer that has adopted the table in between."""
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MirroredTable, "exists", lambda *_: True)
+    monkeypatch.setattr(MirroredTable, "owner", lambda *_: "h")
     monkeypatch.setattr(HistoryTable, "fit", lambda *_: None)
-    if begun:
-        monkeypatch.setattr(MirroredTable, "owner", lambda *_: records.record(NAME).table_id)
-        fit(records)
+
+
+def test_a_history_is_in_the_folder_of_its_record() -> None:
+    assert fit(steps()).table == MirroredTable("h", "/lake/shop/t__history", HISTORY.label)
+
+
+def test_a_history_is_made_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MirroredTable, "exists", lambda *_: False)
+    monkeypatch.setattr(MirroredTable, "owner", lambda *_: "")
+    assert fit(steps()).table.path == "/lake/shop/t__history"
+
+
+def test_the_table_of_another_owner_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of the consumer that has adopted the table in between."""
     monkeypatch.setattr(MirroredTable, "owner", lambda *_: "another")
     with pytest.raises(BinlogError, match="another Delta table is there"):
-        fit(records)
+        fit(steps())
+    ended: list[object] = []
+    monkeypatch.setattr(HistoryTable, "end_all", lambda *_: ended.append(_))
+    steps().end(ANY, EndVersions(1, HISTORY, 9, None))
+    assert ended == []
+
+
+def test_a_mirrored_table_that_has_the_name_of_the_history_keeps_its_folder() -> None:
+    with pytest.raises(BinlogError, match="the table of this name is mirrored"):
+        fit(steps(OF_ITS_NAME))
+    dropped = TableRecord("other", "shop", "shop", "t__history", state=Dropped())
+    theirs = TableRecord("theirs", "billing", "shop", "t__history", "shop/t__history")
+    assert fit(steps(dropped, theirs)).table.path == "/lake/shop/t__history"
+
+
+def test_all_versions_of_its_own_table_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[tuple[str, int]] = []
+
+    def end_all(of: HistoryTable, _: object, lsn: int, __: object) -> None:
+        ended.append((of.table.path, lsn))
+
+    monkeypatch.setattr(HistoryTable, "end_all", end_all)
+    steps().end(cast("Any", ANY), EndVersions(1, HISTORY, 9, None))
+    assert ended == [("/lake/shop/t__history", 9)]

@@ -13,7 +13,8 @@ from dispatcher.model.position import Position
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.progress import CopyResult
 from spark_sink.mirror.copy.server import CopyServer, executed_position
-from spark_sink.mirror.rules.table_record import TableRecord, TableState, new_table_id
+from spark_sink.mirror.rules.states import Creating, TableState
+from spark_sink.mirror.rules.table_record import TableRecord, new_table_id
 from spark_sink.mirror.runtime.apply import Applier
 from tests.servers import Server
 from tests.spark.conftest import Source, Target
@@ -76,8 +77,8 @@ def test_what_the_snapshot_shows_is_not_applied_again(
 
     mirror.place = place
     mirror.feed()
-    asked = TableRecord(new_table_id(), "shop", source.database, "t", state=TableState.CREATING)
-    mirror.control.write(asked)
+    asked = TableRecord(new_table_id(), "shop", source.database, "t", state=Creating())
+    mirror.control.write([asked])
 
     def first() -> None:
         if before:
@@ -95,5 +96,5 @@ def test_what_the_snapshot_shows_is_not_applied_again(
 
     assert applier.run(threading.Event(), drain=True) == 0
     assert mirror.apply() == 0  # what came into the log beside the copy
-    assert mirror.record("t").state is TableState.COMPLETE
+    assert mirror.record("t").word is TableState.COMPLETE
     assert counts(target.rows(source, "t")) == counts(source.rows("t"))

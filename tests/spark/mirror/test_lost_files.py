@@ -12,7 +12,8 @@ import pytest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.log.append import LogAppender
 from spark_sink.mirror.log.binlog_log import BinlogLog
-from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.values.entries import append_of
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
@@ -58,7 +59,7 @@ def test_a_table_without_its_folder_stops_alone(
     source.execute(change, "INSERT INTO kept VALUES (4, 4)")
     assert mirror.run() == 1
     record = mirror.record("lost")
-    assert record.state is TableState.STOPPED
+    assert record.word is TableState.STOPPED
     assert folder in record.reason
     assert f"resolve {record.label} --as recopy" in record.reason
     assert_equal(source, target, "kept")
@@ -72,7 +73,7 @@ def test_a_table_without_key_and_folder_is_not_made_anew(
     shutil.rmtree(target.of(source, "bare"))
     source.execute("DELETE FROM bare LIMIT 1")
     assert mirror.run() == 1
-    assert mirror.record("bare").state is TableState.STOPPED
+    assert mirror.record("bare").word is TableState.STOPPED
 
 
 def test_a_folder_that_is_lost_is_not_made_anew_when_the_entry_was_applied_by_hand(
@@ -83,10 +84,10 @@ def test_a_folder_that_is_lost_is_not_made_anew_when_the_entry_was_applied_by_ha
     shutil.rmtree(target.of(source, "lost"))
     source.execute("INSERT INTO lost VALUES (3, 3)")
     assert mirror.run() == 1
-    mirror.control.request(mirror.record("lost").table_id, "applied")
+    mirror.ask("lost", Wish.APPLIED)
     source.execute("INSERT INTO lost VALUES (4, 4)")
     assert mirror.run() == 1
-    assert mirror.record("lost").state is TableState.STOPPED
+    assert mirror.record("lost").word is TableState.STOPPED
     assert not Path(target.of(source, "lost")).exists()
 
 
@@ -117,7 +118,7 @@ def test_a_table_with_a_damaged_file_stops_when_the_file_is_needed(
     source.execute("UPDATE lost SET v = 7 WHERE id = 1", "INSERT INTO kept VALUES (4, 4)")
     assert mirror.run() == 1
     record = mirror.record("lost")
-    assert record.state is TableState.STOPPED
+    assert record.word is TableState.STOPPED
     assert file.name in record.reason
     assert_equal(source, target, "kept")
 
@@ -135,7 +136,7 @@ def test_a_table_whose_own_log_is_damaged_stops_alone(
     source.execute("INSERT INTO lost VALUES (9, 9)", "INSERT INTO kept VALUES (9, 9)")
     assert mirror.run() == 1
     record = mirror.record("lost")
-    assert record.state is TableState.STOPPED
+    assert record.word is TableState.STOPPED
     assert "DELTA_VERSIONS_NOT_CONTIGUOUS" in record.reason
     assert_equal(source, target, "kept")
 
@@ -158,7 +159,7 @@ def test_tables_that_may_need_a_lost_file_of_the_log_stop_before_it(
     assert_equal(source, target, "young")
     for name in ("kept", "lost"):
         record = mirror.record(name)
-        assert record.state is TableState.STOPPED
+        assert record.word is TableState.STOPPED
         assert file.name in record.reason
         assert f"resolve {record.label} --as recopy" in record.reason
 
@@ -175,12 +176,12 @@ def test_a_file_of_the_log_that_is_put_back_is_applied_in_full(
     source.execute("INSERT INTO lost VALUES (4, 4)")
     assert mirror.run() == 1
     # Without the file the entry is not left out, either.
-    mirror.control.request(mirror.record("lost").table_id, "retry")
+    mirror.ask("lost", Wish.RETRY)
     assert mirror.apply() == 1
-    assert mirror.record("lost").state is TableState.STOPPED
+    assert mirror.record("lost").word is TableState.STOPPED
     aside.rename(file)
     for name in ("kept", "lost"):
-        mirror.control.request(mirror.record(name).table_id, "retry")
+        mirror.ask(name, Wish.RETRY)
     assert mirror.apply() == 0
     assert_equal(source, target, "kept", "lost")
 
@@ -196,7 +197,7 @@ def test_tables_that_stand_before_a_lost_file_go_on_at_a_gap(
     assert mirror.apply() == 1
     mirror.feed(gap=True)
     assert mirror.apply() == 0
-    assert {mirror.record(name).state for name in ("kept", "lost")} == {TableState.PARTIAL}
+    assert {mirror.record(name).word for name in ("kept", "lost")} == {TableState.PARTIAL}
 
 
 def test_another_consumer_goes_on(
@@ -261,7 +262,7 @@ def test_a_log_that_was_deleted_is_not_begun_again_without_a_word(
     end = again.claim("shop", applied=applied, behind_loss=lambda: source.daemon.head)
     assert end.append > append_of(applied)
     assert mirror.apply() == 0  # partial, as nothing can be copied here
-    assert {mirror.record(name).state for name in ("kept", "lost")} == {TableState.PARTIAL}
+    assert {mirror.record(name).word for name in ("kept", "lost")} == {TableState.PARTIAL}
 
 
 @pytest.mark.parametrize("which", ["commit", "missing commit", "checkpoint"])

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_sink.mirror.history.history_records import HistoryRecords
 from spark_sink.mirror.lake import checkpoints
 from spark_sink.mirror.lake.checkpoints import Checkpoints
 from spark_sink.mirror.lake.delta_log import delta_version, table_properties, table_size
 from spark_sink.mirror.rules import upkeep
+from spark_sink.mirror.rules.events import VectorsEnabled
+from spark_sink.mirror.rules.states import Creating, Dropped, LeftOut, Live, State, Stopped
+from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.runtime import maintenance
-from spark_sink.mirror.runtime.maintenance import Maintenance
-from spark_sink.mirror.tables.directory import TableDirectory
+from spark_sink.mirror.runtime.maintenance import MaintainedTables, Maintenance
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 
@@ -23,23 +23,40 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass
-class Maintained:
-    """The tables of a mirror's consumer."""
-
-    consumer: str
-    directory: TableDirectory
-    histories: HistoryRecords
-    applied_to: int = 0
+def tables_of(mirror: Mirror) -> MaintainedTables:
+    """The tables of a mirror's consumer, as they are in the control table."""
+    rows = mirror.control.rows()
+    records = [*rows.records.values(), *rows.histories.values()]
+    own = tuple(record for record in records if record.consumer == mirror.consumer)
+    return MaintainedTables(mirror.consumer, own, needed=0)
 
 
-def tables_of(mirror: Mirror) -> Maintained:
-    def path(folder: str) -> str:
-        return f"{mirror.target.path}/{folder}"
+def test_tables_that_stand_or_move_are_left_alone() -> None:
+    def record(name: str, state: State | None = None, **fields: Any) -> TableRecord:
+        folder = fields.pop("folder", f"shop/{name}")
+        return TableRecord(name, "shop", "shop", name, folder, state or Live(), **fields)
 
-    directory = TableDirectory(mirror.consumer, mirror.control, path)
-    records = HistoryRecords(directory, mirror.control, mirror.options())
-    return Maintained(mirror.consumer, directory, records)
+    tables = MaintainedTables(
+        "shop",
+        (
+            record("complete"),
+            record("partial", Live(complete=False)),
+            record("left_out", LeftOut(3)),
+            record("orders", history=True, folder="shop/orders__history"),
+            record("stopped", Stopped(7, Live())),
+            record("copied", Creating()),
+            record("dropped", Dropped()),
+            record("moving", move=Move("shop/before")),
+            record("empty", folder=""),
+        ),
+        needed=0,
+    )
+    assert [(r.label, table.path) for r, table in tables.growing("file:/lake/")] == [
+        ("shop.complete", "file:/lake/shop/complete"),
+        ("shop.partial", "file:/lake/shop/partial"),
+        ("shop.left_out", "file:/lake/shop/left_out"),
+        ("shop.orders__history", "file:/lake/shop/orders__history"),
+    ]
 
 
 def newest_checkpoint(table: Path) -> int:
@@ -61,9 +78,16 @@ def test_tables_are_compacted_and_have_checkpoints(
     monkeypatch.setattr(maintenance, "DELETION_VECTORS_FROM_BYTES", 1)
     monkeypatch.setattr(maintenance, "CHECKPOINTS_EVERY_S", 0.0)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_COMMITS", 3)
-    of_application = Maintenance(mirror.spark, mirror.options(maintenance_s=0.0), mirror.control)
+    told: list[tuple[str, VectorsEnabled]] = []
+    of_application = Maintenance(
+        mirror.spark,
+        mirror.options(maintenance_s=0.0),
+        mirror.control,
+        lambda consumer, event: told.append((consumer, event)),
+    )
     assert of_application.is_due()
     of_application.run([tables_of(mirror)])
+    assert told == [("shop", VectorsEnabled(mirror.record("t").table_id))]
     for table in (Path(path), Path(mirror.log.path), Path(mirror.control.path)):
         assert newest_checkpoint(table) >= 3
     assert table_size(mirror.spark, path)[1] == 1

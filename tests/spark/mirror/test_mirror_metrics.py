@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from spark_sink.metrics_server import serve_metrics
 from spark_sink.mirror.metrics import PREFIX, MirrorCollector
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.states import Creating, Live, Stopped, TableState
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.progress import (
     OTHER_TABLES,
     TABLES_MAX,
@@ -84,10 +85,13 @@ def test_a_bounded_number_of_tables_is_counted_by_itself() -> None:
         counter.stepped(f"shop.t{number}", 2, {StepPhase.READ: 1.0})
     counter.stepped("shop.t0", 2, {})
     at = datetime(2026, 11, 22, tzinfo=UTC)
-    stopped = TableRecord("id", "shop", "shop", "bad", state=TableState.STOPPED, at=at)
-    now = counter.progress(0, 0, [stopped, TableRecord("other", "shop", "shop", "good")])
+    stopped = TableRecord("id", "shop", "shop", "bad", state=Stopped(7, Live()), at=at)
+    good = TableRecord("other", "shop", "shop", "good")
+    history = TableRecord("h", "shop", "shop", "good", state=Creating(), history=True)
+    now = counter.progress(0, 0, [stopped, good, history])
     assert len(now.stepped) == TABLES_MAX + 1
     assert now.stepped[OTHER_TABLES].rows == 10
     assert now.stepped["shop.t0"].steps == 2 and now.stepped["shop.t0"].seconds[StepPhase.READ] == 1
     assert now.stopped == {"shop.bad": at.timestamp()}
     assert now.tables == {TableState.STOPPED: 1, TableState.COMPLETE: 1}
+    assert now.histories == {TableState.CREATING: 1}

@@ -10,14 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.lake.moved_files import moving_order
-from spark_sink.mirror.rules.records import to_be_replayed
+from spark_sink.mirror.rules.effects import MoveFolders
+from spark_sink.mirror.rules.mirror_state import MirrorOptions, MirrorState
 from spark_sink.mirror.rules.renames import folder_of
-from spark_sink.mirror.rules.table_record import MOVE_STEP, MOVED_FROM, TableRecord, TableState
+from spark_sink.mirror.rules.states import CatchingUp, Dropped, Live, TableState
+from spark_sink.mirror.rules.table_record import Move, TableRecord
+from spark_sink.mirror.rules.tasks.folder_move import after_move
 from spark_sink.mirror.runtime.folder_mover import FolderMover
-from spark_sink.mirror.tables.directory import TableDirectory
-from tests.spark.mirror.test_catalog import Control
+from spark_sink.mirror.values.policies import TablePolicy
 
 
 class KilledError(Exception):
@@ -83,9 +84,10 @@ class ObjectStore:
 class Mover(FolderMover):
     """Without Spark."""
 
-    def __init__(self, files: ObjectStore, directory: TableDirectory) -> None:
-        self._files = cast(Any, files)
-        self._directory, self._target, self._lock = directory, "t", threading.Lock()
+    def __init__(self, files: ObjectStore, *theirs: str) -> None:
+        """`theirs`: names of tables that the consumer billing mirrors."""
+        self._files, self._target, self._lock = cast(Any, files), "t", threading.Lock()
+        self._other_owner = lambda name: "billing" if name[1] in theirs else ""
 
     def _owner(self, folder: str) -> str:
         return str(
@@ -96,31 +98,52 @@ class Mover(FolderMover):
         pass
 
 
-def tables(control: Control) -> TableDirectory:
-    return TableDirectory("shop", cast(ControlTable, control), lambda folder: f"t/{folder}")
+class Moves:
+    """Moves of tables as the rules want them: step by step, with what the records say after each."""
+
+    def __init__(self, *records: TableRecord) -> None:
+        options = MirrorOptions("shop", lambda _: TablePolicy(), lambda _: False, str)
+        self.state = MirrorState(options, {record.table_id: record for record in records})
+
+    def finish(self, mover: Mover, *table_ids: str) -> dict[str, str]:
+        """Move the folders of these tables, for none of all. Returns why tables have no place."""
+        refused: dict[str, str] = {}
+        ended = False
+        while not ended:
+            every = tuple(self.state.records.values())
+            moving = [r for r in every if r.move and (not table_ids or r.table_id in table_ids)]
+            moving = [record for record in moving if record.table_id not in refused]
+            if not moving:
+                return refused
+            answer = mover.move(MoveFolders(1, tuple(moving), every))
+            refused |= {table_id: str(fault) for table_id, fault in answer.refused.items()}
+            after_move(self.state, [record.table_id for record in moving], answer)
+            ended = answer.step is None
+        return refused
+
+    def record(self, table_id: str) -> TableRecord:
+        return self.state.records[table_id]
 
 
 def moving(name: str, to: str, source: str = "") -> TableRecord:
     """The record of the table that had the name, and is about to move."""
     folder = folder_of(("shop", to))
-    record = TableRecord(name, "shop", "shop", to, folder=folder)
-    return record.having(**{MOVED_FROM: source or folder_of(("shop", name))})
+    move = Move(source or folder_of(("shop", name)))
+    return TableRecord(name, "shop", "shop", to, folder=folder, move=move)
 
 
 def killed_after_each_request(store: ObjectStore, *records: TableRecord) -> Iterator[ObjectStore]:
     """Moves the tables, in processes each of which is killed after one request more, and gives the result."""
     for requests in count(1):
-        control = Control()
-        control.write(*records)
+        moves = Moves(*records)
         now = replace(store, objects=dict(store.objects), requests_left=requests)
         try:
-            Mover(now, tables(control)).finish_moves()
+            moves.finish(Mover(now))
             return
         except KilledError:
             now.requests_left = 10**9
-            Mover(now, tables(control)).finish_moves()
-        details = [record.detail for record in control.records().values()]
-        assert not any(MOVED_FROM in detail or MOVE_STEP in detail for detail in details)
+            moves.finish(Mover(now))
+        assert not any(record.move for record in moves.state.records.values())
         yield now
 
 
@@ -150,10 +173,8 @@ def test_the_folder_of_a_dropped_table_is_replaced_and_that_of_another_is_not() 
     store = ObjectStore()
     store.put_table("shop/a", "a", "rows")
     store.put_table("shop/b", "gone", "old")
-    control = Control()
-    dropped = TableRecord("gone", "shop", "shop", "b", state=TableState.DROPPED)
-    control.write(moving("a", "b"), dropped)
-    Mover(store, tables(control)).finish_moves()
+    dropped = TableRecord("gone", "shop", "shop", "b", state=Dropped())
+    assert Moves(moving("a", "b"), dropped).finish(Mover(store)) == {}
     assert store.rows("shop/b") == ["rows1", "rows2"]
 
 
@@ -170,57 +191,62 @@ class TestATakenPlace:
     def test_a_copy_stays_where_it_is_and_another_table_moves(self, store: ObjectStore) -> None:
         store.put_table("_binlog/copies/x", "x", "copied")
         store.put_table("_binlog/copies/z", "z", "copied")
-        control = Control()
-        copy = replace(moving("x", "x", "_binlog/copies/x"), state=TableState.COPYING)
-        control.write(copy, moving("z", "z", "_binlog/copies/z"))
-        directory = tables(control)
-        refused = Mover(store, directory).finish_moves()
+        copy = replace(moving("x", "x", "_binlog/copies/x"), state=CatchingUp(Live(), 1))
+        moves = Moves(copy, moving("z", "z", "_binlog/copies/z"))
+        refused = moves.finish(Mover(store))
         assert refused.keys() == {"x"}
-        assert "move or delete that folder" in str(refused["x"])
+        assert "move or delete that folder" in refused["x"]
         assert store.rows("shop/x") == ["precious1", "precious2"]
         assert store.rows("shop/z") == ["copied1", "copied2"]
-        assert directory.record("x").state is TableState.COPYING
-        assert directory.record("x").lies_at == "_binlog/copies/x"
-        assert MOVED_FROM not in directory.record("z").detail
+        assert moves.record("x").word is TableState.COPYING
+        assert moves.record("x").lies_at == "_binlog/copies/x"
+        assert moves.record("z").move is None
 
     def test_a_renamed_table_is_stopped_aside_and_the_other_tables_of_the_statement_move(
         self, store: ObjectStore
     ) -> None:
         store.put_table("shop/a", "a", "rows of a")
         store.put_table("shop/b", "b", "rows of b")
-        control = Control()
-        control.write(moving("a", "x"), moving("b", "a"))
-        directory = tables(control)
-        assert Mover(store, directory).finish_moves("a", "b").keys() == {"a"}
-        halted = directory.record("a")
-        assert (halted.state, halted.detail["goal"]) == (TableState.STOPPED, "complete")
+        moves = Moves(moving("a", "x"), moving("b", "a"))
+        assert moves.finish(Mover(store), "a", "b").keys() == {"a"}
+        halted = moves.record("a")
+        assert (halted.word, halted.state) == (TableState.STOPPED, CatchingUp(Live()))
         assert "something else is there" in halted.reason
-        assert not to_be_replayed(halted)
         assert store.rows(halted.lies_at) == ["rows of a1", "rows of a2"]
         assert store.rows("shop/a") == ["rows of b1", "rows of b2"]
 
     def test_it_moves_when_the_place_is_free(self, store: ObjectStore) -> None:
         store.put_table("shop/a", "a", "rows")
-        control = Control()
-        control.write(moving("a", "x"))
-        directory = tables(control)
-        mover = Mover(store, directory)
-        assert mover.finish_moves() and mover.finish_moves("a")
+        moves, mover = Moves(moving("a", "x")), Mover(store)
+        assert moves.finish(mover) and moves.finish(mover, "a")
         store.delete("t/shop/x")
-        assert mover.finish_moves("a") == {}
+        assert moves.finish(mover, "a") == {}
         assert store.rows("shop/x") == ["rows1", "rows2"]
-        assert to_be_replayed(directory.record("a"))
+        assert moves.record("a").move is None
+
+    def test_a_repair_moves_tables_of_several_statements(self, store: ObjectStore) -> None:
+        """One is far in its move, another had no place."""
+        store.put_table("shop/b", "b", "rows of b")
+        moves, mover = Moves(moving("b", "c")), Mover(store)
+        if not store.at_once:
+            for _ in range(2):
+                move = MoveFolders(1, (moves.record("b"),), (moves.record("b"),))
+                after_move(moves.state, ["b"], mover.move(move))
+        store.put_table("_binlog/moving/a", "a", "rows of a")
+        waits = moving("a", "x", "_binlog/moving/a")
+        moves.state.records["a"] = replace(waits, state=CatchingUp(Live()))
+        assert moves.finish(mover).keys() == {"a"}
+        assert store.rows("shop/c") == ["rows of b1", "rows of b2"]
+        assert store.rows("_binlog/moving/a") == ["rows of a1", "rows of a2"]
+        assert moves.record("b").move is None
 
     def test_the_table_of_another_consumer_is_not_named_for_deletion(
         self, store: ObjectStore
     ) -> None:
-        control = Control()
-        theirs = TableRecord("theirs", "billing", "shop", "x", folder="shop/x")
-        control.write(moving("x", "x", "_binlog/copies/x"), theirs)
         store.put_table("_binlog/copies/x", "x", "copied")
-        (fault,) = Mover(store, tables(control)).finish_moves().values()
-        assert "from the consumer billing" in str(fault)
-        assert "delete" not in str(fault)
+        (fault,) = Moves(moving("x", "x", "_binlog/copies/x")).finish(Mover(store, "x")).values()
+        assert "from the consumer billing" in fault
+        assert "delete" not in fault
 
 
 def test_a_table_that_has_not_left_a_place_is_not_deleted_there() -> None:
@@ -228,13 +254,10 @@ def test_a_table_that_has_not_left_a_place_is_not_deleted_there() -> None:
     store = ObjectStore(at_once=True)
     store.put_table("shop/a", "a", "rows of a")
     store.put_table("_binlog/copies/new", "new", "copied")
-    control = Control()
-    control.write(moving("a", "b"), replace(moving("new", "a", "_binlog/copies/new")))
-    directory = tables(control)
-    mover = Mover(store, directory)
-    assert mover.finish_moves("new") == {}
+    moves, mover = Moves(moving("a", "b"), moving("new", "a", "_binlog/copies/new")), Mover(store)
+    assert moves.finish(mover, "new") == {}
     assert store.rows("shop/a") == ["copied1", "copied2"]
-    assert mover.finish_moves() == {}
+    assert moves.finish(mover) == {}
     assert store.rows("shop/b") == ["rows of a1", "rows of a2"]
 
 

@@ -3,151 +3,214 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from spark_sink.mirror.lake.control_table import ControlTable
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
-from spark_sink.mirror.runtime import catch_up
-from spark_sink.mirror.runtime.catch_up import CatchUps
-from spark_sink.mirror.runtime.pools import COPIES, CatchUpRuns, Pools
-from spark_sink.mirror.tables.directory import TableDirectory
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.effects import ClearCopy, CopyTable, ReadLog, StoreRecords
+from spark_sink.mirror.rules.events import (
+    CopyCleared,
+    Event,
+    Failure,
+    StoreFailed,
+    TableCopied,
+    WorkFailed,
+)
+from spark_sink.mirror.rules.mirror import COPIES
+from spark_sink.mirror.rules.states import Copying
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime import pools as pools_module
+from spark_sink.mirror.runtime.copies import Copies
+from spark_sink.mirror.runtime.pools import Pools
+from spark_sink.mirror.runtime.progress import ProgressCounter
+from spark_sink.mirror.values.entries import LogEnd
 from tests.daemon.harness import until
-from tests.spark.mirror.test_copy_track import Control
 
-TABLES = 10
+BEGIN = Position("server", "", "binlog.1", 100, 1, 1)
+STORAGE = OSError("storage does not answer")
 
 
-class Copies:
-    """Copies, each of which ends when one is let go."""
+class Works:
+    """Works of a consumer. Each copy waits until one is let go; the others do what a test says."""
 
-    def __init__(self, directory: TableDirectory) -> None:
-        self.directory, self.go = directory, threading.Semaphore(0)
-        self.begun: list[str] = []
+    def __init__(self, consumer: str) -> None:
+        self.consumer, self.go = consumer, threading.Semaphore(0)
+        self.begun: list[int] = []
+        self.other: Callable[[Any], Event] = lambda work: CopyCleared(work.run)
 
-    def run(self, _session: object, table_id: str, _catch_ups: CatchUps) -> None:
-        self.begun.append(table_id)
+    def do(self, work: Any, _session: object) -> Event:
+        self.begun.append(work.run)
+        if not isinstance(work, CopyTable):
+            return self.other(work)
         self.go.acquire()
-        self.directory.change(lambda now: replace(now, state=TableState.COMPLETE), table_id)
+        return TableCopied(work.run, True, BEGIN, False, "")
 
 
-class Consumer:
-    """Tables that wait for copies, and one that is stopped."""
-
-    def __init__(self, name: str, pools: Pools) -> None:
-        tables = [
-            TableRecord(f"{name}{n}", name, "shop", f"t{n}", state=TableState.CREATING)
-            for n in range(TABLES)
-        ]
-        halted = TableRecord("halted", name, "shop", "halted", state=TableState.STOPPED)
-        control = Control(*tables, halted)
-        self.directory = TableDirectory(name, cast(ControlTable, control), str)
-        self.copies = Copies(self.directory)
+class Scene:
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, Event]] = []
         nothing: Any = None
-        copies = cast(Any, self.copies)
-        self.catch_ups = CatchUps(nothing, self.directory, nothing, nothing, nothing, copies)
-        self.runs = CatchUpRuns(self.catch_ups, pools)
+        self.pools = Pools(nothing, 1, 2, lambda name, event: self.answers.append((name, event)))
 
-    def ask(self, table_id: str, request: str) -> None:
-        asked = replace(self.directory.record(table_id), request=request)
-        self.directory._records[table_id] = asked.having(asked={"id": request})
+    def submit(self, works: Works, *effects: Any) -> None:
+        for effect in effects:
+            self.pools.submit(works, effect)  # type: ignore[arg-type]
 
+    def answered(self, works: Works, run: int) -> Event:
+        def found() -> list[Event]:
+            return [e for name, e in self.answers if (name, e.run) == (works.consumer, run)]  # type: ignore[union-attr]
 
-@pytest.fixture
-def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pools]:
-    monkeypatch.setattr(catch_up, "StepSession", lambda _: None)
-    pools = Pools(1)
-    yield pools
-    pools.close()
+        until(lambda: bool(found()), "the work is answered")
+        (event,) = found()
+        return event
 
 
 @pytest.fixture
-def consumer(pools: Pools) -> Iterator[Consumer]:
-    consumer = Consumer("shop", pools)
-    yield consumer
-    consumer.catch_ups.stop()
-    consumer.copies.go.release(TABLES)
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    monkeypatch.setattr(pools_module, "StepSession", lambda _: None)
+    scene = Scene()
+    yield scene
+    scene.pools.finish()
+    scene.pools.close()
 
 
-def test_a_request_is_answered_while_copies_wait(consumer: Consumer) -> None:
-    consumer.runs.start()
-    until(lambda: len(consumer.copies.begun) == COPIES, "copies have begun")
-    consumer.ask("halted", "recopy")
-    consumer.runs.start()
-    until(lambda: not consumer.directory.record("halted").request, "the request is answered")
-    assert consumer.directory.record("halted").state is TableState.CREATING
-    assert len(consumer.copies.begun) == COPIES
+@pytest.fixture
+def works() -> Iterator[Works]:
+    works = Works("shop")
+    yield works
+    works.go.release(100)
 
 
-def test_a_request_about_a_table_whose_copy_waits_is_answered(consumer: Consumer) -> None:
-    consumer.runs.start()
-    until(lambda: len(consumer.copies.begun) == COPIES, "copies have begun")
-    waiting = f"shop{TABLES - 1}"
-    consumer.ask(waiting, "recopy")
-    consumer.runs.start()
-    until(lambda: not consumer.directory.record(waiting).request, "the request is answered")
-    assert waiting not in consumer.copies.begun
+def copies(first: int, number: int) -> list[CopyTable]:
+    record = TableRecord("t", "shop", "shop", "t", state=Copying(BEGIN))
+    return [CopyTable(run, record) for run in range(first, first + number)]
 
 
-def test_maintenance_runs_while_copies_wait(consumer: Consumer, pools: Pools) -> None:
-    consumer.runs.start()
-    until(lambda: len(consumer.copies.begun) == COPIES, "copies have begun")
+def test_all_other_works_go_on_while_copies_wait(scene: Scene, works: Works) -> None:
+    scene.submit(works, *copies(1, COPIES + 3))
+    until(lambda: len(works.begun) == COPIES, "copies have begun")
+    for effect in (ClearCopy(20, "t"), ReadLog(21, 0), StoreRecords(22, (), 5)):
+        scene.submit(works, effect)
+        scene.answered(works, effect.run)
     done = threading.Event()
-    pools.maintenance.submit(done.set)
+    scene.pools.maintain(done.set)
     assert done.wait(60)
-
-
-def test_all_copies_are_made_one_behind_the_other(consumer: Consumer) -> None:
-    consumer.copies.go.release(TABLES)
-    consumer.runs.start()  # called once
-    until(lambda: len(consumer.copies.begun) == TABLES, "every copy is made")
-    until(lambda: not consumer.catch_ups.busy(), "nothing is left")
-    assert sorted(consumer.copies.begun) == sorted(set(consumer.copies.begun))
+    assert len([run for run in works.begun if run < 20]) == COPIES
 
 
 def test_the_copies_of_a_second_consumer_do_not_wait_for_all_of_the_first(
-    consumer: Consumer, pools: Pools
+    scene: Scene, works: Works
 ) -> None:
-    other = Consumer("billing", pools)
-    consumer.runs.start()
-    until(lambda: len(consumer.copies.begun) == COPIES, "copies have begun")
-    other.runs.start()
-    consumer.copies.go.release()
-    until(lambda: other.copies.begun, "the other's first copy has begun")
-    assert len(consumer.copies.begun) == COPIES
-    other.catch_ups.stop()
-    other.copies.go.release(TABLES)
+    other = Works("billing")
+    scene.submit(works, *copies(1, COPIES))
+    scene.submit(other, *copies(1, COPIES))
+    until(lambda: len(works.begun) == COPIES, "copies have begun")
+    works.go.release()
+    until(lambda: other.begun == [1], "the other's first copy has begun")
+    other.go.release(100)
 
 
-def test_a_step_that_waits_for_its_next_attempt_ends_with_the_job(
-    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catch_up, "BACKOFF_FIRST_S", 1e6)
-    monkeypatch.setattr(catch_up, "BACKOFF_MAX_S", 1e6)
-    failed, raised = threading.Event(), []
-    consumer.directory.change(lambda now: now.having(goal="complete"), "halted")
+def test_a_work_that_fails_is_answered_with_what_it_is(scene: Scene, works: Works) -> None:
+    fault = BinlogError(ErrorKind.INVALID_VALUE, "a value")
+    errors = {
+        1: (STORAGE, Failure("OSError: storage does not answer")),
+        2: (fault, Failure(str(fault), fault)),
+        3: (
+            RuntimeError("[DELTA_CONCURRENT_APPEND] x"),
+            Failure("RuntimeError: [DELTA_CONCURRENT_APPEND] x", conflict=True),
+        ),
+    }
 
-    class Failing:
-        def execute(self, *_: object) -> int:
-            failed.set()
-            raise OSError("storage does not answer")
+    def failing(work: Any) -> Event:
+        raise errors[work.run][0]
 
-    class Work:
-        lsn = 1
+    works.other = failing
+    for run, (_, failure) in errors.items():
+        scene.submit(works, ClearCopy(run, "t"))
+        assert scene.answered(works, run) == WorkFailed(run, failure)
+    works.other = lambda _: (_ for _ in ()).throw(STORAGE)
+    scene.submit(works, StoreRecords(9, (), None))
+    assert scene.answered(works, 9) == StoreFailed(9, errors[1][1])
 
-    def execute() -> None:
-        arguments: Any = (None, Failing(), "halted", Work())
-        try:
-            consumer.catch_ups._execute(*arguments)
-        except OSError as error:
-            raised.append(error)
 
-    step = threading.Thread(target=execute, daemon=True)
-    step.start()
-    failed.wait()
-    consumer.catch_ups.stop()
-    step.join(60)
-    assert len(raised) == 1
+def test_at_the_end_what_runs_is_answered_and_stores_go_on(scene: Scene, works: Works) -> None:
+    scene.submit(works, *copies(1, COPIES + 1))
+    until(lambda: len(works.begun) == COPIES, "copies have begun")
+    ending = threading.Thread(target=scene.pools.finish)
+    ending.start()
+    scene.submit(works, StoreRecords(9, (), None))
+    scene.answered(works, 9)
+    works.go.release(100)
+    ending.join(60)
+    assert sorted(works.begun) == [1, 2, 9]
+    assert scene.pools.wait_for_stores()
+    assert not scene.pools.wait_for_stores()
+
+
+# -- copies ----------------------------------------------------------------------------------------------------
+
+
+class Copier:
+    """Copies until it is stopped, or says that it is done."""
+
+    def __init__(self) -> None:
+        self.begins: list[LogEnd] = []
+        self.chunk = threading.Event()
+        self.complete = False
+
+    def copy(self, _record: TableRecord, *, begin: LogEnd, progress: Any, stopping: Any) -> Any:
+        self.begins.append(begin)
+        rows = {"rows": 5, "rows_estimated": 9, "bytes": 50, "chunks": 1, "rest_s": None}
+        progress(SimpleNamespace(label="shop.t", **rows))
+        self.chunk.set()
+        until(lambda: self.complete or stopping(), "the copy ends")
+        return SimpleNamespace(
+            complete=self.complete, executed=BEGIN, exact=True, signature="columns"
+        )
+
+
+def copying(copier: Copier) -> tuple[Copies, ProgressCounter, CopyTable]:
+    counter = ProgressCounter("shop")
+    record = TableRecord("t", "shop", "shop", "t", state=Copying(BEGIN), from_lsn=(2 << 32) + 5)
+    return Copies(copier, counter), counter, CopyTable(3, record)
+
+
+def test_a_copy_begins_at_the_end_of_the_log_that_its_record_names_and_is_counted() -> None:
+    copier = Copier()
+    found, counter, work = copying(copier)
+    answers: list[TableCopied] = []
+    thread = threading.Thread(target=lambda: answers.append(found.copy(work)))
+    thread.start()
+    assert copier.chunk.wait(60)
+    (state,) = counter.progress(0, 0, []).copies
+    assert (state.table, state.rows, state.rows_estimated) == ("shop.t", 5, 9)
+    copier.complete = True
+    thread.join(60)
+    assert answers == [TableCopied(3, True, BEGIN, True, "columns")]
+    assert copier.begins == [LogEnd(2, BEGIN)]
+    assert counter.progress(0, 0, []).copies == ()
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_copy_ends_when_it_or_every_copy_is_stopped(every: bool) -> None:
+    copier = Copier()
+    found, _, work = copying(copier)
+    answers: list[TableCopied] = []
+    thread = threading.Thread(target=lambda: answers.append(found.copy(work)))
+    thread.start()
+    assert copier.chunk.wait(60)
+    found.stop_all() if every else found.stop(work.run)
+    thread.join(60)
+    assert [answer.complete for answer in answers] == [False]
+
+
+def test_a_copy_that_is_stopped_before_it_begins_reads_nothing() -> None:
+    copier = Copier()
+    found, _, work = copying(copier)
+    found.stop(work.run)
+    assert not found.copy(work).complete
+    assert copier.begins == []

@@ -11,7 +11,8 @@ import pytest
 
 from dispatcher.model.position import Position
 from spark_sink.mirror.log.binlog_log import BinlogLog
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.states import Live, Stopped
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn
 from spark_sink.mirror.verify.verify import (
     TableDifference,
@@ -21,7 +22,7 @@ from spark_sink.mirror.verify.verify import (
     compared_records,
 )
 from spark_sink.source.raw_entries import EntryKind
-from tests.spark.mirror.test_history_following import entry
+from tests.mirror_rules.test_plan import entry
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
 RECORD = TableRecord("m", "shop", "shop", "t")
@@ -35,8 +36,8 @@ def position(seq: int) -> Position:
 def append(number: int, *, rows: int) -> list[LogEntry]:
     """Returns an append's entries: one with the transactions up to seq 10 * number, if there are any, and its end."""
     lsn, seq = first_lsn(number), 10 * number
-    changed = replace(entry(lsn, EntryKind.ROWS, rows=rows), first_seq=seq - 9, last_seq=seq)
-    end = replace(entry(lsn + 1, EntryKind.END), position=position(seq))
+    changed = entry(lsn, "t", database="shop", rows=rows, first_seq=seq - 9, last_seq=seq)
+    end = entry(lsn + 1, kind=EntryKind.END, position=position(seq))
     return [changed, end] if rows else [end]
 
 
@@ -57,7 +58,7 @@ def entries_of(log: Log, applied: int, seq: int) -> _TableEntries:
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_two_consumers_tables_with_one_name_the_complete_one_is_compared(order: int) -> None:
     ours = TableRecord("1", "shop", "shop", "t", serial=1)
-    theirs = TableRecord("2", "billing", "shop", "t", state=TableState.STOPPED, serial=2)
+    theirs = TableRecord("2", "billing", "shop", "t", state=Stopped(7, Live()), serial=2)
     assert compared_records([ours, theirs][::order]) == {("shop", "t"): ours}
 
 

@@ -14,7 +14,8 @@ from dispatcher.model.position import Position
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.progress import CopyProgress, CopyResult
 from spark_sink.mirror.copy.server import CopyServer, executed_position
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.states import Copying as CopyingState
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.settings import CopySettings
 from tests.servers import Server
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 READER = "copy_reader"
 PASSWORD = "Secret-of-the-copy"
+NOWHERE = Position("", "", "", 0, 0, 0)
 GRANTS = "REPLICATION SLAVE, REPLICATION CLIENT, SELECT"
 
 
@@ -73,10 +75,12 @@ class Copying:
         **more: Any,
     ) -> CopyResult:
         copier = Copier(self.spark, self.settings(**more), str(self.target))
-        record = TableRecord(f"id-{table}", "shop", database, table, state=TableState.COPYING)
+        begin = begin or self.end()
+        state = CopyingState(begin.position or NOWHERE)
+        record = TableRecord(f"id-{table}", "shop", database, table, state=state)
         return copier.copy(
             record,
-            begin=begin or self.end(),
+            begin=begin,
             progress=progress or self.reports.append,
             stopping=stopping,
         )

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from spark_sink.mirror.copy.staging import StagingTable
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.rules.executed import contains_executed
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
+from spark_sink.mirror.rules.states import Copying as CopyingState
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.table_lines import table_lines
 from spark_sink.mirror.values.entries import last_lsn
 from tests.servers import Server
@@ -163,10 +165,10 @@ def test_a_stop_between_groups(copying: Copying, new_database: NewDatabase) -> N
         database, "t", begin=begin, stopping=stop.is_set, progress=stopping_after, **SMALL
     )
     assert (result.complete, result.rows) == (False, 4_000)
-    standing = TableRecord(
-        "id-t", "shop", database, "t", state=TableState.COPYING, from_lsn=last_lsn(begin.append)
-    )
-    ControlTable(copying.spark, str(copying.target)).write(standing)
+    assert begin.position is not None
+    standing = TableRecord("id-t", "shop", database, "t", state=CopyingState(begin.position))
+    standing = replace(standing, from_lsn=last_lsn(begin.append))
+    ControlTable(copying.spark, str(copying.target)).write([standing])
     (line,) = table_lines(copying.spark, str(copying.target))
     assert line.copied is not None
     assert (line.copied.rows, line.copied.chunks) == (4_000, 4)

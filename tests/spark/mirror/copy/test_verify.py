@@ -13,7 +13,8 @@ from delta.tables import DeltaTable
 
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.server import CopyServer, executed_position
-from spark_sink.mirror.rules.table_record import TableRecord, TableState, new_table_id
+from spark_sink.mirror.rules.states import Creating, TableState
+from spark_sink.mirror.rules.table_record import TableRecord, new_table_id
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.verify.verify import TableDifference, Verdict, verify
 from tests.spark.conftest import Source, Target
@@ -46,10 +47,9 @@ class RealMirror(Mirror):
         self.fed += len(new)
 
     def ask_for_copy(self, table: str) -> None:
-        record = TableRecord(
-            new_table_id(), self.consumer, self.source.database, table, state=TableState.CREATING
-        )
-        self.control.write(record)
+        name = self.source.database, table
+        asked = TableRecord(new_table_id(), self.consumer, *name, state=Creating())
+        self.control.write([asked])
 
     def verify(self, *tables: str, **options: Any) -> list[TableDifference]:
         names = [(self.source.database, table) for table in tables]
@@ -87,8 +87,8 @@ def run_until(mirror: RealMirror, tables: list[str], change: Callable[[int], Non
 
 def complete(mirror: RealMirror, table: str) -> bool:
     record = mirror.record(table)
-    assert record.state is not TableState.STOPPED, record
-    return record.state is TableState.COMPLETE and "goal" not in record.detail
+    assert record.word is not TableState.STOPPED, record
+    return record.word is TableState.COMPLETE
 
 
 def test_a_table_with_a_column_that_the_server_lacks_is_different(real: RealMirror) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_sink.mirror.rules.table_record import TableState
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import TablePolicy, UnknownTables
 from tests.spark.conftest import Source, Target, assert_equal
@@ -31,7 +32,7 @@ def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
     )
     mirror.feed(appends=2)
     assert mirror.apply(excludes=left_out) == 0
-    states = {r.table: (r.state, r.reason) for r in mirror.control.records().values()}
+    states = {r.table: (r.word, r.reason) for r in mirror.control.records().values()}
     assert states["t"] == (
         TableState.DROPPED,
         "renamed to a name that the settings leave out",
@@ -48,14 +49,14 @@ def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
     assert mirror.apply(excludes=left_out) == 1
     for name in ("t", "u"):
         record = mirror.record(name)
-        assert record.state is TableState.STOPPED
+        assert record.word is TableState.STOPPED
         assert f"copy {source.database}.{name}" in record.reason
         assert target.rows(source, name) == []
-        mirror.control.request(record.table_id, "partial")
+        mirror.ask(name, Wish.PARTIAL)
     # What is read again after a kill changes nothing.
-    mirror.control.set_applied("shop", 0)
+    mirror.read_again()
     assert mirror.apply(excludes=left_out) == 0
-    assert {mirror.record(name).state for name in ("t", "u")} == {TableState.PARTIAL}
+    assert {mirror.record(name).word for name in ("t", "u")} == {TableState.PARTIAL}
     for name in ("t", "u"):
         assert [row["id"] for row in target.rows(source, name)] == [4]
 
@@ -64,5 +65,5 @@ def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
     mirror.feed()
     assert mirror.apply(excludes=left_out) == 0
     assert sorted(row["id"] for row in target.rows(source, "kept")) == [4, 5]
-    assert mirror.record("t").state is TableState.COMPLETE
+    assert mirror.record("t").word is TableState.COMPLETE
     assert_equal(source, target, "t")

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from dispatcher.model.position import Position
 from spark_sink.cli import app
 from spark_sink.mirror.rules.remedies import CommandOptions, completed
-from spark_sink.mirror.rules.table_record import TableRecord, TableState
-from spark_sink.mirror.runtime import catch_up, consumer_tables
+from spark_sink.mirror.rules.states import Live, Stopped, TableState
+from spark_sink.mirror.rules.table_record import TableRecord, Wish
+from spark_sink.mirror.rules.tasks import log_tasks, replay_task
+from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.runtime.apply import Applier
-from spark_sink.mirror.runtime.copy_track import copy_folder
 from spark_sink.mirror.schema.signature import Signature
 from spark_sink.mirror.schema.statements import TableEffect, effects_of
 from spark_sink.mirror.tables.delta import MirroredTable
@@ -86,7 +87,7 @@ def test_a_copy_that_ends_at_the_same_difference_is_not_made_again(
     assert apply() == 1
     assert len(copier.copies) == 2
     record = mirror.record("t")
-    assert record.state is TableState.STOPPED
+    assert record.word is TableState.STOPPED
     assert (
         "column 'v' is BIGINT in the mirror and int in the log, also after a copy" in record.reason
     )
@@ -94,7 +95,7 @@ def test_a_copy_that_ends_at_the_same_difference_is_not_made_again(
     source.execute("UPDATE t SET v = 9 WHERE id = 1")
     assert apply() == 0
     assert len(copier.copies) == 2
-    assert mirror.record("t").state is TableState.COMPLETE
+    assert mirror.record("t").word is TableState.COMPLETE
     assert_equal(source, target, "t")
 
 
@@ -108,7 +109,7 @@ def test_the_commands_of_a_statement_that_is_not_understood_work(
         text = query.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd")
         return effects_of(text, database, sql_mode, thread_specific)
 
-    for module in (consumer_tables, catch_up):
+    for module in (log_tasks, replay_task):
         monkeypatch.setattr(module, "effects_of", reading)
     source.execute(
         "CREATE TABLE odd (id INT PRIMARY KEY, v INT)",
@@ -121,11 +122,11 @@ def test_the_commands_of_a_statement_that_is_not_understood_work(
     assert mirror.run() == 1
     assert_equal(source, target, "other")
     record = mirror.record("odd")
-    assert record.state is TableState.STOPPED
+    assert record.word is TableState.STOPPED
     assert "a statement that is not understood: FROBNICATE ODD ..." in record.reason
     resolve(mirror, record, monkeypatch)
     assert mirror.apply() == 0
-    assert mirror.record("odd").state is TableState.COMPLETE
+    assert mirror.record("odd").word is TableState.COMPLETE
     assert_equal(source, target, "odd")
 
 
@@ -145,11 +146,11 @@ def test_a_statement_on_a_temporary_table_stops_the_table_of_its_name(
     )
     assert mirror.run() == 1
     record = mirror.record("shadowed")
-    assert record.state is TableState.STOPPED
+    assert record.word is TableState.STOPPED
     assert "TRUNCATE TABLE SHADOWED ... was executed on this table or on a temp" in record.reason
     resolve(mirror, record, monkeypatch)
     assert mirror.apply() == 0
-    assert mirror.record("shadowed").state is TableState.COMPLETE
+    assert mirror.record("shadowed").word is TableState.COMPLETE
     assert_equal(source, target, "shadowed")
 
 
@@ -162,15 +163,16 @@ def test_a_statement_that_is_not_understood_waits_for_a_table_that_is_stopped(
         text = query.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd")
         return effects_of(text, database, sql_mode, thread_specific)
 
-    for module in (consumer_tables, catch_up):
+    for module in (log_tasks, replay_task):
         monkeypatch.setattr(module, "effects_of", reading)
     source.execute("CREATE TABLE odd (id INT PRIMARY KEY)", "INSERT INTO odd VALUES (1)")
     assert mirror.run() == 0
-    stands = replace(mirror.record("odd"), state=TableState.STOPPED, reason="by hand")
-    mirror.control.write(stands.having(failed=stands.from_lsn, was="complete"))
+    record = mirror.record("odd")
+    stands = Stopped(record.from_lsn, Live())
+    mirror.control.write([replace(record, state=stands, reason="by hand")])
     source.execute("ALTER TABLE odd COMMENT 'x'")
     assert mirror.run() == 1
-    mirror.control.request(stands.table_id, "retry")
+    mirror.ask("odd", Wish.RETRY)
     assert mirror.apply() == 1
     assert "a statement that is not understood: FROBNICATE" in mirror.record("odd").reason
 
@@ -181,13 +183,13 @@ def test_the_commands_of_rows_of_another_history_work(
     source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     assert mirror.run() == 0
     record = mirror.record("t")
-    mirror.control.write(replace(record, epoch=record.epoch + 7))
+    mirror.control.write([replace(record, epoch=record.epoch + 7)])
     source.execute("INSERT INTO t VALUES (2)")
     assert mirror.run() == 1
     assert "is of epoch" in mirror.record("t").reason
     resolve(mirror, mirror.record("t"), monkeypatch)
     assert mirror.apply() == 0
-    assert mirror.record("t").state is TableState.COMPLETE
+    assert mirror.record("t").word is TableState.COMPLETE
     assert_equal(source, target, "t")
 
 

@@ -1,0 +1,179 @@
+"""What `Mirror.step` returns: one frozen class per thing to do, to be executed in the order of the list.
+
+A work has a number (`run`); one event with this number answers it, whatever happens. Works of different numbers may be
+executed at a time, and in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_work import DeltaChange
+from spark_sink.mirror.values.names import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Read entries of the consumer's log behind the lsn `after`, in whole appends. `before`: only entries of smaller
+    lsn, None for all; `tables`: only entries that may concern these, None for all. Answers: EntriesRead, LogLost."""
+
+    run: int
+    after: int
+    before: int | None = None
+    tables: tuple[TableName, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskTable:
+    """Ask the Delta table in a folder what it records; `rows`: also whether it is empty. Answer: TableAsked."""
+
+    run: int
+    table_id: str
+    folder: str
+    rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTable:
+    """Change the Delta table of a record. Answer: TableChanged."""
+
+    run: int
+    record: TableRecord
+    change: DeltaChange
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRows:
+    """Commit the rows of a run to the Delta table of a record. Answer: RowsCommitted. See `table_work.ApplyRows`."""
+
+    run: int
+    record: TableRecord
+    rows: RowRun
+    exact: bool
+    snapshot: tuple[Position, Position] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveFolders:
+    """Move the folders of these tables, which one statement concerns, to where their records say. `existing`: all
+    records, whose folders are not to be deleted. Answer: FoldersMoved."""
+
+    run: int
+    moving: tuple[TableRecord, ...]
+    existing: tuple[TableRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClearCopy:
+    """Delete what an earlier copy of the table has left. Answer: CopyCleared."""
+
+    run: int
+    table_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTable:
+    """Copy the table's rows aside, or go on with that. Answer: TableCopied, when it has ended or was stopped."""
+
+    run: int
+    record: TableRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StopCopy:
+    """Let the copy with this number end at the next chunk."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteVersions:
+    """Write the changes of a run into a history. `exact`: an inserted row has no current version. Answer:
+    HistoryWritten."""
+
+    run: int
+    record: TableRecord
+    rows: RowRun
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndVersions:
+    """End all current versions of a history: the table was emptied or dropped. Answer: HistoryWritten."""
+
+    run: int
+    record: TableRecord
+    lsn: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompareVersions:
+    """Make the current versions of a history the rows that its table had at `lsn`; `at`: when that was, None if not
+    known. Answer: HistoryWritten."""
+
+    run: int
+    record: TableRecord
+    mirrored: TableRecord | None
+    lsn: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecords:
+    """Write records into the control table, and how far the consumer is applied, in one commit. One at a time. Answer:
+    Stored."""
+
+    run: int
+    records: tuple[TableRecord, ...]
+    watermark: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A step was applied to a table. `rows`: 0 for a statement."""
+
+    run: int
+    record: TableRecord
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndConsumer:
+    """Apply nothing of this consumer any more. Works that run are answered all the same, and change nothing."""
+
+    error: BinlogError
+
+
+@dataclass(frozen=True, slots=True)
+class WriteNote:
+    """Write a line to the log."""
+
+    level: str
+    event: str
+    fields: Mapping[str, object]
+
+
+Effect = (
+    ReadLog
+    | AskTable
+    | ChangeTable
+    | CommitRows
+    | MoveFolders
+    | ClearCopy
+    | CopyTable
+    | StopCopy
+    | WriteVersions
+    | EndVersions
+    | CompareVersions
+    | StoreRecords
+    | Stepped
+    | EndConsumer
+    | WriteNote
+)

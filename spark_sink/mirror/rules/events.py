@@ -1,0 +1,222 @@
+"""What is stepped into `Mirror.step`: one frozen class per thing that has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.table_record import Request, TableRecord
+from spark_sink.mirror.rules.table_work import DeltaFacts
+from spark_sink.mirror.values.entries import LogEnd, LogEntry
+from spark_sink.mirror.values.names import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a work has failed. `fault`: of the table's data or its Delta table, which trying again does not remedy;
+    `conflict`: another writer of the Delta table was faster; `text`: in one line."""
+
+    text: str
+    fault: BinlogError | None = None
+    conflict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The job has begun to apply the consumer. The first event.
+
+    `records`: its tables and histories; `owners`: other consumers by the names of their tables; `applied`: its
+    watermark; `end`: the end of its log, None if the log has no position; `newest`: number of the log's last append, 0
+    if it is empty; `oldest`: the smallest lsn that the log still has; `goal`: the lsn that a drain applies, None if the
+    job runs on.
+    """
+
+    records: tuple[TableRecord, ...]
+    owners: Mapping[TableName, str]
+    applied: int
+    end: LogEnd | None
+    newest: int
+    oldest: int = 0
+    goal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogGrew:
+    """The log has appends up to the number `newest`, and entries from the lsn `oldest` on."""
+
+    newest: int
+    oldest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesRead:
+    """Entries of the log, in order, () if there is none behind the lsn yet."""
+
+    run: int
+    entries: tuple[LogEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLost:
+    """Entries behind the lsn cannot be read: those of the appends `first` to `last`. `before`: the entries before
+    them."""
+
+    run: int
+    error: BinlogError
+    first: int
+    last: int
+    before: tuple[LogEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableAsked:
+    run: int
+    facts: DeltaFacts
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanged:
+    """`refused`: why existing rows do not follow, nothing has changed then; "" if the change is made."""
+
+    run: int
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsCommitted:
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoldersMoved:
+    """`refused`: why tables have no place, by id; their folders wait at `aside`; `step`: of an object store: this step
+    of the move has ended for the others, and the next begins when their records say so; None if they have arrived."""
+
+    run: int
+    refused: Mapping[str, BinlogError] = field(default_factory=dict)
+    aside: Mapping[str, str] = field(default_factory=dict)
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCleared:
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableCopied:
+    """`complete`: False if the copy was stopped before its end. See `states.Copied`."""
+
+    run: int
+    complete: bool
+    executed: Position
+    exact: bool
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryWritten:
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFailed:
+    """Any work but Store has failed; it may be there all the same."""
+
+    run: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """`written`: serial and time of each record, by id."""
+
+    run: int
+    written: Mapping[str, tuple[int, datetime | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    run: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsRead:
+    """All requests that stand: by the ids of tables, and for copies by names; `owners`: see `Started`."""
+
+    by_id: Mapping[str, Request]
+    by_name: Mapping[TableName, str]
+    owners: Mapping[TableName, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The catalog has the table under a name, "" for none; `refused`: why that is not as it should be."""
+
+    table_id: str
+    name: str
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsEnabled:
+    """The Delta table of a record has deletion vectors."""
+
+    table_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Another job has the consumer now."""
+
+    error: BinlogError
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The job ends: works that run are answered, new ones do not begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+
+Event = (
+    Started
+    | LogGrew
+    | EntriesRead
+    | LogLost
+    | TableAsked
+    | TableChanged
+    | RowsCommitted
+    | FoldersMoved
+    | CopyCleared
+    | TableCopied
+    | HistoryWritten
+    | WorkFailed
+    | Stored
+    | StoreFailed
+    | RequestsRead
+    | Registered
+    | VectorsEnabled
+    | Claimed
+    | Stopping
+    | Ticked
+)
+Answer = (
+    EntriesRead
+    | LogLost
+    | TableAsked
+    | TableChanged
+    | RowsCommitted
+    | FoldersMoved
+    | CopyCleared
+    | TableCopied
+    | HistoryWritten
+    | WorkFailed
+)

@@ -1,0 +1,473 @@
+"""The rules of mirroring one consumer's tables: `Mirror.step(event, now)` returns what has to be done. Pure.
+
+One thread calls `step`, with events in the order in which they happened, and hands the effects to executors, whose
+answers are the next events. Every decision about tables, queues, copies, replays, renames, gaps, requests, retries and
+histories is made here, from the records and from what executors have answered; nothing else writes a record.
+
+Each step ends with the same plan: requests of people first, then the tasks that may go on, then new tasks, then what is
+to be read and stored. So whatever an event changes, the plan finds what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.rules.effects import Effect, EndConsumer, StoreRecords
+from spark_sink.mirror.rules.events import (
+    Answer,
+    Claimed,
+    Event,
+    LogGrew,
+    Registered,
+    RequestsRead,
+    Started,
+    Stopping,
+    Stored,
+    StoreFailed,
+    Ticked,
+    VectorsEnabled,
+)
+from spark_sink.mirror.rules.mirror_state import MirrorOptions, MirrorState
+from spark_sink.mirror.rules.plan import RenameBarrier
+from spark_sink.mirror.rules.records import doubled, without_old_names
+from spark_sink.mirror.rules.requests import after_request
+from spark_sink.mirror.rules.retries import LASTING_AFTER, backoff_s
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copied,
+    Copying,
+    Creating,
+    LeftOut,
+    Live,
+    Replaying,
+    TableState,
+)
+from spark_sink.mirror.rules.table_record import Request, TableRecord, Wish, answering, handled
+from spark_sink.mirror.rules.tasks.copy_task import CopyTask
+from spark_sink.mirror.rules.tasks.history_task import HistoryTask, history_of
+from spark_sink.mirror.rules.tasks.log_tasks import ReadTask, RepairTask, lasting
+from spark_sink.mirror.rules.tasks.rename_task import RenameTask
+from spark_sink.mirror.rules.tasks.replay_task import ReplayTask
+from spark_sink.mirror.rules.tasks.step_task import StepTask
+from spark_sink.mirror.rules.tasks.task import Task
+from spark_sink.mirror.rules.transitions import left_out, taken_in
+from spark_sink.mirror.values.entries import (
+    last_lsn,
+)
+from spark_sink.mirror.values.names import TableName, table_label
+
+COPIES = 2  # tables that are copied at a time
+REPLAYS = 2  # tables that are brought forward aside at a time
+_ASIDE = (Creating, Copying, Copied, Replaying, CatchingUp)  # states that need a task of their own
+
+
+class Mirror:
+    """Of one consumer. Times are seconds of a monotonic clock."""
+
+    def __init__(self, options: MirrorOptions) -> None:
+        self.state = MirrorState(options)
+        self._steps: list[StepTask | RenameTask] = []
+        self._replays: dict[str, ReplayTask] = {}
+        self._copies: dict[str, CopyTask] = {}
+        self._histories: dict[str, HistoryTask] = {}
+        self._repair: RepairTask | None = None
+        self._reader: ReadTask | None = None
+        self._works: dict[int, Task] = {}
+        self._store_run: int | None = None
+        self._store_at = 0.0
+        self._store_failures = 0
+        self._written = 0
+        self._writing: int | None = None  # the watermark that is being stored
+        self._watermark_at = 0.0
+        self._goal: int | None = None
+        self._by_name: dict[str, str] = {}
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take an event in. Returns what has to be done, in this order."""
+        state = self.state
+        state.now = now
+        self._take(event)
+        if state.failure is None:
+            self._plan()
+        effects, state.effects = state.effects, []
+        return effects
+
+    def next_wakeup(self) -> float | None:
+        """Returns when `step` has to be called with `Ticked` at the latest; None if only another event changes
+        anything."""
+        times = [task.not_before for task in self._jobs() if task.run is None and not task.ended]
+        times += [self._store_at] if self._store_due() else []
+        pause = self.state.queues.next_time(self.state.now)
+        times += [] if pause is None else [pause]
+        times += [self._watermark_at] if self.state.watermark() > self._written else []
+        return min((time for time in times if time > self.state.now), default=None)
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        state = self.state
+        match event:
+            case Started():
+                self._start(event)
+            case LogGrew():
+                state.newest, state.oldest = max(state.newest, event.newest), event.oldest
+            case Stored() | StoreFailed():
+                self._stored(event)
+            case RequestsRead():
+                self._requests(event)
+            case Registered() if event.table_id in state.records:
+                record = state.records[event.table_id]
+                state.save(replace(record, registered=event.name, refused=event.refused))
+            case VectorsEnabled() if event.table_id in state.records:
+                state.save(replace(state.records[event.table_id], deletion_vectors=True))
+            case Claimed():
+                self.fail(event.error)
+            case Stopping():
+                state.stopping = True
+            case Registered() | VectorsEnabled() | Ticked():
+                pass
+            case _:
+                self._answer(event)
+
+    def _answer(self, answer: Answer) -> None:
+        task = self._works.pop(answer.run, None)
+        if task is not None:
+            task.answered(answer)
+            self._expect_answer(task)
+
+    def _expect_answer(self, task: Task) -> None:
+        if task.run is not None:
+            self._works[task.run] = task
+
+    def fail(self, error: BinlogError) -> None:
+        """Apply nothing of this consumer any more. Its tables stay as they are."""
+        if self.state.failure is None:
+            self.state.failure = error
+            self.state.effects.append(EndConsumer(error))
+
+    # -- the beginning -----------------------------------------------------------------------------------------
+
+    def _start(self, started: Started) -> None:
+        state = self.state
+        for record in started.records:
+            state.hold(record)
+        state.owners = started.owners
+        state.read_to = self._written = started.applied
+        state.newest, state.oldest, state.end = started.newest, started.oldest, started.end
+        state.draining, self._goal = started.goal is not None, started.goal
+        if started.end is not None and started.end.position is not None:
+            state.server = started.end.position.server
+        self._watermark_at = state.now + state.options.watermark_s
+        if superfluous := doubled(state.tables()):
+            state.save(*superfluous, why="another record of this table exists")
+        self._repair = RepairTask(state, self._repaired)
+
+    def _repaired(self) -> None:
+        """The folders are where the records say. Now the records have to say what the settings say."""
+        state = self.state
+        for record in list(state.tables()):
+            after = record
+            if not record.is_dropped and state.options.excluded(record.name):
+                after = left_out(record, state.read_to)
+            elif isinstance(record.state, LeftOut):
+                after = taken_in(record, state.read_to, state.situation(record.name))
+            if after != record:
+                state.save(after, why="include and exclude of the consumer")
+            if not (after.is_live or after.is_dropped):
+                state.leave(after, state.read_to)
+        self._repair = None
+        self._reader = ReadTask(state, self.fail)
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def _requests(self, read: RequestsRead) -> None:
+        state = self.state
+        state.owners = read.owners
+        for table_id, request in read.by_id.items():
+            record = state.records.get(table_id)
+            if record is not None and request.id != record.handled:
+                state.ask(table_id, request)
+                self._try_again(table_id)
+        for name, request_id in read.by_name.items():
+            label = table_label(name)
+            named = (record for record in state.tables() if record.name == name)
+            own = max(named, key=lambda r: (not r.is_dropped, r.serial), default=None)
+            if own is None:
+                table_id = state.options.new_id()
+                made = TableRecord(table_id, state.options.consumer, *name, state=Creating())
+                made = replace(made, reason="a copy was asked for")
+                state.save(answering(made, label, request_id), why="a copy was asked for")
+            elif own.answered.get(label) != request_id:
+                state.ask(own.table_id, Request(request_id, Wish.COPY, label))
+                self._try_again(own.table_id)
+
+    def _try_again(self, table_id: str) -> None:
+        """Somebody has asked for something about a table, so what has failed is tried again at once."""
+        tasks: list[Task | None] = [self._replays.get(table_id), self._copies.get(table_id)]
+        for task in tasks:
+            if task is not None:
+                task.not_before = 0.0
+
+    # -- the plan ----------------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        if self._repair is not None:
+            self._drive(self._repair)
+        if self._repair is None and self._reader is not None:
+            self._answer_requests()
+            self._advance()
+        self._store()
+
+    def _advance(self) -> None:
+        """Let all tasks go on, and start new ones where others have ended."""
+        started = True
+        while started:
+            for aside in self._asides():
+                aside.watch()
+            for task in self._jobs():
+                self._drive(task)
+            self._forget_ended()
+            started = not self.state.stopping and self._start_jobs()
+        for copy in self._copies.values():
+            copy.watch()
+
+    def _jobs(self) -> Iterator[Task]:
+        """All tasks, in the order in which they get a table that several of them want."""
+        yield from [self._repair] if self._repair else []
+        yield from [self._reader] if self._reader else []
+        yield from list(self._steps)
+        yield from list(self._replays.values())
+        yield from list(self._copies.values())
+        yield from list(self._histories.values())
+
+    def _drive(self, task: Task) -> None:
+        """Let a task go on, as far as it can without an answer."""
+        while task.may_go() and not (self.state.stopping and task is not self._repair):
+            task.wants_turn = False
+            task.go()
+            self._expect_answer(task)
+            if not task.wants_turn:
+                return
+
+    def _answer_requests(self) -> None:
+        for record in list(self.state.tables()):
+            table_id = record.table_id
+            waits = self.state.is_busy(table_id) or table_id in self.state.unsure
+            if record.request is not None and not waits:
+                said = {"consumer": record.consumer, "table": record.label}
+                self.state.note("request", said | {"wish": str(record.request.wish)})
+                self.state.save(
+                    self._after_request(record), why=f"{record.request.wish} was asked for"
+                )
+
+        for record in list(self.state.histories()):
+            # No task follows a history that the settings do not want.
+            if record.request is not None and not self._follows(record.name):
+                self.state.save(handled(record))
+
+    def _after_request(self, record: TableRecord) -> TableRecord:
+        named = (other for other in self.state.tables() if other.name == record.name)
+        if record.is_dropped and not all(other.is_dropped for other in named):
+            return handled(record)  # another table has got its name
+        return after_request(record)
+
+    def _start_jobs(self) -> bool:
+        """Returns True if a task was started."""
+        state, options = self.state, self.state.options
+        started: list[Task] = []
+        while len(self._steps) < options.parallel:
+            step = state.queues.start(state.now)
+            if step is None:
+                break
+            is_rename = isinstance(step.work, RenameBarrier)
+            self._steps.append(RenameTask(state, step) if is_rename else StepTask(state, step))
+            started.append(self._steps[-1])
+        waiting = [record for record in state.tables() if isinstance(record.state, _ASIDE)]
+        for record in sorted(waiting, key=lambda record: record.serial):
+            started += self._start_replay(record)
+            started += self._start_copy(record)
+        started += self._start_histories()
+        return bool(started)
+
+    def _start_replay(self, record: TableRecord) -> list[Task]:
+        wanted = isinstance(record.state, CatchingUp | Replaying)
+        running = sum(task.not_before <= self.state.now for task in self._replays.values())
+        if not wanted or record.table_id in self._replays or running >= REPLAYS:
+            return []
+        self._replays[record.table_id] = ReplayTask(self.state, record.table_id)
+        return [self._replays[record.table_id]]
+
+    def _start_copy(self, record: TableRecord) -> list[Task]:
+        wanted = isinstance(record.state, Creating | Copying | Copied) and record.request is None
+        running = sum(task.not_before <= self.state.now for task in self._copies.values())
+        can = self.state.options.copies and record.table_id not in self._copies
+        if not wanted or not can or running >= COPIES:
+            return []
+        self._copies[record.table_id] = CopyTask(self.state, record.table_id)
+        return [self._copies[record.table_id]]
+
+    def _start_histories(self) -> list[Task]:
+        started: list[Task] = []
+        state, options = self.state, self.state.options
+        known = {record.name: record for record in state.histories()}
+        for table in list(state.tables()):
+            name = table.name
+            wants = isinstance(table.state, Live) and options.policy(name).history
+            if wants and name not in known:
+                known[name] = history_of(table, state)
+                state.save(known[name])
+        for name, record in known.items():
+            if self._follows(name) and record.table_id not in self._histories:
+                self._histories[record.table_id] = HistoryTask(state, record.table_id)
+                started.append(self._histories[record.table_id])
+        return started
+
+    def _follows(self, name: TableName) -> bool:
+        """True if the settings want a history of the tables of a name."""
+        options = self.state.options
+        return options.policy(name).history and not options.excluded(name)
+
+    def _forget_ended(self) -> None:
+        self._steps = [task for task in self._steps if not task.ended]
+        for tasks in (self._replays, self._copies):
+            for table_id in [i for i, task in tasks.items() if task.ended]:
+                del cast("dict[str, Task]", tasks)[table_id]
+
+    # -- storing -----------------------------------------------------------------------------------------------
+
+    def _store_due(self) -> bool:
+        return self._store_run is None and bool(self.state.unsaved or self.state.saving)
+
+    def _store(self) -> None:
+        """Write what is unsaved, one commit at a time; what is changed meanwhile follows in the next one."""
+        state = self.state
+        if self._store_run is not None or state.now < self._store_at:
+            return
+        # Former names go in the commit of the watermark that makes them superfluous, also if that is tried again.
+        self._writing = self._watermark() or self._writing
+        if not (state.unsaved or state.saving) and self._writing is None:
+            return
+        state.saving |= {table_id: state.records[table_id] for table_id in state.unsaved}
+        state.saving = {table_id: state.records[table_id] for table_id in state.saving}
+        state.unsaved = {}
+        self._store_run = state.new_run([])
+        state.effects.append(
+            StoreRecords(self._store_run, tuple(state.saving.values()), self._writing)
+        )
+
+    def _watermark(self) -> int | None:
+        """Returns how far everything is applied, if that is to be written now."""
+        state = self.state
+        watermark = state.watermark()
+        is_due = state.now >= self._watermark_at or (state.stopping and not self._steps)
+        if not is_due or watermark <= self._written or self._reader is None:
+            return None
+        self._watermark_at = state.now + state.options.watermark_s
+        needed = min([watermark, *(task.needed() for task in self._histories.values())])
+        for record in list(state.tables()):
+            shorter = without_old_names(record, needed)
+            if shorter != record and (record.is_live or record.is_dropped):
+                state.save(shorter)
+        for task in self._histories.values():
+            if task.cursor is not None and task.cursor > task.record.from_lsn:
+                state.save(replace(task.record, from_lsn=task.cursor))
+        return watermark
+
+    def _stored(self, event: Stored | StoreFailed) -> None:
+        state = self.state
+        if event.run != self._store_run:
+            return
+        self._store_run = None
+        if isinstance(event, StoreFailed):
+            self._store_failures += 1
+            wait_s = backoff_s(state.options.retry_first_s, self._store_failures)
+            self._store_at = state.now + wait_s
+            said = {"consumer": state.options.consumer, "seconds": wait_s}
+            state.note("retry", said | {"error": event.failure.text}, "warning")
+            if event.failure.fault is not None:
+                self.fail(event.failure.fault)
+            elif state.draining and self._store_failures >= LASTING_AFTER:
+                self.fail(lasting(event.failure, state.options.consumer))
+            return
+        self._store_failures, state.saving = 0, {}
+        if self._writing is not None:
+            self._written, self._writing = self._writing, None
+        for table_id, (serial, at) in event.written.items():
+            state.records[table_id] = replace(state.records[table_id], serial=serial, at=at)
+
+    # -- how it stands -----------------------------------------------------------------------------------------
+
+    @property
+    def needed_to(self) -> int:
+        """The lsn behind which the log is still needed: by tables that are stopped, copied or replayed, and by
+        histories. A copy that has not begun begins at the log's end, and needs nothing."""
+        waiting = (
+            record.from_lsn
+            for record in self.state.tables()
+            if not (record.is_live or record.is_dropped or isinstance(record.state, Creating))
+        )
+        histories = (
+            task.record.from_lsn for task in self._histories.values() if task.needed() < 1 << 62
+        )
+        return min([self._written, *waiting, *histories])
+
+    def at_rest(self) -> bool:
+        """True if a drain is done: everything up to its goal is applied, or stands in the record of a table, or fails
+        again and again."""
+        state, goal = self.state, self._goal
+        if state.failure is not None:
+            return True
+        if goal is None or self._reader is None or self._store_due() or self._store_run:
+            return False
+        if any(count >= LASTING_AFTER for count in state.counts.values()):
+            return True
+        applied = state.queues.watermark(last_lsn(state.append_seen)) >= goal
+        asked = any(record.request for record in state.tables())
+        return (
+            applied
+            and not asked
+            and not self._steps
+            and all(task.failures > 0 and task.run is None for task in self._asides())
+            and all(
+                task.failures >= LASTING_AFTER or task.rests(goal)
+                for task in self._histories.values()
+            )
+            and not any(self._will_go_on(record) for record in state.tables())
+        )
+
+    def _asides(self) -> Iterator[ReplayTask | CopyTask]:
+        yield from self._replays.values()
+        yield from self._copies.values()
+
+    def _will_go_on(self, record: TableRecord) -> bool:
+        """True if a table waits for a replay or a copy that this job can make, and that has not failed."""
+        failing = {
+            i for i, task in [*self._replays.items(), *self._copies.items()] if task.failures
+        }
+        if record.table_id in failing:
+            return False
+        if isinstance(record.state, Creating | Copying | Copied):
+            return self.state.options.copies
+        return isinstance(record.state, CatchingUp | Replaying)
+
+    def standing(self) -> list[str]:
+        """Returns the tables that are stopped or not copied yet, and the tables and histories whose steps fail."""
+        standing = [r.label for r in self.state.tables() if not (r.is_live or r.is_dropped)]
+        standing += [
+            task.record.label
+            for task in self._histories.values()
+            if task.record.word is TableState.STOPPED or task.failures >= LASTING_AFTER
+        ]
+        return standing + list(map(table_label, self.state.counts))
+
+    def failing(self) -> int:
+        """Returns how many tables and histories have failed and are tried again."""
+        return len(self.state.counts) + sum(task.failures > 0 for task in self._histories.values())
+
+    def histories_cursor(self) -> int | None:
+        """Returns the smallest lsn up to which a history is; None if there is no history."""
+        cursors = [min(task.needed(), self.state.read_to) for task in self._histories.values()]
+        return min(cursors, default=None)

@@ -1,0 +1,229 @@
+"""What the rules of one consumer know: its tables, what their Delta tables record, the queues, and how far the log is
+read. Tasks read it and change it; `Mirror` stores what they change.
+
+A record that was changed is *unsaved* until the control table has it. A task that uses a table waits while the table is
+busy: while a work runs on it, or its record is unsaved. So what a work relies on is durable, and after a crash the
+records tell where to go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.effects import Effect, WriteNote
+from spark_sink.mirror.rules.queues import TableQueues
+from spark_sink.mirror.rules.records import find_record
+from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import Request, TableRecord, new_table_id
+from spark_sink.mirror.rules.table_work import UNKNOWN, DeltaFacts, WorkContext
+from spark_sink.mirror.rules.transitions import Situation
+from spark_sink.mirror.values.entries import LogEnd, last_lsn
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import TablePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorOptions:
+    """What the settings say of one consumer.
+
+    `policy`: of a table, by its name; `excluded`: True if the consumer leaves out the tables of a name; `can_copy`: the
+    settings name a server to copy from; `copies`: this job can copy; `parallel`: tables that are brought forward at a
+    time; `path`: returns the path of a folder; `new_id`: makes ids of tables.
+    """
+
+    consumer: str
+    policy: Callable[[TableName], TablePolicy]
+    excluded: Callable[[TableName], bool]
+    path: Callable[[str], str]
+    can_copy: bool = False
+    copies: bool = False
+    parallel: int = 2
+    invalid_dates: InvalidDates = InvalidDates.NULL
+    step_bytes_max: int = 256 << 20
+    retry_first_s: float = 0.5
+    watermark_s: float = 30.0
+    new_id: Callable[[], str] = new_table_id
+
+
+@dataclass
+class MirrorState:
+    """`read_to`: the lsn of the last entry in the queues; `append_seen`: the append up to which the log is read;
+    `newest`, `oldest`, `end`: of the log; `requested`: tables whose requests are not handled yet; `left`: the last
+    entry of each table that was left in the log; `counts`: failures in a row, by name; `draining`: the log does not go
+    on."""
+
+    options: MirrorOptions
+    records: dict[str, TableRecord] = field(default_factory=dict)
+    facts: dict[tuple[str, str], DeltaFacts] = field(default_factory=dict)
+    owners: Mapping[TableName, str] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+    counts: Counter[TableName] = field(default_factory=Counter)
+    now: float = 0.0
+    read_to: int = 0
+    append_seen: int = 0
+    newest: int = 0
+    oldest: int = 0
+    end: LogEnd | None = None
+    server: str = ""
+    draining: bool = False
+    stopping: bool = False
+    failure: BinlogError | None = None
+
+    def __post_init__(self) -> None:
+        self.queues = TableQueues(self.options.step_bytes_max)
+        self.effects: list[Effect] = []
+        self._last_run = 0
+        self._named: dict[TableName, dict[str, None]] = {}  # ids of tables that have or had a name
+        self._using: Counter[str] = Counter()  # works that run, by id of table
+        self.unsure: set[str] = set()  # tables whose move has failed, or runs
+        self.unsaved: dict[str, None] = {}
+        self.saving: dict[str, TableRecord] = {}
+
+    # -- tables ----------------------------------------------------------------------------------------------
+
+    def tables(self) -> Iterator[TableRecord]:
+        return (record for record in self.records.values() if not record.history)
+
+    def histories(self) -> Iterator[TableRecord]:
+        """Those that are not dropped."""
+        return (r for r in self.records.values() if r.history and not r.is_dropped)
+
+    def find(self, name: TableName, lsn: int) -> TableRecord | None:
+        """Returns the table that had the name at `lsn`."""
+        known = (self.records[table_id] for table_id in self._named.get(name, ()))
+        return find_record(known, name, lsn)
+
+    def names(self) -> list[TableName]:
+        """The names of tables that are mirrored, or have work."""
+        known = [record.name for record in self.tables() if not record.is_dropped]
+        every = dict.fromkeys([*known, *self.queues.names()])
+        return [name for name in every if not self.options.excluded(name)]
+
+    def hold(self, record: TableRecord) -> None:
+        """Know a record as the newest one of its table."""
+        self.records[record.table_id] = record
+        if not record.history:
+            for name in (record.name, *(former.name for former in record.names)):
+                self._named.setdefault(name, {})[record.table_id] = None
+
+    def save(self, *records: TableRecord, why: str = "") -> None:
+        """Change records; they are written together."""
+        for record in records:
+            before = self.records.get(record.table_id)
+            self.hold(record)
+            self.unsaved[record.table_id] = None
+            if before is None or (before.word, before.reason) != (record.word, record.reason):
+                self._note(record, why)
+
+    def update(self, record: TableRecord, why: str = "") -> None:
+        """As `save`, for a record that was decided before a work: what others have changed meanwhile stays."""
+        now = self.records.get(record.table_id)
+        if now is not None:
+            record = replace(
+                record,
+                request=now.request,
+                registered=now.registered,
+                refused=now.refused,
+                deletion_vectors=now.deletion_vectors,
+            )
+        self.save(record, why=why)
+
+    def _note(self, record: TableRecord, why: str) -> None:
+        level = "warning" if record.word is TableState.STOPPED else "info"
+        fields = {"consumer": record.consumer, "table": record.label, "state": str(record.word)}
+        fields |= {"why": why} if why else {}
+        fields |= {"reason": record.reason} if record.reason else {}
+        self.note("table", fields, level)
+
+    def note(self, event: str, fields: Mapping[str, object], level: str = "info") -> None:
+        self.effects.append(WriteNote(level, event, fields))
+
+    # -- works -------------------------------------------------------------------------------------------------
+
+    def new_run(self, table_ids: Iterable[str]) -> int:
+        self._using.update(table_ids)
+        self._last_run += 1
+        return self._last_run
+
+    def run_ended(self, table_ids: Iterable[str]) -> None:
+        self._using.subtract(table_ids)
+
+    def is_busy(self, table_id: str) -> bool:
+        """True if a work runs on the table, or its record is not stored yet."""
+        return self._using[table_id] > 0 or self.is_unsaved(table_id)
+
+    def is_unsaved(self, table_id: str) -> bool:
+        return table_id in self.unsaved or table_id in self.saving
+
+    # -- Delta tables ------------------------------------------------------------------------------------------
+
+    def facts_of(self, record: TableRecord | None) -> DeltaFacts:
+        if record is None:
+            return UNKNOWN
+        return self.facts.get((record.table_id, folder_or_place(record)), UNKNOWN)
+
+    def learn(self, record: TableRecord, facts: DeltaFacts) -> None:
+        self.facts[record.table_id, folder_or_place(record)] = facts
+
+    def doubt(self, table_id: str) -> None:
+        """Ask the Delta table again: a commit of it failed, and may be there all the same; or it has moved."""
+        for key in [key for key in self.facts if key[0] == table_id]:
+            del self.facts[key]
+
+    def committed(self, record: TableRecord, lsn: int) -> None:
+        """A commit under `lsn` is in the Delta table."""
+        known = self.facts_of(record)
+        applied = max(lsn, -1 if known.applied is None else known.applied)
+        self.learn(record, DeltaFacts(applied, None, record.table_id))
+
+    # -- the log -----------------------------------------------------------------------------------------------
+
+    def leave(self, record: TableRecord, lsn: int) -> None:
+        """An entry is left in the log."""
+        self.left[record.table_id] = max(lsn, self.left.get(record.table_id, 0))
+
+    def dealt_with(self, name: TableName) -> int:
+        """Returns the lsn up to which all entries of a name are executed, or left in the log."""
+        # All entries of an append are read together.
+        return self.queues.dealt_with(name, last_lsn(self.append_seen))
+
+    def watermark(self) -> int:
+        return self.queues.watermark(self.read_to)
+
+    # -- rules -------------------------------------------------------------------------------------------------
+
+    def situation(self, name: TableName) -> Situation:
+        options = self.options
+        return Situation(
+            options.consumer,
+            self.server,
+            options.policy(name),
+            options.can_copy,
+            options.invalid_dates,
+            options.new_id,
+        )
+
+    def context(
+        self, name: TableName, snapshot: tuple[Position, Position] | None = None
+    ) -> WorkContext:
+        owners = self.owners
+        return WorkContext(
+            self.situation(name), lambda n: owners.get(n, ""), self.options.path, snapshot
+        )
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def ask(self, table_id: str, request: Request) -> None:
+        """A request is not part of what is stored of a record, so the record is not changed by it."""
+        self.records[table_id] = replace(self.records[table_id], request=request)
+
+
+def folder_or_place(record: TableRecord) -> str:
+    """Returns the folder in which the table lies, or will lie when it is made."""
+    return record.lies_at or folder_of(record.name)

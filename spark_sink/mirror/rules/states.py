@@ -1,0 +1,274 @@
+"""The states of a mirrored table, each a class that holds exactly what that state needs, and their JSON. Pure.
+
+    CREATING ──▶ Copying ──▶ Copied ──▶ Replaying ──▶ CatchingUp ──▶ Live
+                                                          ▲           │ ▲
+                                              a request   │           ▼ │ DROP, TRUNCATE, CREATE settle every state
+                                                          └──────  Stopped          Dropped      LeftOut
+
+People and programs see one of the six words of `TableState`. The column `state` of the control table has the word, its
+column `detail` the state itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, cast
+
+from dispatcher.model.position import Position
+
+FORMAT = 2  # of the JSON; 1 were values of all states side by side
+Json = Mapping[str, Any]
+
+
+class TableState(StrEnum):
+    """What a mirrored table is, in one word."""
+
+    CREATING = "creating"  # a copy is asked for and has not begun
+    COPYING = "copying"  # its rows are copied, or the log is replayed on the copy
+    COMPLETE = "complete"  # equal to the server's table as of its applied lsn
+    PARTIAL = "partial"  # rows are missing, as a policy or a person allowed
+    STOPPED = "stopped"  # `reason` says why; its entries wait in the log
+    DROPPED = "dropped"
+
+
+# Words of tables whose rows are applied as entries come.
+LIVE = (TableState.COMPLETE, TableState.PARTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Steps fail and are tried again. `lsn`: of the step; `reason_before`: of the record, before it said so."""
+
+    lsn: int
+    reason_before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Rows are applied as entries come.
+
+    `complete`: no rows are missing; `exact_from`: the lsn as of which the table was known to be equal to the server's,
+    so that an inserted row of a later entry is not in it yet, None if there is none; `new_column`: the lsn of an ALTER
+    TABLE whose columns are made new with the next rows.
+    """
+
+    complete: bool = True
+    exact_from: int | None = None
+    new_column: int | None = None
+    failing: Failing | None = None
+
+    @property
+    def word(self) -> TableState:
+        return TableState.COMPLETE if self.complete else TableState.PARTIAL
+
+
+@dataclass(frozen=True, slots=True)
+class Creating:
+    """A copy is asked for and has not begun. `as_it_is`: of a history: it begins with the rows that the table has now,
+    not with those of the entry from which the table is live."""
+
+    as_it_is: bool = False
+
+    @property
+    def word(self) -> TableState:
+        return TableState.CREATING
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """The table's rows are copied aside. `begin`: S, the log's end at which the copy began; entries behind it stay in
+    the log."""
+
+    begin: Position
+
+    @property
+    def word(self) -> TableState:
+        return TableState.COPYING
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """All rows are copied. `executed`: R, what the server had executed behind the last of them; `exact`: the rows show
+    exactly the transactions of R, so these must not be applied to them."""
+
+    begin: Position
+    executed: Position
+    exact: bool = False
+
+    @property
+    def word(self) -> TableState:
+        return TableState.COPYING
+
+
+@dataclass(frozen=True, slots=True)
+class Replaying:
+    """The log is replayed on the copy, which has not taken the table's place. `passed`: the lsn at which the log has
+    passed R; `goal`: the state of the table once it is live."""
+
+    begin: Position
+    executed: Position
+    exact: bool
+    passed: int
+    goal: Live = field(default_factory=Live)
+
+    @property
+    def word(self) -> TableState:
+        return TableState.COPYING
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The table cannot go on by itself; the record's `reason` says why, and what a person can do.
+
+    `failed`: the last lsn that could not be applied; `was`: the state to which it returns; `lost`: the last lsn of
+    entries that the log has lost; `copy`: it was stopped while the log was replayed on this copy.
+    """
+
+    failed: int
+    was: Live
+    lost: int | None = None
+    copy: Replaying | None = None
+
+    @property
+    def word(self) -> TableState:
+        return TableState.STOPPED
+
+
+@dataclass(frozen=True, slots=True)
+class CatchingUp:
+    """Entries that were left in the log are applied in the table's place, until none is left; while the record names a
+    move, the table waits for its place before.
+
+    `goal`: the state afterwards; `passed`: of a copy, see `Replaying`; `stopped`: the stop that a person has resolved.
+    """
+
+    goal: Live
+    passed: int | None = None
+    stopped: Stopped | None = None
+
+    @property
+    def word(self) -> TableState:
+        return TableState.STOPPED if self.passed is None else TableState.COPYING
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The consumer's `include` and `exclude` leave the table out, so its rows stay as they are. `since`: from behind
+    this lsn on."""
+
+    since: int
+
+    @property
+    def word(self) -> TableState:
+        return TableState.PARTIAL
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The server has no such table, or it is another consumer's."""
+
+    @property
+    def word(self) -> TableState:
+        return TableState.DROPPED
+
+
+State = (
+    Live | Creating | Copying | Copied | Replaying | Stopped | CatchingUp | LeftOut | Dropped
+)  # fmt: skip
+
+_CLASSES = (Live, Creating, Copying, Copied, Replaying, Stopped, CatchingUp, LeftOut, Dropped)
+_NAMES: dict[type, str] = {cls: cls.__name__.lower() for cls in (*_CLASSES, Failing)}
+_BY_NAME: dict[str, Any] = {name: cls for cls, name in _NAMES.items()}
+
+
+def state_json(state: State) -> dict[str, Any]:
+    """Returns a state as values of JSON."""
+    return cast("dict[str, Any]", _json(state))
+
+
+def state_from(value: Json) -> State:
+    """Returns the state of JSON that `state_json` has made."""
+    return cast("State", _value(value))
+
+
+def _json(value: object) -> Any:
+    if isinstance(value, Position):
+        return value.as_dict()
+    if (name := _NAMES.get(type(value))) is None:
+        return value
+    held = {f.name: getattr(value, f.name) for f in fields(cast("Any", value))}
+    defaults = {f.name: f.default for f in fields(cast("Any", value)) if f.default is not MISSING}
+    defaults |= {"goal": Live()} if isinstance(value, Replaying) else {}
+    changed = {n: v for n, v in held.items() if n not in defaults or v != defaults[n]}
+    return {"is": name} | {n: _json(v) for n, v in changed.items()}
+
+
+def _value(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "is" not in value:
+        return Position.from_dict(value)
+    held = {name: _value(v) for name, v in value.items() if name != "is"}
+    return _BY_NAME[value["is"]](**held)
+
+
+# -- format 1 ------------------------------------------------------------------------------------------------------
+
+
+def state_of_format_1(word: TableState, detail: Json) -> State:
+    """Returns the state of a record of format 1: its word, and the values that all states shared."""
+    match word:
+        case TableState.DROPPED:
+            return Dropped()
+        case TableState.CREATING:
+            return Creating(bool(detail.get("as_it_is")))
+        case TableState.COPYING:
+            return _copy_1(detail)
+        case TableState.STOPPED:
+            return _stopped_1(detail)
+        case TableState.PARTIAL if "left_out" in detail:
+            return LeftOut(detail["left_out"])
+    goal = TableState(detail.get("goal", word))
+    live = _live_1(goal, detail)
+    return CatchingUp(live) if "goal" in detail else live
+
+
+def _copy_1(detail: Json) -> State:
+    if "begin" not in detail:
+        return CatchingUp(_live_1(detail["goal"], detail), detail.get("passed", 0))
+    if (replaying := _replaying_1(detail)) is not None:
+        return replaying
+    begin = Position.from_dict(detail["begin"])
+    if "executed" not in detail:
+        return Copying(begin)
+    return Copied(begin, Position.from_dict(detail["executed"]), bool(detail.get("exact")))
+
+
+def _stopped_1(detail: Json) -> State:
+    was = _live_1(detail.get("was", TableState.PARTIAL), detail)
+    failed, lost = detail.get("failed", 0), detail.get("lost")
+    stopped = Stopped(failed, was, lost, _replaying_1(detail))
+    if "goal" not in detail:
+        return stopped
+    return CatchingUp(_live_1(detail["goal"], detail), stopped=stopped)
+
+
+def _live_1(word: str, detail: Json) -> Live:
+    failing = detail.get("failing")
+    before = detail.get("reason_before", "")
+    return Live(
+        word == TableState.COMPLETE,
+        detail.get("exact_from"),
+        detail.get("new_column"),
+        None if failing is None else Failing(failing, before),
+    )
+
+
+def _replaying_1(detail: Json) -> Replaying | None:
+    if "begin" not in detail or "passed" not in detail:
+        return None
+    begin, executed = (Position.from_dict(detail[name]) for name in ("begin", "executed"))
+    goal = _live_1(detail.get("goal", TableState.COMPLETE), detail)
+    return Replaying(begin, executed, bool(detail.get("exact")), detail["passed"], goal)

@@ -1,0 +1,489 @@
+"""What is done next for an item of work of a table. Pure.
+
+`next_action` is asked again and again about one item: each action changes the table's record, or what is known of its
+Delta table, until the answer is `Done` or `Leave`. So an item that a crash has interrupted is begun again in the same
+way, and every order of writes is seen here:
+
+* rows: the Delta table is made, then the record gets folder and columns, then the rows are committed under their lsn.
+  Making it can be repeated; the lsn tells whether the rows are there.
+* statement: the Delta table is changed under the statement's lsn, then the record is written with `from_lsn` = that
+  lsn. Between the two the statement comes again: the Delta table tells that it has the lsn, and the record is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import assert_never
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.omitted import kept_columns
+from spark_sink.mirror.rules.plan import (
+    GapItem,
+    LostItem,
+    RenameBarrier,
+    RowRun,
+    StatementItem,
+    UnclearItem,
+    Work,
+)
+from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copied,
+    Copying,
+    LeftOut,
+    Live,
+    Replaying,
+    Stopped,
+)
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.transitions import (
+    DeltaWork,
+    Situation,
+    Transition,
+    after_effect,
+    after_gap,
+    conflicting,
+    copied_again,
+    needs_copy,
+    stopped,
+    unknown_rows,
+    with_new_column,
+    without_entries,
+)
+from spark_sink.mirror.schema.signature import SchemaChange, Signature, difference, new_columns
+from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import Deletes, UnfollowedChange
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaFacts:
+    """What is known of a table's Delta table; None: to be asked.
+
+    `applied`: the lsn that it records, -1 if there is none; `empty`: it has no rows; `owner`: the id of the table that
+    it is of, "" if there is no Delta table.
+    """
+
+    applied: int | None = None
+    empty: bool | None = None
+    owner: str | None = None
+
+
+UNKNOWN = DeltaFacts()
+
+
+# -- changes of a Delta table --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MakeTable:
+    """Make the Delta table with the columns of an entry's rows, unless it is there. Refused by other columns."""
+
+    entry: LogEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceColumns:
+    """Give a Delta table without rows the columns of an entry's rows."""
+
+    entry: LogEntry
+
+
+@dataclass(frozen=True, slots=True)
+class AddMetadata:
+    """Add the metadata columns of the policy that are missing."""
+
+    entry: LogEntry
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows:
+    """Delete all rows, or mark them as deleted, under `lsn`."""
+
+    lsn: int
+    marked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeColumns:
+    """Change the columns and their values, under `lsn`. Refused if existing rows do not follow."""
+
+    lsn: int
+    change: SchemaChange
+
+
+DeltaChange = MakeTable | ReplaceColumns | AddMetadata | DeleteRows | ChangeColumns
+
+
+# -- actions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The item stays in the log: the table is not applied as entries come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the Delta table in `folder` for the facts; `rows`: also whether it is empty."""
+
+    folder: str
+    rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write a record. `why`: for the log."""
+
+    record: TableRecord
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeDelta:
+    """Change the Delta table in the folder of `then`, then write that record. If the change is refused, `refused`
+    returns the record to be written in its place."""
+
+    change: DeltaChange
+    then: TableRecord
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRows:
+    """Commit the rows of a run under its lsn.
+
+    `exact`: an inserted row is not in the table yet; `begin`, `executed`: of the snapshot whose transactions are in the
+    table already, see `copy.executed.Snapshot`.
+    """
+
+    record: TableRecord
+    run: RowRun
+    exact: bool
+    snapshot: tuple[Position, Position] | None = None
+
+
+Action = Done | Leave | Ask | Save | ChangeDelta | ApplyRows
+
+
+@dataclass(frozen=True, slots=True)
+class WorkContext:
+    """What actions depend on, beside record and facts.
+
+    `other_owner`: returns the other consumer that mirrors the table of a name, "" if there is none; `path`: returns the
+    path of a folder; `snapshot`: of a table without a key whose copy the log is replayed on.
+    """
+
+    situation: Situation
+    other_owner: Callable[[TableName], str]
+    path: Callable[[str], str]
+    snapshot: tuple[Position, Position] | None = None
+
+
+def next_action(
+    name: TableName,
+    record: TableRecord | None,
+    facts: DeltaFacts,
+    work: Work,
+    context: WorkContext,
+) -> Action:
+    """Returns what to do next about an item of the table that had `name` at the item's lsn.
+
+    Raises `BinlogError` if the item cannot be applied to this table.
+    """
+    assert not isinstance(work, RenameBarrier), "several tables are concerned, see `rename_work`"
+    if record is not None:
+        # Of a table that the settings leave out, items of a former name may come again after a crash.
+        if work.lsn <= record.from_lsn or isinstance(record.state, LeftOut):
+            return Done()
+        if isinstance(work, RowRun) and not (record.is_live or record.is_dropped):
+            return Leave()
+        if not record.folder:
+            facts = replace(facts, applied=-1)
+        if facts.applied is None:
+            return Ask(record.lies_at)
+        if work.lsn <= facts.applied and not isinstance(work, StatementItem):
+            return Done()
+    match work:
+        case RowRun():
+            return _rows(name, record, facts, work, context)
+        case StatementItem():
+            return _statement(name, record, facts, work, context)
+        case UnclearItem() | GapItem() | LostItem():
+            return Done() if record is None else _doubtful(record, work, context.situation)
+    assert_never(work)
+
+
+def refused(record: TableRecord, reason: str, lsn: int, now: Situation) -> TableRecord:
+    """The record of a table whose rows do not follow a change of its columns at `lsn`, for this reason."""
+    if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
+        return with_new_column(record, lsn)
+    return needs_copy(record, reason, lsn, now)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def _rows(
+    name: TableName,
+    record: TableRecord | None,
+    facts: DeltaFacts,
+    run: RowRun,
+    context: WorkContext,
+) -> Action:
+    if record is None or record.is_dropped:
+        return _first_rows(name, record, run.entries[0], context)
+    if not isinstance(record.state, Live):
+        return Leave()
+    rest = run.after(max(facts.applied or 0, record.from_lsn))
+    if rest is None:
+        return Done()
+    require_same_history(record, rest.entries[0])
+    fitting = _fitting(record, record.state, facts, rest, context)
+    if fitting is not None:
+        return fitting
+    since = record.state.exact_from
+    exact = record.state.complete and since is not None and rest.entries[0].lsn > since
+    return ApplyRows(record, rest, exact, context.snapshot)
+
+
+def _first_rows(
+    name: TableName, record: TableRecord | None, entry: LogEntry, context: WorkContext
+) -> Action:
+    unknown = unknown_rows(name, record, entry, context.situation)
+    if owner := context.other_owner(name):
+        way = remedies.of_other_consumer(unknown.label, unknown.consumer)
+        reason = f"the target has this table from the consumer {owner}; {way}"
+        unknown = stopped(replace(unknown, folder=""), reason, entry.lsn - 1, entry.lsn)
+    return Save(unknown, f"first rows at lsn {entry.lsn}")
+
+
+def require_same_history(record: TableRecord, entry: LogEntry) -> None:
+    """Raises `BinlogError` HISTORY_DIFFERS if rows are of another epoch than the table."""
+    # An epoch that is not known becomes that of the next rows, when their columns are compared.
+    if record.epoch and entry.epoch != record.epoch:
+        raise BinlogError(
+            ErrorKind.HISTORY_DIFFERS,
+            f"table {record.label} is of epoch {record.epoch}, and its rows are now of epoch {entry.epoch}: the"
+            " consumer was moved, or the server's log is another one",
+            where=f"lsn {entry.lsn}",
+            remedy=remedies.of_other_history(record.label),
+        )
+
+
+def _fitting(
+    record: TableRecord, live: Live, facts: DeltaFacts, run: RowRun, context: WorkContext
+) -> Action | None:
+    """Returns what has to be done until the Delta table has the columns of a run; None if it has them."""
+    entry, now = run.entries[0], context.situation
+    if not record.signature:
+        return _made(record, facts, entry, context)
+    differs = _difference(record.signature, entry.table_map, now.policy.omitted, now.invalid_dates)
+    if differs:
+        return _following(record, live, facts, entry, differs, now)
+    if record.conflict:
+        return Save(replace(record, conflict=""), f"its columns fit at lsn {entry.lsn}")
+    wanted = tuple(map(str, now.policy.extra))
+    if not set(wanted) <= set(record.metadata):
+        return ChangeDelta(AddMetadata(entry), replace(record, metadata=wanted), "metadata columns")
+    return None
+
+
+def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: WorkContext) -> Action:
+    """What makes the Delta table of a table whose columns are not known."""
+    now = context.situation
+    has_folder = bool(record.folder)
+    placed = record if has_folder else replace(record, folder=folder_of(record.name))
+    if facts.owner is None:
+        return Ask(placed.lies_at)
+    if not has_folder and facts.owner not in ("", record.table_id):
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_CHANGE,
+            f"a Delta table that is not the mirror's of {record.consumer} is where {record.label} has to be",
+            where=context.path(placed.lies_at),
+            remedy=remedies.of_other_folder(record.label, record.consumer),
+        )
+    if has_folder and has_rows(record) and not facts.owner:
+        raise missing_table(context.path(placed.lies_at))  # making it anew would lose its rows
+    signature = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)
+    wanted = tuple(map(str, now.policy.extra))
+    then = replace(placed, signature=signature, epoch=record.epoch or entry.epoch, metadata=wanted)
+    return ChangeDelta(MakeTable(entry), then, f"its columns are those of lsn {entry.lsn}")
+
+
+def _following(
+    record: TableRecord,
+    live: Live,
+    facts: DeltaFacts,
+    entry: LogEntry,
+    differs: str,
+    now: Situation,
+) -> Action:
+    new = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)
+    if live.new_column is not None:
+        before, after = Signature.from_json(record.signature), Signature.from_json(new)
+        change = new_columns(before, after, live.new_column)
+        followed = replace(record, state=replace(live, new_column=None))
+        then = replace(followed, signature=change.signature.to_json())
+        return ChangeDelta(ChangeColumns(live.new_column, change), then, "new columns")
+    if facts.empty is None:
+        return Ask(record.lies_at, rows=True)
+    if facts.empty:
+        return ChangeDelta(ReplaceColumns(entry), replace(record, signature=new), "it has no rows")
+    return Save(conflicting(record, differs, entry.lsn, now), "copy needed")
+
+
+def has_rows(record: TableRecord) -> bool:
+    """True unless the table is known to have had no rows since it was made; then it may have no Delta table yet."""
+    is_new = isinstance(record.state, Live) and record.state.exact_from is not None
+    return record.signature != "" or not is_new
+
+
+def missing_table(path: str) -> BinlogError:
+    """Returns the error of a table whose folder was deleted or moved away. `path`: of its folder."""
+    return BinlogError(
+        ErrorKind.TARGET_FILES,
+        f"the Delta table at {path} cannot be read: there is none: its folder was deleted or moved",
+    )
+
+
+@lru_cache(4096)
+def _signature(table_map: bytes, omitted: tuple[str, ...], dates: InvalidDates) -> str:
+    return Signature.of_table_map(mirrored_columns(table_map, omitted), dates).to_json()
+
+
+@lru_cache(4096)
+def _difference(
+    signature: str, table_map: bytes, omitted: tuple[str, ...], dates: InvalidDates
+) -> str:
+    columns = mirrored_columns(table_map, omitted)
+    return difference(Signature.from_json(signature), columns, dates)
+
+
+def mirrored_columns(table_map: bytes, omitted: tuple[str, ...]) -> TableMap:
+    """Returns the TABLE_MAP without the columns that the policy leaves out. Raises `BinlogError` as `kept_columns`."""
+    parsed = TableMap.parse(table_map)
+    if not omitted:
+        return parsed
+    kept = kept_columns(parsed.columns, parsed.key, omitted, parsed.label)
+    columns = tuple(parsed.columns[i] for i in kept)
+    return replace(parsed, columns=columns, key=tuple(kept.index(i) for i in parsed.key))
+
+
+# -- statements ----------------------------------------------------------------------------------------------------
+
+
+def _statement(
+    name: TableName,
+    record: TableRecord | None,
+    facts: DeltaFacts,
+    item: StatementItem,
+    context: WorkContext,
+) -> Action:
+    after, pending = record, None
+    for effect in item.effects:
+        moved = after_effect(name, after, effect, item.entry, context.situation)
+        action = delta_action(after, moved, facts, item.lsn, context)
+        if isinstance(action, Ask | Save):
+            return action
+        # A commit under the lsn is made once; of several changes of one statement the last one counts.
+        pending = action or pending
+        after = moved.record
+    if after is None:
+        return Done()
+    if pending is not None:
+        return replace(pending, then=after)
+    if after != record:
+        return Save(after, f"{type(item.effects[-1]).__name__} at lsn {item.lsn}")
+    return Done() if after.is_live or after.is_dropped else Leave()
+
+
+def delta_action(
+    before: TableRecord | None,
+    moved: Transition,
+    facts: DeltaFacts,
+    lsn: int,
+    context: WorkContext,
+) -> Ask | Save | ChangeDelta | None:
+    """Returns what has to be done to the Delta table before the record of a transition can be written; None if nothing
+    is left. `before`: the record before the transition."""
+    after = moved.record
+    if after is None or not after.folder or (moved.work is DeltaWork.NOTHING and not moved.recopy):
+        return None
+    if facts.applied is not None and facts.applied >= lsn:
+        return None  # done, before a crash
+    if facts.owner is None or (moved.recopy and facts.empty is None):
+        return Ask(after.lies_at, rows=moved.recopy != "")
+    needs_table = before is not None and has_rows(before) and moved.work is not DeltaWork.DROP
+    if needs_table and not facts.owner:
+        raise missing_table(context.path(after.lies_at))
+    if moved.recopy and not facts.empty:
+        assert before is not None
+        copied = needs_copy(before, moved.recopy, lsn, context.situation)
+        return Save(copied, "copy needed")
+    change = _delta_change(moved, lsn, context.situation)
+    return None if change is None else ChangeDelta(change, after, f"at lsn {lsn}")
+
+
+def _delta_change(moved: Transition, lsn: int, now: Situation) -> DeltaChange | None:
+    match moved.work:
+        case DeltaWork.DROP:
+            return DeleteRows(lsn)
+        case DeltaWork.TRUNCATE:
+            return DeleteRows(lsn, marked=now.policy.deletes is Deletes.SOFT)
+        case DeltaWork.SCHEMA:
+            assert moved.change is not None
+            return ChangeColumns(lsn, moved.change)
+    return None
+
+
+# -- entries that are unclear, missing or lost ---------------------------------------------------------------------
+
+
+def _doubtful(
+    record: TableRecord, work: UnclearItem | GapItem | LostItem, now: Situation
+) -> Action:
+    if record.is_dropped:
+        return Done()
+    match work:
+        case UnclearItem() if record.is_live:
+            raise unclear_statement(record, work)
+        case GapItem() if record.is_live or has_lost_entries(record):
+            return Save(after_gap(record, work.entry, now), f"gap before lsn {work.lsn}")
+        case GapItem() if isinstance(record.state, Copying | Copied | Replaying):
+            return Save(copied_again(record), f"gap before lsn {work.lsn}")
+        case LostItem() if record.is_live:
+            reason = remedies.of_fault(work.error, record.label)
+            stands = without_entries(record, reason, work.first - 1, work.lsn)
+            return Save(stands, f"lost entries from lsn {work.first}")
+    return Leave()
+
+
+def has_lost_entries(record: TableRecord) -> bool:
+    """True if the table stands, or stood, because the log has lost entries of it."""
+    match record.state:
+        case Stopped(lost=lost) | CatchingUp(stopped=Stopped(lost=lost)):
+            return lost is not None
+    return False
+
+
+def unclear_statement(record: TableRecord, work: UnclearItem) -> BinlogError:
+    """Returns the error of a statement that may have changed the table, with the commands by which it goes on."""
+    return BinlogError(
+        work.error.kind,
+        work.error.what,
+        where=f"lsn {work.lsn}, {work.entry.file}:{work.entry.pos}",
+        remedy=remedies.of_statement(record.label),
+    )

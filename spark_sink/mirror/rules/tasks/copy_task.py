@@ -1,0 +1,213 @@
+"""A table's copy from its beginning to the point from which a replay goes on. Pure.
+
+1. S is the end of the log, as far as it is read. From here on the table's entries stay in the log (`Copying`).
+2. The rows are copied aside; the server has executed at least S before the first row is read, and R when the last one
+   is (`Copied`).
+3. The log goes on until it has passed R. From there a `ReplayTask` brings the copy forward (`Replaying`): then the copy
+   equals the server's table at that point. Steps are MERGEs, because rows of before R may be in the copy already. The
+   rows of a table without a key cannot be merged: they are those of one snapshot (`exact`), and changes of
+   transactions that it shows are left out.
+
+A change of the table's columns or of its name between S and R begins the copy again. The table's entries up to S, and
+later those up to R, are executed or left in the log before the copy goes on: there may be a RENAME or a DROP among
+them. Every boundary is in the record, so a crash at any point repeats at most what lies between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.effects import ClearCopy, CopyTable, ReadLog, StopCopy
+from spark_sink.mirror.rules.events import Answer, EntriesRead, Failure, LogLost, TableCopied
+from spark_sink.mirror.rules.executed import contains_executed
+from spark_sink.mirror.rules.mirror_state import MirrorState
+from spark_sink.mirror.rules.retries import REPORTED_AFTER
+from spark_sink.mirror.rules.states import Copied, Copying, Creating, Live, Replaying, State
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.tasks.replay_task import copy_folder
+from spark_sink.mirror.rules.tasks.task import Task
+from spark_sink.mirror.values.entries import LogEntry, last_lsn
+from spark_sink.source.raw_entries import EntryKind
+
+
+class CopyTask(Task):
+    def __init__(self, state: MirrorState, table_id: str) -> None:
+        super().__init__(state)
+        self.table_id = table_id
+        self._begin: tuple[int, Position] | None = None  # S, before it is in the record
+        self._cleared = False
+        self._copied: State | None = None  # the state in which the rows are copied
+        self._stopped = False
+        self._cursor = -1  # the lsn up to which R was looked for
+        self._found: int | None = None  # the lsn at which the log has passed R
+
+    @property
+    def record(self) -> TableRecord:
+        return self.state.records[self.table_id]
+
+    def go(self) -> None:
+        record = self.record
+        if self.state.is_unsaved(self.table_id) or record.request is not None:
+            return
+        match record.state:
+            case Creating():
+                self._creating(record)
+            case Copying():
+                self._copying(record, record.state)
+            case Copied():
+                self._passing(record, record.state)
+            case _:
+                self.ended = True
+
+    def watch(self) -> None:
+        """End, or let a copy end, whose table has another state or name by now."""
+        record = self.record
+        if self.run is None and not isinstance(record.state, Creating | Copying | Copied):
+            self.ended = True
+        if self.run is not None and self._copied is not None and not self._stopped:
+            is_same = record.state == self._copied and record.request is None
+            if not is_same or self.state.stopping:
+                self._stopped = True
+                self.state.effects.append(StopCopy(self.run))
+
+    # -- S -----------------------------------------------------------------------------------------------------
+
+    def _creating(self, record: TableRecord) -> None:
+        if self._begin is not None and self._begin[0] < record.from_lsn:
+            self._begin = None  # the table was changed meanwhile
+        if self._begin is None:
+            end = self.state.end
+            if end is None or end.position is None:
+                self._tell(_no_position(record))
+                return
+            self._begin = last_lsn(end.append), end.position
+        if not self._cleared:
+            self._clear()
+            return
+        lsn, position = self._begin
+        if self.state.dealt_with(record.name) < lsn or self.state.is_busy(self.table_id):
+            return
+        begun = replace(record, state=Copying(position), from_lsn=lsn)
+        begun = replace(begun, epoch=position.epoch, server=position.server)
+        if begun.lies_at == copy_folder(begun.table_id):  # a copy that had no place
+            begun = replace(begun, folder="", move=None)
+        self.state.save(begun, why="its copy begins")
+        self._begin, self._cleared, self._cursor, self._found = None, False, -1, None
+
+    def _clear(self) -> None:
+        def cleared(_: Answer) -> None:
+            self._cleared = True
+
+        self.begin([], lambda run: ClearCopy(run, self.table_id), cleared)
+
+    # -- R -----------------------------------------------------------------------------------------------------
+
+    def _copying(self, record: TableRecord, copying: Copying) -> None:
+        self._copied, self._stopped = copying, False
+
+        def copied(answer: Answer) -> None:
+            assert isinstance(answer, TableCopied)
+            self.failures, self._copied = 0, None
+            now = self.record
+            if not answer.complete or now.state != copying:
+                return  # it was stopped, or a statement has begun the copy again
+            after = Copied(copying.begin, answer.executed, answer.exact)
+            self.state.save(
+                replace(now, state=after, signature=answer.signature), why="its rows are copied"
+            )
+
+        self.begin([], lambda run: CopyTable(run, record), copied)
+
+    def _passing(self, record: TableRecord, copied: Copied) -> None:
+        if self._cursor < 0:
+            self._cursor = record.from_lsn
+            try:
+                if contains_executed(copied.begin, copied.executed):
+                    self._passed(record, copied, record.from_lsn)
+                    return
+            except BinlogError as fault:
+                self._tell(fault)
+                return
+        if self._found is not None:
+            self._passed(record, copied, self._found)
+        elif self._cursor < self.state.read_to:
+            self._look(copied)
+        elif self.state.draining and self.state.append_seen >= self.state.newest:
+            self._tell(_too_short(record))
+
+    def _look(self, copied: Copied) -> None:
+        """Look for the first END entry whose position holds R."""
+
+        def read(answer: Answer) -> None:
+            if isinstance(answer, LogLost):
+                self._cursor = last_lsn(answer.last)
+                return
+            assert isinstance(answer, EntriesRead)
+            try:
+                self._found = _first_behind(answer.entries, copied.executed)
+            except BinlogError as fault:
+                self._tell(fault)
+                return
+            last = answer.entries[-1].lsn if answer.entries else self.state.read_to
+            self._cursor = max(self._cursor, last)
+
+        self.begin([], lambda run: ReadLog(run, self._cursor, None, ()), read)
+
+    def _passed(self, record: TableRecord, copied: Copied, lsn: int) -> None:
+        self._found = lsn
+        if self.state.dealt_with(record.name) < lsn or self.state.is_busy(self.table_id):
+            return
+        goal = Live(exact_from=record.from_lsn) if copied.exact else Live()
+        replaying = Replaying(copied.begin, copied.executed, copied.exact, lsn, goal)
+        self.state.save(replace(record, state=replaying), why="the log has passed its rows")
+        self.ended = True
+
+    # -- failures ----------------------------------------------------------------------------------------------
+
+    def failed(self, failure: Failure) -> None:
+        self._copied, self._cleared = None, False
+        wait_s = self.pause(failure)
+        record = self.record
+        said = {"consumer": record.consumer, "table": record.label, "seconds": wait_s}
+        self.state.note("retry", said | {"error": failure.text}, "warning")
+        if failure.fault is not None or self.failures == REPORTED_AFTER:
+            self._report(failure.text)
+
+    def _tell(self, fault: BinlogError) -> None:
+        """The copy cannot go on now. Say so, and try again later."""
+        self.failed(Failure(str(fault), fault))
+
+    def _report(self, text: str) -> None:
+        record, reason = self.record, f"tried again: {text}"
+        if record.reason != reason and isinstance(record.state, Creating | Copying | Copied):
+            self.state.save(replace(record, reason=reason))
+
+
+def _first_behind(entries: Sequence[LogEntry], executed: Position) -> int | None:
+    """Returns the lsn of the first END entry whose position holds all of `executed`; None if there is none."""
+    for entry in entries:
+        position = entry.position if entry.kind is EntryKind.END else None
+        if position is not None and contains_executed(position, executed):
+            return entry.lsn
+    return None
+
+
+def _no_position(record: TableRecord) -> BinlogError:
+    return BinlogError(
+        ErrorKind.RANGE_UNAVAILABLE,
+        f"table {record.label} cannot be copied before the log has a first position",
+        where=f"consumer {record.consumer}",
+        remedy="start the log stage; the copy begins when the log has its first entry",
+    )
+
+
+def _too_short(record: TableRecord) -> BinlogError:
+    return BinlogError(
+        ErrorKind.RANGE_UNAVAILABLE,
+        "the log ends before the position that the copied rows are of",
+        where=f"table {record.label}",
+        remedy="run the job again: it goes on with this copy",
+    )

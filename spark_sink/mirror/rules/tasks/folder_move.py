@@ -1,0 +1,59 @@
+"""A move of folders as a work of a task, and what its answer makes of the records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from spark_sink.mirror.rules.effects import MoveFolders
+from spark_sink.mirror.rules.events import Answer, FoldersMoved
+from spark_sink.mirror.rules.mirror_state import MirrorState
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.tasks.task import Task
+from spark_sink.mirror.rules.transitions import place_taken
+
+
+def begin_move(
+    task: Task, moving: Sequence[TableRecord], then: Callable[[FoldersMoved], None]
+) -> None:
+    """Move the folders of these tables to where their records say. `then` is called when the records say what the move
+    has come to.
+
+    Until an answer comes it is not known where the folders lie, also after a failure: nothing but the same move may
+    follow (`MirrorState.unsure`).
+    """
+    state = task.state
+    ids = [record.table_id for record in moving]
+    state.unsure.update(ids)
+
+    def moved(answer: Answer) -> None:
+        assert isinstance(answer, FoldersMoved)
+        state.unsure.difference_update(ids)
+        after_move(state, ids, answer)
+        then(answer)
+
+    every = tuple(state.tables())
+    task.begin(ids, lambda run: MoveFolders(run, tuple(moving), every), moved)
+
+
+def must_wait(state: MirrorState, moving: Sequence[TableRecord]) -> bool:
+    """True if one of the places is still that of another table, which has not begun to move away: in an object store a
+    move is not done at once, so the files of two tables would meet."""
+    ids = {record.table_id for record in moving}
+    places = {record.folder for record in moving}
+    others = (record for record in state.tables() if record.table_id not in ids)
+    return any(other.move is not None and other.move.source in places for other in others)
+
+
+def after_move(state: MirrorState, ids: Sequence[str], moved: FoldersMoved) -> None:
+    """Writes what a move of the folders of these tables has come to."""
+    after = []
+    for record in (state.records[table_id] for table_id in ids):
+        if (fault := moved.refused.get(record.table_id)) is not None:
+            after.append(place_taken(record, moved.aside[record.table_id], fault))
+        elif moved.step is None:
+            after.append(replace(record, move=None))
+        elif record.move is not None:
+            after.append(replace(record, move=replace(record.move, step=moved.step)))
+        state.doubt(record.table_id)
+    state.save(*after)

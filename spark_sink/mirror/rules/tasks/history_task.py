@@ -1,0 +1,347 @@
+"""Brings the history of one table forward: each is a reader of the log of its own. Pure.
+
+Rows come from the log, entry by entry, so every version is there, at the history's own pace. What a statement made of
+the rows is not worked out a second time: the mirrored table did that, and its Delta table still has the rows as they
+were behind the statement, which are compared with the current versions. So a history stays behind its mirrored table,
+and goes on at a statement when the table has passed it. The same comparison begins the history of a table that has
+rows, and goes on behind a copy or a RENAME; rows that are equal keep their version.
+
+The alternative, a second commit in each step of the mirrored table, would let a history that fails stop the table, and
+would need rules of its own for every statement.
+
+Exactly once: a step records its lsn in its Delta commit, as the mirror's steps do. `from_lsn` of the record is behind
+entries that need no commit. A history belongs to a name, `database.table`, whatever table has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.effects import (
+    AskTable,
+    CompareVersions,
+    Effect,
+    EndVersions,
+    ReadLog,
+    WriteVersions,
+)
+from spark_sink.mirror.rules.events import Answer, EntriesRead, Failure, LogLost, TableAsked
+from spark_sink.mirror.rules.mirror_state import MirrorState
+from spark_sink.mirror.rules.plan import (
+    LostItem,
+    RowRun,
+    StatementItem,
+    Work,
+    WorkItem,
+    next_work,
+    route,
+)
+from spark_sink.mirror.rules.queues import ENTRIES_MAX
+from spark_sink.mirror.rules.records import name_at
+from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.rules.states import Creating, Live, Stopped, TableState
+from spark_sink.mirror.rules.table_record import TableRecord, handled
+from spark_sink.mirror.rules.tasks.task import Task
+from spark_sink.mirror.schema.statements import (
+    AlterTable,
+    CreateTable,
+    DropTable,
+    TruncateTable,
+    effects_of,
+)
+from spark_sink.mirror.values.entries import append_of
+from spark_sink.mirror.values.names import TableName
+
+STEP_BYTES_MAX = 4 << 20  # of the log, in one step: the driver decodes them
+NEWEST = (1 << 62) - 1  # behind all entries
+
+
+def can_begin_with(mirrored: TableRecord | None) -> bool:
+    """True if a mirrored table has rows with which a history can begin."""
+    return mirrored is not None and not mirrored.is_dropped and mirrored.folder != ""
+
+
+class HistoryTask(Task):
+    """`cursor`: the lsn up to which the history is, None until its Delta table has told. Never ends by itself."""
+
+    def __init__(self, state: MirrorState, table_id: str) -> None:
+        super().__init__(state)
+        self.table_id = table_id
+        self.name: TableName = state.records[table_id].name
+        self.cursor: int | None = None
+        self._items: list[WorkItem] = []
+        self._compare_at: int | None = None  # the entry at which a comparison is due
+
+    @property
+    def record(self) -> TableRecord:
+        return self.state.records[self.table_id]
+
+    @property
+    def mirrored(self) -> TableRecord | None:
+        return self.state.find(self.name, NEWEST)
+
+    def go(self) -> None:
+        record, mirrored = self.record, self.mirrored
+        if self.state.is_busy(self.table_id) or self._waits(mirrored):
+            return
+        if record.request is not None:
+            self.cursor, self._items, self._compare_at = None, [], None
+            # Not as the rows were once: what lies between may be what the history has stopped at.
+            anew = replace(handled(record), state=Creating(as_it_is=True))
+            self.state.save(replace(anew, reason="the table's rows are read again"))
+            return
+        if isinstance(record.state, Stopped):
+            return
+        if self.cursor is None:
+            self._ask(record)
+        elif isinstance(record.state, Creating):
+            self._begin_with(record, mirrored, self.cursor)
+        else:
+            self._follow(record, mirrored, self.cursor)
+
+    def _waits(self, mirrored: TableRecord | None) -> bool:
+        """True if the history waits for a table that is not applied as entries come."""
+        return mirrored is not None and not (mirrored.is_live or mirrored.is_dropped)
+
+    def _ask(self, record: TableRecord) -> None:
+        if not record.folder:
+            self.cursor, self.wants_turn = record.from_lsn, True
+            return
+
+        def asked(answer: Answer) -> None:
+            assert isinstance(answer, TableAsked)
+            recorded = -1 if answer.facts.applied is None else answer.facts.applied
+            self.cursor = max(recorded, self.record.from_lsn)
+
+        self.begin(
+            [self.table_id], lambda run: AskTable(run, self.table_id, record.folder, False), asked
+        )
+
+    # -- its beginning -----------------------------------------------------------------------------------------
+
+    def _begin_with(self, record: TableRecord, mirrored: TableRecord | None, cursor: int) -> None:
+        """Make the table's rows the current versions, and follow the log from there."""
+        if (
+            mirrored is None
+            or not can_begin_with(mirrored)
+            or self.state.is_busy(mirrored.table_id)
+        ):
+            return
+        applied = self.state.facts_of(mirrored).applied
+        if applied is None:
+            self._ask_table(mirrored)
+            return
+        # The rows as they were when the table became live, if all changes since then are in the log.
+        begun = mirrored.from_lsn
+        as_it_is = isinstance(record.state, Creating) and record.state.as_it_is
+        if as_it_is or self._is_lost(begun) or begun < cursor:
+            begun = max(applied, mirrored.from_lsn, self.state.dealt_with(self.name))
+        self._compare(begun, None, begins=True)
+
+    def _ask_table(self, mirrored: TableRecord) -> None:
+        table_id, folder = mirrored.table_id, mirrored.lies_at
+
+        def asked(answer: Answer) -> None:
+            assert isinstance(answer, TableAsked)
+            self.state.learn(mirrored, answer.facts)
+
+        self.begin([table_id], lambda run: AskTable(run, table_id, folder, False), asked)
+
+    def _is_lost(self, cursor: int) -> bool:
+        """True if the log no longer has all entries behind `cursor`."""
+        return append_of(self.state.oldest) > append_of(cursor) + 1
+
+    # -- following the log -------------------------------------------------------------------------------------
+
+    def _follow(self, record: TableRecord, mirrored: TableRecord | None, cursor: int) -> None:
+        to = self.state.dealt_with(self.name)
+        if cursor >= to:
+            return
+        if self._is_lost(cursor):
+            self._compare(to, None)
+            return
+        copied = _copied_at(mirrored, self.name)
+        if self._compare_at is not None:
+            self._compare(self._compare_at, None)
+            return
+        if self._items:
+            work, count = next_work(self._items, STEP_BYTES_MAX, ENTRIES_MAX)
+            self._execute(record, work, count, copied)
+            return
+        self._read(cursor, min(to, copied) if cursor < copied else to, copied)
+
+    def _read(self, cursor: int, to: int, copied: int) -> None:
+        def read(answer: Answer) -> None:
+            if isinstance(answer, LogLost):
+                self._stand(answer.error)
+                return
+            assert isinstance(answer, EntriesRead)
+            self._items = [
+                item
+                for entry in answer.entries
+                for name, item in route(entry, effects_of, lambda: [self.name], lambda _: False)
+                if name == self.name
+            ]
+            if self._items:
+                return
+            reached = answer.entries[-1].lsn if answer.entries else to
+            if cursor < copied <= reached:
+                self._compare_at = copied
+            else:
+                self.cursor = max(cursor, reached)
+
+        self.begin([], lambda run: ReadLog(run, cursor, to + 1, (self.name,)), read)
+
+    def _execute(
+        self,
+        record: TableRecord,
+        work: Work,
+        count: int,
+        copied: int,
+    ) -> None:
+        assert self.cursor is not None
+        assert not isinstance(work, LostItem), "a lost file of the log stops a history"
+        if isinstance(work, RowRun):
+            rest = work.after(self.cursor)
+            if rest is None:
+                self._reached(work.lsn, count)
+                return
+            at_work = self.state.find(self.name, rest.lsn)
+            exact = at_work is not None and at_work.word is TableState.COMPLETE
+            if at_work is not None and at_work.copied_at is not None:
+                copied = max(copied, at_work.copied_at)
+            exact = exact and rest.entries[0].lsn > copied
+            self._write(lambda run: WriteVersions(run, self.record, rest, exact), work.lsn, count)
+            return
+        effects = work.effects if isinstance(work, StatementItem) else None
+        if effects is not None and not any(map(_changes_rows, effects)):
+            self._reached(work.lsn, count)
+            return
+        at = work.entry.committed_at
+        if effects is not None and all(
+            isinstance(e, DropTable | TruncateTable | CreateTable) for e in effects
+        ):
+            if record.folder:
+                lsn = work.lsn
+                self._write(lambda run: EndVersions(run, self.record, lsn, at), lsn, count)
+            else:
+                self._reached(work.lsn, count)
+            return
+        lsn = max(work.lsn, copied)
+        self._compare(lsn, at if lsn == work.lsn else None)
+
+    def _reached(self, lsn: int, count: int) -> None:
+        del self._items[:count]
+        self.cursor, self.wants_turn = lsn, True
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def _write(self, effect: Callable[[int], Effect], lsn: int, count: int) -> None:
+        if self._named():
+
+            def written(_: Answer) -> None:
+                self.failures = 0
+                self._reached(lsn, count)
+
+            self.begin([self.table_id], effect, written)
+
+    def _named(self) -> bool:
+        """The record names the folder before the history has a version: a record without a folder is that of a history
+        without versions."""
+        if self.record.folder:
+            return True
+        self.state.save(replace(self.record, folder=folder_of(self.record.shown_name)))
+        return False
+
+    def _compare(self, lsn: int, at: datetime | None, *, begins: bool = False) -> None:
+        """Make the current versions the rows that the table had at `lsn`. `at`: when that was, None if not known."""
+        if not self._named():
+            return
+        mirrored = self.state.find(self.name, lsn + 1)
+        used = [self.table_id, *([mirrored.table_id] if mirrored else [])]
+        if any(map(self.state.is_busy, used)):
+            return
+
+        def compared(_: Answer) -> None:
+            self.failures = 0
+            self.cursor, self._compare_at = lsn, None
+            self._items = [item for item in self._items if item.lsn > lsn]
+            after = replace(self.record, from_lsn=lsn)
+            if begins:
+                after = replace(after, state=Live(), reason="")
+            self.state.save(after)
+
+        self.begin(used, lambda run: CompareVersions(run, self.record, mirrored, lsn, at), compared)
+
+    # -- failures ------------------------------------------------------------------------------------------------
+
+    def failed(self, failure: Failure) -> None:
+        self.cursor, self._items, self._compare_at = None, [], None
+        if failure.fault is not None:
+            self._stand(failure.fault)
+            return
+        wait_s = self.pause(failure)
+        said = {"consumer": self.record.consumer, "table": self.record.label, "seconds": wait_s}
+        self.state.note("retry", said | {"error": failure.text}, "warning")
+
+    def _stand(self, fault: BinlogError) -> None:
+        text = str(fault)
+        if remedies.MIRROR not in text:
+            text = f"{text}; {remedies.of_history(self.record.label)}"
+        state = Stopped(self.record.from_lsn, Live())
+        self.state.save(replace(self.record, state=state, reason=text))
+
+    # -- how it stands -----------------------------------------------------------------------------------------------
+
+    def needed(self) -> int:
+        """Returns the lsn behind which the history needs the log."""
+        return NEWEST if self._waits_for_table() else self.cursor or self.record.from_lsn
+
+    def rests(self, goal: int) -> bool:
+        """True if the history has reached the lsn `goal`, or cannot."""
+        if self.run is not None or self.state.is_unsaved(self.table_id):
+            return False
+        if self._waits(self.mirrored):
+            return True
+        if self.record.request is not None:
+            return False
+        if isinstance(self.record.state, Creating):
+            return self._waits_for_table()
+        return isinstance(self.record.state, Stopped) or (self.cursor or 0) >= goal
+
+    def _waits_for_table(self) -> bool:
+        """True if its table was dropped before the history began: it waits for another such table."""
+        return isinstance(self.record.state, Creating) and not can_begin_with(self.mirrored)
+
+
+def _copied_at(mirrored: TableRecord | None, name: TableName) -> int:
+    """Returns the entry as of which a table was copied under the name that it has; -1 if it was not."""
+    copied = None if mirrored is None else mirrored.copied_at
+    if mirrored is None or copied is None:
+        return -1
+    return copied if name_at(mirrored, copied + 1) == name else -1
+
+
+def _changes_rows(effect: object) -> bool:
+    match effect:
+        case AlterTable():
+            return bool(effect.clauses or effect.copy_reason)
+        case CreateTable():
+            return effect.replaces or not effect.if_not_exists
+    return True
+
+
+def history_of(table: TableRecord, state: MirrorState) -> TableRecord:
+    """Returns the record of a table's history, which has not begun: of a table that had no rows when it became live, it
+    begins empty there, so that it has every version; of any other one, with the table's rows."""
+    table_id, consumer = state.options.new_id(), state.options.consumer
+    begun = TableRecord(table_id, consumer, *table.name, state=Creating(), history=True)
+    since = table.from_lsn
+    is_new = isinstance(table.state, Live) and table.state.exact_from == since
+    if is_new and table.copied_at != since:
+        return replace(begun, state=Live(), from_lsn=since)
+    return begun

@@ -1,0 +1,121 @@
+"""Jobs of the consumer as a whole: repair what a crash has left, and read the log into the queues. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.rules.effects import ReadLog
+from spark_sink.mirror.rules.events import Answer, EntriesRead, Failure, FoldersMoved, LogLost
+from spark_sink.mirror.rules.mirror_state import MirrorState
+from spark_sink.mirror.rules.plan import LostItem, route
+from spark_sink.mirror.rules.retries import LASTING_AFTER
+from spark_sink.mirror.rules.tasks.folder_move import begin_move
+from spark_sink.mirror.rules.tasks.task import Task
+from spark_sink.mirror.schema.statements import effects_of
+from spark_sink.mirror.values.entries import LogEnd, LogEntry, append_of, first_lsn, last_lsn
+from spark_sink.source.raw_entries import EntryKind
+
+ITEMS_MAX = 200_000  # that wait in memory before the log is read on
+INLINE_BYTES_MAX = 256 << 20
+
+
+class RepairTask(Task):
+    """Moves the folders that a crash has left on their way."""
+
+    def __init__(self, state: MirrorState, done: Callable[[], None]) -> None:
+        super().__init__(state)
+        self._done, self._tried = done, False
+        self._without_place: set[str] = set()
+
+    def go(self) -> None:
+        state = self.state
+        waiting = self._without_place
+        moving = [r for r in state.tables() if r.move is not None and r.table_id not in waiting]
+        if any(state.is_busy(record.table_id) for record in state.tables()):
+            return
+        if self._tried or not moving:
+            self.ended = True
+            self._done()
+            return
+
+        def moved(answer: FoldersMoved) -> None:
+            self._tried = answer.step is None
+            self._without_place |= answer.refused.keys()
+
+        begin_move(self, moving, moved)
+
+    def failed(self, failure: Failure) -> None:
+        wait_s = self.pause(failure)
+        said = {"consumer": self.state.options.consumer, "seconds": wait_s}
+        self.state.note("retry", said | {"error": failure.text}, "warning")
+
+
+class ReadTask(Task):
+    """Reads the log into the queues."""
+
+    def __init__(self, state: MirrorState, fail: Callable[[BinlogError], None]) -> None:
+        super().__init__(state)
+        self._fail = fail
+
+    def go(self) -> None:
+        state = self.state
+        queues = state.queues
+        full = queues.items >= ITEMS_MAX or queues.inline_bytes >= INLINE_BYTES_MAX
+        if full or state.newest <= state.append_seen:
+            return
+        newest, after = state.newest, state.read_to
+
+        def read(answer: Answer) -> None:
+            self.failures = 0
+            if isinstance(answer, LogLost):
+                self._leave_out(answer)
+                return
+            assert isinstance(answer, EntriesRead)
+            self._into_queues(answer.entries)
+            # Appends without entries are claims.
+            state.append_seen = append_of(state.read_to) if answer.entries else newest
+
+        self.begin([], lambda run: ReadLog(run, after), read)
+
+    def _into_queues(self, entries: tuple[LogEntry, ...]) -> None:
+        state = self.state
+        for entry in entries:
+            if entry.kind is EntryKind.END and entry.position is not None:
+                state.server = entry.position.server
+                # After a crash entries come again that are older than the end.
+                if state.end is None or state.end.append < entry.append:
+                    state.end = LogEnd(entry.append, entry.position)
+            for name, item in route(entry, effects_of, state.names, state.options.excluded):
+                state.queues.add(name, item)
+            state.read_to = entry.lsn
+
+    def _leave_out(self, lost: LogLost) -> None:
+        """Read on behind appends that cannot be read. The tables stop before them: any may have changes in them."""
+        state = self.state
+        first, last = first_lsn(lost.first), last_lsn(lost.last)
+        if lost.before:
+            self._into_queues(lost.before)
+            state.append_seen = append_of(state.read_to)
+            return
+        if last <= state.read_to:
+            self._fail(lost.error)  # it does not tell which entries are lost
+            return
+        for name in state.names():
+            state.queues.add(name, LostItem(first, last, lost.error))
+        state.read_to, state.append_seen = last, append_of(last)
+
+    def failed(self, failure: Failure) -> None:
+        state = self.state
+        wait_s = self.pause(failure)
+        said = {"consumer": state.options.consumer, "seconds": wait_s}
+        state.note("retry", said | {"error": failure.text}, "warning")
+        if failure.fault is not None:
+            self._fail(failure.fault)
+        elif state.draining and self.failures >= LASTING_AFTER:
+            self._fail(lasting(failure, state.options.consumer))
+
+
+def lasting(failure: Failure, consumer: str) -> BinlogError:
+    """Returns why a consumer is given up whose work fails again and again."""
+    return BinlogError(ErrorKind.INTERNAL, failure.text, where=f"consumer {consumer}")

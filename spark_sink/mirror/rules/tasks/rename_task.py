@@ -1,0 +1,261 @@
+"""The step of a statement that renames tables, when all tables that it concerns have reached it. Pure.
+
+Order of writes:
+
+1. what the statement does to Delta tables beside, such as the columns of an ALTER TABLE ... RENAME TO, under its lsn;
+2. all records with their new names and folders, and with the folder where each table still lies (`move`), together;
+3. every folder moves aside, then to its new place;
+4. the records without `move`.
+
+After a crash between any two of them the statement comes again, and the records tell what is left: a table has the
+statement's lsn in its former names once the second step is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from spark_sink.mirror.rules.events import Failure, FoldersMoved
+from spark_sink.mirror.rules.mirror_state import MirrorState
+from spark_sink.mirror.rules.plan import RenameBarrier
+from spark_sink.mirror.rules.queues import QueuedStep
+from spark_sink.mirror.rules.renames import crossings, names_after, records_after
+from spark_sink.mirror.rules.states import CatchingUp, Creating, Dropped, LeftOut, Live, Stopped
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_work import (
+    Ask,
+    ChangeDelta,
+    DeltaChange,
+    Save,
+    delta_action,
+    refused,
+)
+from spark_sink.mirror.rules.tasks.folder_move import begin_move, must_wait
+from spark_sink.mirror.rules.tasks.table_task import TableTask
+from spark_sink.mirror.rules.tasks.task import pause_s
+from spark_sink.mirror.rules.transitions import (
+    Transition,
+    after_effect,
+    needs_copy,
+    unknown_rows,
+)
+from spark_sink.mirror.schema.statements import DropTable, RenameTables, TableEffect
+from spark_sink.mirror.values.names import TableName, table_label
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNeed(Exception):
+    """Something has to be done to the Delta table of a record before the records can be written."""
+
+    record: TableRecord
+    action: Ask | ChangeDelta
+
+
+class RenameTask(TableTask):
+    """`step`: is done, or tried again, when the task has ended."""
+
+    def __init__(self, state: MirrorState, step: QueuedStep) -> None:
+        super().__init__(state)
+        assert isinstance(step.work, RenameBarrier)
+        self.step, self.barrier = step, step.work
+        self._refused: dict[str, str] = {}  # why columns do not follow, by id of table
+        self._moved = False
+        self._without_place: set[str] = set()
+        self._later: set[TableName] = set()
+
+    def go(self) -> None:
+        state, lsn = self.state, self.barrier.lsn
+        renamed = [r for r in state.tables() if any(lsn == former.until for former in r.names)]
+        if renamed:
+            self._move(renamed)
+            return
+        tables = self._tables()
+        ids = [record.table_id for record in tables.values()]
+        if any(map(state.is_busy, ids)) or state.unsure.intersection(ids):
+            return
+        try:
+            changed = self._changed(dict(tables))
+        except DeltaNeed as need:
+            self.take(need.record, need.action)
+            return
+        if changed:
+            state.save(*changed, why=f"renamed at lsn {lsn}")
+        if not any(any(lsn == former.until for former in record.names) for record in changed):
+            self._finish()
+
+    def save(self, record: TableRecord, why: str) -> None:
+        """Records are written together, when all Delta tables are changed."""
+
+    def refuse(self, record: TableRecord, _: DeltaChange, reason: str) -> None:
+        self._refused[record.table_id] = reason
+
+    def _tables(self) -> dict[TableName, TableRecord]:
+        """Returns the tables that the statement concerns, by their names before it."""
+        found = {name: self.state.find(name, self.barrier.lsn) for name in self.barrier.names}
+        known = {name: record for name, record in found.items() if record is not None}
+        # Tables of a later time may have the names: the entry comes again after a crash.
+        self._later = {n for n, record in known.items() if record.from_lsn >= self.barrier.lsn}
+        return {
+            name: record
+            for name, record in known.items()
+            if name not in self._later and not isinstance(record.state, LeftOut)
+        }
+
+    def _move(self, renamed: list[TableRecord]) -> None:
+        state = self.state
+        if any(state.is_busy(record.table_id) for record in renamed):
+            return
+        waiting = self._without_place
+        moving = [r for r in renamed if r.move is not None and r.table_id not in waiting]
+        if self._moved or not moving:
+            self._finish()
+            return
+
+        def moved(answer: FoldersMoved) -> None:
+            self._moved = answer.step is None
+            self._without_place |= answer.refused.keys()
+
+        if not must_wait(state, moving):
+            begin_move(self, moving, moved)
+
+    def _finish(self) -> None:
+        for name in self.step.names:
+            self.state.counts.pop(name, None)
+        self.state.queues.done(self.step)
+        self.ended = True
+
+    def failed(self, failure: Failure) -> None:
+        state, name = self.state, self.step.names[0]
+        state.counts[name] += 1
+        wait_s = pause_s(state.options.retry_first_s, state.counts[name], failure)
+        said = {"consumer": state.options.consumer, "table": table_label(name)}
+        state.note("retry", said | {"seconds": wait_s, "error": failure.text}, "warning")
+        state.queues.again(self.step, state.now + wait_s)
+        self.ended = True
+
+    # -- the records afterwards ------------------------------------------------------------------------------
+
+    def _changed(self, tables: dict[TableName, TableRecord]) -> list[TableRecord]:
+        """Returns the records that the statement changes. Raises `DeltaNeed`."""
+        changed: dict[str, TableRecord] = {}
+        for effect in self.barrier.effects:
+            if isinstance(effect, RenameTables):
+                self._require_rows(tables)
+                crossed = self._cross(effect, tables)
+                changed |= {record.table_id: record for record in crossed}
+                records = records_after(tables, effect.pairs, self.barrier.lsn)
+                changed |= {record.table_id: record for record in records}
+                continue
+            for name in effect.tables:
+                before = tables.get(name)
+                record = self._after(name, before, effect)
+                if record is not None and record != before:
+                    tables[name] = record
+                    changed[record.table_id] = record
+        return [self._without_double(record, changed) for record in changed.values()]
+
+    def _require_rows(self, tables: dict[TableName, TableRecord]) -> None:
+        """Replaces tables whose rows the statement has deleted before, when the settings left out their new names: the
+        job has died before it wrote that, and the settings were changed."""
+        altered = {
+            n for e in self.barrier.effects if not isinstance(e, RenameTables) for n in e.tables
+        }
+        for name, record in tables.items():
+            has_rows = isinstance(record.state, Live | CatchingUp | Stopped) and record.folder
+            if not has_rows or name in altered:
+                continue
+            facts = self.state.facts_of(record)
+            if facts.applied is None:
+                raise DeltaNeed(record, Ask(record.lies_at))
+            if facts.applied >= self.barrier.lsn and name not in self._leaving():
+                reason = "its rows were deleted when the settings left it out"
+                situation = self.state.situation(name)
+                tables[name] = needs_copy(record, reason, self.barrier.lsn - 1, situation)
+
+    def _leaving(self) -> set[TableName]:
+        renames = (e for e in self.barrier.effects if isinstance(e, RenameTables))
+        excluded = self.state.options.excluded
+        return {name for e in renames for name in crossings(e.pairs, excluded).leaving}
+
+    def _without_double(self, record: TableRecord, changed: dict[str, TableRecord]) -> TableRecord:
+        """Drops a renamed table whose new name has a record of a later time, such as one that the statement has made
+        when the settings left out the former name."""
+        others = (r for r in self.state.tables() if r.table_id not in changed and not r.is_dropped)
+        if record.is_dropped or all(other.name != record.name for other in others):
+            return record
+        reason = "another record of this table exists"
+        dropped = replace(record, state=Dropped(), folder="", move=None, reason=reason)
+        return replace(dropped, from_lsn=max(record.from_lsn, self.barrier.lsn))
+
+    def _after(
+        self, name: TableName, before: TableRecord | None, effect: TableEffect
+    ) -> TableRecord | None:
+        """Returns the record of a table after an effect that is no RENAME."""
+        situation = self.state.situation(name)
+        moved = after_effect(name, before, effect, self.barrier.entry, situation)
+        return self._done(name, before, moved)
+
+    def _done(
+        self, name: TableName, before: TableRecord | None, moved: Transition
+    ) -> TableRecord | None:
+        if before is None:
+            return moved.record
+        lsn, situation = self.barrier.lsn, self.state.situation(name)
+        if (reason := self._refused.get(before.table_id)) is not None:
+            return refused(before, reason, lsn, situation)
+        facts = self.state.facts_of(before)
+        if before.folder and facts.applied is None:
+            raise DeltaNeed(before, Ask(before.lies_at))
+        action = delta_action(before, moved, facts, lsn, self.state.context(name))
+        if isinstance(action, Save):
+            return action.record
+        if action is not None:
+            raise DeltaNeed(before, action)
+        return moved.record
+
+    def _cross(
+        self, effect: RenameTables, tables: dict[TableName, TableRecord]
+    ) -> list[TableRecord]:
+        """Returns the records of tables that leave the mirror, or come into it, and takes those out of `tables` that
+        are not renamed.
+
+        A table that gets an excluded name is dropped. One that loses it has rows that the log does not hold, so it is
+        like one that is older than the mirror; if its name was that of a table that leaves, this one's rows can be
+        read until the copy is made.
+        """
+        crossed = crossings(effect.pairs, self.state.options.excluded)
+        changed = {}
+        for name in crossed.leaving:
+            record = tables.pop(name, None)
+            if record is None:
+                continue
+            arrived = self._arrived(name, record) if name in crossed.arriving else None
+            if arrived is None or not isinstance(arrived.state, Creating):
+                record = self._left(record)
+                if arrived is not None:
+                    arrived = self._arrived(name, record)
+                else:
+                    tables[name] = record  # another table may get its folder
+            changed[name] = arrived or record
+        for name in crossed.arriving:
+            if name in self._later or name in changed:
+                continue
+            former = tables.get(name)
+            if former is not None and names_after([name], effect.pairs)[name] != name:
+                changed[name] = self._arrived(name, None)  # `former` is renamed, too
+                continue
+            tables.pop(name, None)
+            if former is not None and not former.is_dropped:
+                former = self._left(former)  # the server has no such table
+            changed[name] = self._arrived(name, former)
+        return list(changed.values())
+
+    def _left(self, record: TableRecord) -> TableRecord:
+        dropped = self._after(record.name, record, DropTable(record.name))
+        assert dropped is not None
+        return replace(dropped, reason="renamed to a name that the settings leave out")
+
+    def _arrived(self, name: TableName, record: TableRecord | None) -> TableRecord:
+        entry = self.barrier.entry
+        after = unknown_rows(name, record, entry, self.state.situation(name))
+        return replace(after, from_lsn=entry.lsn)

@@ -1,0 +1,257 @@
+"""Brings a table to where the log is, aside from its queue: after a stop was resolved, and after a copy. Pure.
+
+While a table is stopped or copied, its entries are left in the log. A replay reads them again, for this table alone. A
+copy is replayed in its own folder until the log has passed the rows (`Replaying`), then in the table's place
+(`CatchingUp`). When nothing is left that was left, the table is live again, in the same moment.
+
+A statement that settles the table, DROP or TRUNCATE, is applied by its queue, which ends the replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.effects import ReadLog
+from spark_sink.mirror.rules.events import Answer, EntriesRead, Failure, FoldersMoved, LogLost
+from spark_sink.mirror.rules.mirror_state import MirrorState
+from spark_sink.mirror.rules.plan import (
+    RenameBarrier,
+    RowRun,
+    StatementItem,
+    Work,
+    WorkItem,
+    next_work,
+    route,
+)
+from spark_sink.mirror.rules.queues import ENTRIES_MAX
+from spark_sink.mirror.rules.records import name_at
+from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.rules.retries import REPORTED_AFTER
+from spark_sink.mirror.rules.states import CatchingUp, Live, Replaying, Stopped
+from spark_sink.mirror.rules.table_record import Move, TableRecord
+from spark_sink.mirror.rules.table_work import Ask, Done, Leave, next_action
+from spark_sink.mirror.rules.tasks.folder_move import begin_move, must_wait
+from spark_sink.mirror.rules.tasks.table_task import TableTask
+from spark_sink.mirror.rules.transitions import copied_again, faulted, in_copy, without_entries
+from spark_sink.mirror.schema.statements import AlterTable, RenameTables, effects_of
+from spark_sink.mirror.values.entries import last_lsn
+from spark_sink.mirror.values.names import OWN_FOLDER
+
+PLACE_AGAIN_S = 60.0  # until a table looks again whether its place is free
+
+
+def copy_folder(table_id: str) -> str:
+    """Returns the folder of a table's copy, below the target."""
+    return f"{OWN_FOLDER}/copies/{table_id}"
+
+
+class ReplayTask(TableTask):
+    """`cursor`: the lsn up to which the table is applied, None until its Delta table has told."""
+
+    def __init__(self, state: MirrorState, table_id: str) -> None:
+        super().__init__(state)
+        self.table_id = table_id
+        self.cursor: int | None = None
+        self._items: list[WorkItem] = []
+        self._work: Work | None = None  # that was tried last
+        self._alone = False
+        self._folder = ""
+
+    @property
+    def record(self) -> TableRecord:
+        return self.state.records[self.table_id]
+
+    def go(self) -> None:
+        record = self.record
+        if self.state.is_busy(self.table_id):
+            return
+        match record.state:
+            case CatchingUp() if record.move is not None:
+                self._move(record)
+            case CatchingUp(goal=goal):
+                self._forward(record, replace(record, state=goal))
+            case Replaying(goal=goal):
+                aside = copy_folder(self.table_id)
+                self._forward(record, replace(record, state=goal, folder=aside, move=None))
+            case _:
+                self.ended = True  # it was settled, or stopped
+
+    def watch(self) -> None:
+        """End, also in a pause, if the table was settled or stopped."""
+        if self.run is None and not isinstance(self.record.state, CatchingUp | Replaying):
+            self.ended = True
+
+    def _move(self, record: TableRecord) -> None:
+        def moved(answer: FoldersMoved) -> None:
+            if answer.refused:
+                self.not_before = self.state.now + PLACE_AGAIN_S
+            self._restart()
+
+        if not must_wait(self.state, [record]):
+            begin_move(self, [record], moved)
+
+    def _restart(self) -> None:
+        self.cursor, self._items, self._alone = None, [], False
+
+    def _forward(self, record: TableRecord, view: TableRecord) -> None:
+        """Take the next action. `view`: the record as if the table were live where it lies."""
+        if view.folder != self._folder:
+            self._folder = view.folder
+            self._restart()
+        applied = self.state.facts_of(view).applied if view.folder else -1
+        if applied is None:
+            self.ask(view, Ask(view.folder))
+            return
+        if not self._is_dealt_with(record, applied):
+            return  # a statement of the queue has changed the Delta table, and not the record yet
+        if self.cursor is None:
+            self.cursor = max(applied, record.from_lsn)
+        if not self._items:
+            self._read_on(record, self.cursor)
+            return
+        count = 1 if self._alone else ENTRIES_MAX
+        work, taken = next_work(self._items, self.state.options.step_bytes_max, count)
+        if _copy_ends(record, work):
+            self.state.save(copied_again(record), why=f"its columns changed at lsn {work.lsn}")
+            self.ended = True
+            return
+        self._apply(view, work, taken)
+
+    def _read_on(self, record: TableRecord, cursor: int) -> None:
+        """Nothing is left of what was read: the table is where it has to be, or the log is read on."""
+        state, left = self.state, self.state.left.get(self.table_id, 0)
+        match record.state:
+            case Replaying(passed=passed) if cursor >= passed:
+                state.save(_in_place(record, record.state), why="copied")
+                state.doubt(self.table_id)
+            case CatchingUp(goal=goal) if cursor >= left and self._is_dealt_with(record, cursor):
+                reason = "" if goal.complete else record.reason
+                live = replace(record, state=goal, from_lsn=cursor, reason=reason)
+                state.save(live, why="live again")
+                self.ended = True
+            case Replaying(passed=passed):
+                self._read(record, cursor, passed)
+            case _ if cursor < left:
+                self._read(record, cursor, left)
+
+    def _is_dealt_with(self, record: TableRecord, cursor: int) -> bool:
+        """True if the queues have dealt with the table up to `cursor`. The Delta table may be ahead of them by a
+        statement that settles the table, if the record was not written behind it: that comes first."""
+        dealt_with = self.state.dealt_with
+        return dealt_with(record.name) >= cursor and all(
+            dealt_with(former.name) >= min(cursor, former.until) for former in record.names
+        )
+
+    def _read(self, record: TableRecord, cursor: int, to: int) -> None:
+        names = list(dict.fromkeys([*(former.name for former in record.names), record.name]))
+
+        def read(answer: Answer) -> None:
+            if isinstance(answer, LogLost):
+                self._lost(answer, cursor)
+                return
+            assert isinstance(answer, EntriesRead)
+            now = self.record
+            self._items = [
+                item
+                for entry in answer.entries
+                for name, item in route(entry, effects_of, lambda: names, lambda _: False)
+                if name == name_at(now, entry.lsn)
+            ]
+            if not self._items:
+                self.cursor = answer.entries[-1].lsn if answer.entries else to
+
+        self.begin([], lambda run: ReadLog(run, cursor, to + 1, tuple(names)), read)
+
+    def _lost(self, lost: LogLost, cursor: int) -> None:
+        record = self.record
+        if isinstance(record.state, CatchingUp | Replaying):
+            reason = remedies.of_fault(lost.error, record.label)
+            self._stand(without_entries(record, reason, cursor, last_lsn(lost.last)))
+
+    # -- actions ---------------------------------------------------------------------------------------------
+
+    def _apply(self, view: TableRecord, work: Work, taken: int) -> None:
+        snapshot: tuple[Position, Position] | None = None
+        if isinstance(self.record.state, Replaying) and self.record.state.exact:
+            snapshot = self.record.state.begin, self.record.state.executed
+        name = name_at(self.record, work.lsn)
+        context = self.state.context(name, snapshot)
+        facts = self.state.facts_of(view)
+        try:
+            action = next_action(name, view, facts, _of_table(work), context)
+        except BinlogError as fault:
+            self._fault(fault, work)
+            return
+        match action:
+            case Done() | Leave():
+                del self._items[:taken]
+                self.cursor = work.lsn
+                self.wants_turn = True
+            case _:
+                self._work = work
+                self.take(view, action)
+
+    def save(self, record: TableRecord, why: str) -> None:
+        """Write what an action makes of the view into the record."""
+        now = self.record
+        if isinstance(now.state, Replaying):
+            record = replace(record, folder=now.folder, move=now.move)
+        if isinstance(now.state, Replaying | CatchingUp):
+            if isinstance(record.state, Live):
+                kept = replace(now.state, goal=record.state)
+                record = replace(record, state=kept, reason=now.reason)
+            elif isinstance(record.state, Stopped) and isinstance(now.state, Replaying):
+                copy = replace(now.state, goal=record.state.was)
+                record = replace(record, state=replace(record.state, copy=copy))
+        self.state.update(record, why)
+
+    def failed(self, failure: Failure) -> None:
+        if failure.fault is not None:
+            self._fault(failure.fault, self._work)
+            return
+        wait_s = self.pause(failure)
+        record = self.record
+        said = {"consumer": record.consumer, "table": record.label, "seconds": wait_s}
+        self.state.note("retry", said | {"error": failure.text}, "warning")
+        if self.failures == REPORTED_AFTER and not self.state.is_unsaved(self.table_id):
+            self.state.save(replace(record, reason=f"tried again: {failure.text}"))
+
+    def _fault(self, fault: BinlogError, work: Work | None) -> None:
+        if isinstance(work, RowRun) and len(work.entries) > 1:
+            self._alone = self.wants_turn = True
+            return
+        lsn = self.record.from_lsn if work is None else work.lsn
+        self._stand(faulted(self.record, fault, lsn))
+
+    def _stand(self, record: TableRecord) -> None:
+        self.state.save(record, why="its replay has stopped")
+        self.ended = True
+
+
+def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
+    """The record of a copy that takes the table's place."""
+    passed = replaying.passed
+    goal = replace(replaying.goal, exact_from=passed if replaying.goal.complete else None)
+    place = folder_of(record.name)
+    copy = replace(record, folder=place, from_lsn=passed, copied_at=passed, deletion_vectors=False)
+    move = Move(copy_folder(record.table_id))
+    return replace(copy, state=CatchingUp(goal, passed), move=move)
+
+
+def _copy_ends(record: TableRecord, work: Work) -> bool:
+    """True if a statement has changed the table's columns during its copy, which begins again."""
+    if not isinstance(work, StatementItem | RenameBarrier) or not in_copy(record, work.lsn):
+        return False
+    changes = (effect for effect in work.effects if isinstance(effect, AlterTable))
+    return any(effect.clauses or effect.copy_reason for effect in changes)
+
+
+def _of_table(work: Work) -> Work:
+    """A RENAME has been executed as it came; what is left of it is what the statement did beside."""
+    if isinstance(work, RenameBarrier):
+        rest = tuple(effect for effect in work.effects if not isinstance(effect, RenameTables))
+        return StatementItem(work.entry, rest)
+    return work

@@ -1,0 +1,112 @@
+"""A step of a queue: one item of work, or adjacent rows, of the table that has the queue's name. Pure.
+
+What happens when it fails:
+
+* a fault of the table's data: the step's entries are tried one by one; at the one that fails the table stops, alone;
+* a conflict with another writer of the Delta table: the step is tried again at once, a few times;
+* anything else: it is tried again with backoff, and the table's record says with which error.
+"""
+
+from __future__ import annotations
+
+from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.rules.events import Failure
+from spark_sink.mirror.rules.mirror_state import MirrorState
+from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.rules.queues import QueuedStep
+from spark_sink.mirror.rules.retries import REPORTED_AFTER, failing, recovered
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_work import Done, Leave, Save, next_action
+from spark_sink.mirror.rules.tasks.table_task import TableTask
+from spark_sink.mirror.rules.tasks.task import pause_s
+from spark_sink.mirror.rules.transitions import faulted
+from spark_sink.mirror.values.names import TableName, table_label
+
+
+class StepTask(TableTask):
+    """`step`: is done, or tried again, when the task has ended."""
+
+    def __init__(self, state: MirrorState, step: QueuedStep) -> None:
+        super().__init__(state)
+        self.step = step
+        self.name: TableName = step.names[0]
+        self._began = state.now
+        self._rows = 0
+        self._stood = False
+
+    def go(self) -> None:
+        state, work = self.state, self.step.work
+        record = state.find(self.name, work.lsn)
+        if record is not None and (
+            state.is_busy(record.table_id) or record.table_id in state.unsure
+        ):
+            return
+        if self._stood:
+            self._finish(record)
+            return
+        context = state.context(self.name)
+        try:
+            action = next_action(self.name, record, state.facts_of(record), work, context)
+        except BinlogError as fault:
+            self._fault(fault)
+            return
+        match action:
+            case Done():
+                self._finish(record)
+            case Leave():
+                assert record is not None
+                state.leave(record, work.lsn)
+                self._finish(record)
+            case Save(record=first) if record is None:
+                self.save(first, action.why)
+            case _:
+                assert record is not None, "a table without a record has no Delta table"
+                self.take(record, action)
+
+    def save(self, record: TableRecord, why: str) -> None:
+        self.state.update(record, why)
+
+    def applied(self, record: TableRecord, rows: int, run: int) -> None:
+        super().applied(record, rows, run)
+        self._rows = rows
+
+    def _finish(self, record: TableRecord | None) -> None:
+        """The step is applied, or left in the log."""
+        state = self.state
+        state.counts.pop(self.name, None)
+        if record is not None and recovered(record) != record:
+            state.save(recovered(record), why="its steps are applied again")
+        pause = state.options.policy(self.name).interval_s if self._rows else 0.0
+        state.queues.done(self.step, self._began + pause if pause else 0.0)
+        self.ended = True
+
+    # -- failures --------------------------------------------------------------------------------------------
+
+    def failed(self, failure: Failure) -> None:
+        if failure.fault is not None:
+            self._fault(failure.fault)
+            return
+        state = self.state
+        state.counts[self.name] += 1
+        count = state.counts[self.name]
+        record = state.find(self.name, self.step.work.lsn)
+        if count == REPORTED_AFTER and record is not None:
+            state.save(failing(record, self.step.work.lsn, failure.text))
+        wait_s = pause_s(state.options.retry_first_s, count, failure)
+        said = {"consumer": state.options.consumer, "table": table_label(self.name)}
+        state.note("retry", said | {"seconds": wait_s, "error": failure.text}, "warning")
+        state.queues.again(self.step, state.now + wait_s)
+        self.ended = True
+
+    def _fault(self, fault: BinlogError) -> None:
+        """The table's data has a fault: stop the table at the first entry that has it."""
+        state, work = self.state, self.step.work
+        if isinstance(work, RowRun) and len(work.entries) > 1:
+            state.queues.again(self.step, state.now, alone=True)
+            self.ended = True
+            return
+        record = state.find(self.name, work.lsn)
+        if record is not None and record.is_live:
+            state.save(faulted(recovered(record), fault, work.lsn), why=f"at lsn {work.lsn}")
+            state.leave(record, work.lsn)
+        self._stood = self.wants_turn = True

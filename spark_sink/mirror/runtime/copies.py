@@ -1,0 +1,111 @@
+"""Copies of tables from the server, as works of the rules: their progress is counted, and they can be stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.effects import CopyTable
+from spark_sink.mirror.rules.events import TableCopied
+from spark_sink.mirror.rules.states import Copying
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime.progress import CopyState, ProgressCounter
+from spark_sink.mirror.values.entries import LogEnd, append_of
+
+_NOWHERE = Position("", "", "", 0, 0, 0)
+
+
+class CopiedTable(Protocol):
+    """What a copy returns.
+
+    `executed`: R; `signature`: the columns as JSON; `exact`: the rows show exactly the transactions of R, so these must
+    not be applied to them; `complete`: False if it was stopped before its end.
+    """
+
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def executed(self) -> Position: ...
+    @property
+    def signature(self) -> str: ...
+
+
+class CopiedRows(Protocol):
+    """How far a copy is, see `CopyState`."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def rows_estimated(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def rest_s(self) -> float | None: ...
+
+
+class TableCopier(Protocol):
+    """Copies one table into _binlog/copies/<table id>; a copy that was interrupted goes on."""
+
+    def copy(
+        self,
+        record: TableRecord,
+        *,
+        begin: LogEnd,
+        progress: Callable[[CopiedRows], None],
+        stopping: Callable[[], bool],
+    ) -> CopiedTable: ...
+
+
+@dataclass
+class Copies:
+    """Of one consumer. Threads may share it."""
+
+    copier: TableCopier | None
+    counter: ProgressCounter
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _stopped: set[int] = field(default_factory=set)
+
+    def copy(self, work: CopyTable) -> TableCopied:
+        """Copy a table, until that is complete or `stop` ends it. Raises as the copier does."""
+        assert self.copier is not None, "this job cannot copy"
+        record = work.record
+        assert isinstance(record.state, Copying)
+
+        def stopping() -> bool:
+            return self._ended.is_set() or work.run in self._stopped
+
+        if stopping():
+            return TableCopied(work.run, False, _NOWHERE, False, "")
+        begin = LogEnd(append_of(record.from_lsn), record.state.begin)
+        try:
+            result = self.copier.copy(
+                record, begin=begin, progress=self._progress, stopping=stopping
+            )
+        finally:
+            self.counter.copied(record.label)
+            self._stopped.discard(work.run)
+        return TableCopied(
+            work.run, result.complete, result.executed, result.exact, result.signature
+        )
+
+    def stop(self, run: int) -> None:
+        """Let the copy of a work end at its next chunk."""
+        self._stopped.add(run)
+
+    def stop_all(self) -> None:
+        self._ended.set()
+
+    def _progress(self, rows: CopiedRows) -> None:
+        state = CopyState(
+            rows.label, rows.rows, rows.rows_estimated, rows.bytes, rows.chunks, rows.rest_s
+        )
+        self.counter.copying(state)

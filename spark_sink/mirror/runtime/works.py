@@ -1,0 +1,175 @@
+"""Executes the works of one consumer, in whatever thread: each returns the event that answers it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_sink.mirror.history.history_steps import HistorySteps
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.log.files import LostFileError
+from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.effects import (
+    AskTable,
+    ChangeTable,
+    ClearCopy,
+    CommitRows,
+    CompareVersions,
+    CopyTable,
+    EndVersions,
+    MoveFolders,
+    ReadLog,
+    StoreRecords,
+    WriteVersions,
+)
+from spark_sink.mirror.rules.events import (
+    CopyCleared,
+    EntriesRead,
+    Event,
+    Failure,
+    HistoryWritten,
+    LogLost,
+    RowsCommitted,
+    Stored,
+    StoreFailed,
+    TableAsked,
+    TableChanged,
+    WorkFailed,
+)
+from spark_sink.mirror.rules.tasks.replay_task import copy_folder
+from spark_sink.mirror.runtime.copies import Copies
+from spark_sink.mirror.runtime.folder_mover import FolderMover
+from spark_sink.mirror.tables.delta import StepSession
+from spark_sink.mirror.tables.table_works import TableWorks
+from spark_sink.mirror.values.entries import first_lsn
+from spark_sink.mirror.values.faults import fault_of, in_one_line, is_conflict
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import ApplyOptions
+from spark_sink.mirror.values.step_clock import StepPhase
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.lake.control_table import ControlTable
+
+TableWork = AskTable | ChangeTable | CommitRows
+HistoryWork = WriteVersions | EndVersions | CompareVersions
+Work = ReadLog | StoreRecords | CopyTable | MoveFolders | ClearCopy | TableWork | HistoryWork
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """What the time of a commit of rows was spent on, s."""
+
+    seconds: float
+    phases: dict[StepPhase, float]
+
+
+@dataclass
+class ConsumerWorks:
+    """Threads may share it. `times`: of commits of rows, by the number of the work, until somebody takes them."""
+
+    spark: SparkSession
+    consumer: str
+    options: ApplyOptions
+    control: ControlTable
+    binlog_log: BinlogLog
+    copies: Copies
+    times: dict[int, StepTimes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._target = self.options.target.rstrip("/")
+        self._files = FileSystem(self.spark)
+        self._tables = TableWorks(self.consumer, self.options, self.binlog_log)
+        self._mover = FolderMover(self.spark, self._target, self._other_owner)
+        self._histories = HistorySteps(self.consumer, self.options, self.binlog_log, self.control)
+
+    def do(self, work: Work, session: StepSession) -> Event:
+        """Execute a work. Returns its answer. `session`: for this thread."""
+        match work:
+            case ReadLog():
+                return self._read(work)
+            case StoreRecords():
+                return self._store(work)
+            case CopyTable():
+                return self.copies.copy(work)
+            case MoveFolders():
+                return self._mover.move(work)
+            case ClearCopy():
+                self._files.delete(f"{self._target}/{copy_folder(work.table_id)}")
+                return CopyCleared(work.run)
+            case WriteVersions() | EndVersions() | CompareVersions():
+                return self._of_history(work, session)
+        return self._of_table(work, session)
+
+    def _of_table(self, work: TableWork, session: StepSession) -> Event:
+        match work:
+            case AskTable():
+                return TableAsked(work.run, self._tables.ask(session, work))
+            case ChangeTable():
+                return TableChanged(work.run, self._tables.change(session, work))
+        return self._commit(work, session)
+
+    def _of_history(self, work: HistoryWork, session: StepSession) -> Event:
+        match work:
+            case WriteVersions():
+                self._histories.write(session, work)
+            case EndVersions():
+                self._histories.end(session, work)
+            case CompareVersions():
+                self._histories.compare(session, work)
+        return HistoryWritten(work.run)
+
+    # -- works -------------------------------------------------------------------------------------------------
+
+    def _read(self, work: ReadLog) -> Event:
+        def entries(before: int | None) -> EntriesRead:
+            found = self.binlog_log.entries(
+                self.consumer, work.after, before=before, tables=work.tables
+            )
+            return EntriesRead(work.run, tuple(found))
+
+        try:
+            return entries(work.before)
+        except LostFileError as lost:
+            # Only a reader of all tables goes on with what is before it.
+            known = entries(first_lsn(lost.first)).entries if work.tables is None else ()
+            return LogLost(work.run, lost, lost.first, lost.last, known)
+
+    def _commit(self, work: CommitRows, session: StepSession) -> Event:
+        began = time.monotonic()
+        session.clock.begin()
+        self._tables.commit(session, work)
+        phases = session.clock.seconds()
+        self.times[work.run] = StepTimes(time.monotonic() - began, phases)
+        return RowsCommitted(work.run)
+
+    def _other_owner(self, name: TableName) -> str:
+        return other_owners(self.control.rows(), self.consumer).get(name, "")
+
+    def _store(self, work: StoreRecords) -> Stored:
+        applied = None if work.watermark is None else (self.consumer, work.watermark)
+        return Stored(work.run, self.control.write(work.records, applied))
+
+
+def other_owners(rows: ControlRows, consumer: str) -> dict[TableName, str]:
+    """Returns the other consumers whose tables have a folder, by the names of the tables."""
+    return {
+        record.name: record.consumer
+        for record in rows.records.values()
+        if record.consumer != consumer and record.folder and not record.is_dropped
+    }
+
+
+def failed(work: Work, error: BaseException) -> Event:
+    """Returns the answer of a work that has failed."""
+    fault = fault_of(error)
+    text = in_one_line(error) if fault is None else str(fault)
+    failure = Failure(text, fault, is_conflict(error))
+    return (
+        StoreFailed(work.run, failure)
+        if isinstance(work, StoreRecords)
+        else WorkFailed(work.run, failure)
+    )

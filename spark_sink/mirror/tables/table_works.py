@@ -1,0 +1,163 @@
+"""Executes works on the Delta tables of mirrored tables: asks them, changes them, commits rows to them.
+
+Whatever is changed under an lsn is changed once: Delta skips a commit whose lsn is not newer than the one that the
+table records. So each work can be repeated, after a crash as after a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.lake.damage import naming_damage
+from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.rules.effects import AskTable, ChangeTable, CommitRows
+from spark_sink.mirror.rules.executed import Snapshot
+from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_work import (
+    AddMetadata,
+    ChangeColumns,
+    DeleteRows,
+    DeltaFacts,
+    MakeTable,
+    ReplaceColumns,
+)
+from spark_sink.mirror.tables import schema_changes
+from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.tables.steps import RowLayout, RowStep
+from spark_sink.mirror.tables.table_checks import require_schema, require_table
+from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.names import quoted
+from spark_sink.mirror.values.policies import ApplyOptions, MetadataColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.log.binlog_log import BinlogLog
+
+
+def mirrored_table(target: str, record: TableRecord) -> MirroredTable:
+    """Returns the Delta table of a record, where it lies."""
+    path = f"{target.rstrip('/')}/{record.lies_at}"
+    return MirroredTable(record.table_id, path, record.label)
+
+
+@dataclass(frozen=True, slots=True)
+class TableWorks:
+    """Of one consumer. Several threads may call it, each with a session of its own.
+
+    All methods raise `BinlogError` for a fault of the table's data or of its Delta table, with TARGET_FILES if files of
+    it or of the log are lost. Any other exception may pass.
+    """
+
+    consumer: str
+    options: ApplyOptions
+    binlog_log: BinlogLog
+
+    def ask(self, session: StepSession, work: AskTable) -> DeltaFacts:
+        """Returns what the Delta table in the folder records. A missing one has the lsn -1, no owner and no rows."""
+        spark = session.spark
+        path = f"{self.options.target.rstrip('/')}/{work.folder}"
+        table = MirroredTable(work.table_id, path, work.folder)
+        with _naming_damage(spark, table):
+            empty = table.is_empty(spark) if work.rows else None
+            return DeltaFacts(table.version(spark), empty, table.owner(spark))
+
+    # -- changes ---------------------------------------------------------------------------------------------
+
+    def change(self, session: StepSession, work: ChangeTable) -> str:
+        """Returns why existing rows do not follow, nothing has changed then; "" if the change is made."""
+        spark, table = session.spark, self._table(work.record)
+        with _naming_damage(spark, table):
+            match work.change:
+                case MakeTable(entry=entry):
+                    columns = self._columns(work.record, entry)
+                    table.create(spark, columns, feed=self.options.policy(work.record.name).feed)
+                    require_schema(spark, table, columns)
+                case ReplaceColumns(entry=entry):
+                    table.replace_schema(spark, self._columns(work.record, entry))
+                case AddMetadata(entry=entry):
+                    self._add_metadata(spark, table, work.record, entry)
+                case DeleteRows():
+                    self._delete_rows(session, table, work.change)
+                case ChangeColumns(lsn=lsn, change=change):
+                    session.expect(0, table.size_bytes(spark))
+                    return schema_changes.execute(spark, table.path, table.app_id, lsn, change)
+        return ""
+
+    def _columns(self, record: TableRecord, entry: LogEntry) -> StructType:
+        """Returns the columns that a table with the rows of an entry has."""
+        policy = self.options.policy(record.name)
+        layout = RowLayout.of(RowRun((entry,)), self.options.invalid_dates, policy.omitted)
+        return layout.stored_columns(policy)
+
+    def _add_metadata(
+        self, spark: SparkSession, table: MirroredTable, record: TableRecord, entry: LogEntry
+    ) -> None:
+        wanted = self.options.policy(record.name).extra
+        existing = set(table.columns(spark).names)
+        columns = self._columns(record, entry)
+        if added := [c for c in columns if c.name in wanted and c.name not in existing]:
+            table.add_columns(spark, StructType(added))
+
+    @staticmethod
+    def _delete_rows(session: StepSession, table: MirroredTable, change: DeleteRows) -> None:
+        session.expect(0, table.size_bytes(session.spark))
+        if not change.marked:
+            table.empty(session, change.lsn)
+        elif table.exists(session.spark):
+            deleted = quoted(MetadataColumn.DELETED)
+            table.update(session, change.lsn, {deleted: F.lit(True)}, f"NOT {deleted}")
+
+    # -- rows ------------------------------------------------------------------------------------------------
+
+    def commit(self, session: StepSession, work: CommitRows) -> None:
+        """Commit the rows of a run under its lsn."""
+        table = self._table(work.record)
+        with _naming_damage(session.spark, table):
+            try:
+                self._step(session, table, work).commit(session, self.binlog_log)
+            except BinlogError:
+                raise
+            except Exception:
+                # What is lost is told by its name; anything else is tried again.
+                lsns = [entry.lsn for entry in work.rows.entries]
+                self.binlog_log.require_files(self.consumer, lsns)
+                require_table(session.spark, table)
+                raise
+
+    def _step(self, session: StepSession, table: MirroredTable, work: CommitRows) -> RowStep:
+        options, policy = self.options, self.options.policy(work.record.name)
+        layout = RowLayout.of(work.rows, options.invalid_dates, policy.omitted)
+        layout.stored_columns(
+            policy
+        )  # raises if a metadata column has the name of one of the table's
+        if policy.feed:
+            table.feed_changes(session.spark)
+        return RowStep(
+            self.consumer,
+            table,
+            work.rows,
+            layout,
+            policy,
+            options.invalid_dates,
+            work.exact,
+            None if work.snapshot is None else Snapshot(*work.snapshot),
+        )
+
+    def _table(self, record: TableRecord) -> MirroredTable:
+        return mirrored_table(self.options.target, record)
+
+
+@contextmanager
+def _naming_damage(spark: SparkSession, table: MirroredTable) -> Iterator[None]:
+    with naming_damage(partial(FileSystem, spark), table.path):
+        yield

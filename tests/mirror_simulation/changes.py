@@ -1,0 +1,119 @@
+"""Random changes of the server's tables."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from spark_sink.mirror.values.names import TableName
+from tests.mirror_simulation.log import Row, RowChange
+from tests.mirror_simulation.server import Server
+
+COLUMNS_MAX = 5
+
+
+class ServerChanges:
+    """`names`: of tables that may exist, the last one may be left out by the settings; `unclear`: some statements are
+    not understood."""
+
+    def __init__(
+        self, rng: random.Random, server: Server, names: Sequence[TableName], *, unclear: bool
+    ) -> None:
+        self._rng, self._server, self._names = rng, server, names
+        self._key = 0
+        # A change, and the probability of it or one before it.
+        self._changes: list[tuple[float, Callable[[TableName], None]]] = [
+            (0.45, self._insert),
+            (0.73, self._change_rows),
+            (0.78, self._add_column),
+            (0.81, self._drop_column),
+            (0.84, server.truncate),
+            (0.87, self._drop),
+            (0.90, server.change_rows_silently),
+            (0.91, server.change_unclear if unclear else server.change_rows_silently),
+            (0.92, self._create_if_absent),
+            (0.93, server.create),
+            (1.00, self._rename),
+        ]
+
+    def make_old(self, name: TableName) -> None:
+        """Make a table that is older than the mirror."""
+        server = self._server
+        server.hidden = True
+        server.create(name, keyed=self._rng.random() < 0.7)
+        server.insert(name, *(self._row(name) for _ in range(3)))
+        server.hidden = False
+        server.log.tell(name, 0, server.tables[name])
+
+    def change(self) -> None:
+        rng = self._rng
+        name = rng.choice(self._names)
+        if name not in self._server.tables:
+            self._server.create(name, keyed=rng.random() < 0.7)
+            return
+        roll = rng.random()
+        change = next(change for until, change in self._changes if roll < until)
+        change(name)
+
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def _row(self, name: TableName, key: int | None = None) -> Row:
+        if key is None:
+            self._key += 1
+            key = self._key
+        columns = self._server.tables[name].columns
+        return tuple((c, key if c == "id" else self._rng.randrange(5)) for c in columns)
+
+    def _insert(self, name: TableName) -> None:
+        self._server.insert(name, *(self._row(name) for _ in range(self._rng.randrange(1, 4))))
+
+    def _change_rows(self, name: TableName) -> None:
+        rows = self._server.tables[name].rows
+        changes = []
+        for row in self._rng.sample(sorted(rows), min(len(rows), 2)):
+            key = dict(row)["id"]
+            after = self._row(name, key) if self._rng.random() < 0.7 else None
+            changes.append(RowChange(row, after))
+        if changes:
+            self._server.change(name, *changes)
+
+    def _create_if_absent(self, name: TableName) -> None:
+        # A mirror that does not know the table takes it for a new one.
+        is_known = self._server.tables[name].logged and name != self._names[-1]
+        if is_known and not self._server.log.lost:
+            self._server.create_if_absent(name)
+
+    # -- statements --------------------------------------------------------------------------------------------
+
+    def _add_column(self, name: TableName) -> None:
+        if len(self._server.tables[name].columns) >= COLUMNS_MAX:
+            return
+        self._server.add_column(name, self._new_column(), self._rng.choice((None, 3)))
+
+    def _new_column(self) -> str:
+        return f"c{len(self._server.log.offsets)}x{self._rng.randrange(1000)}"
+
+    def _drop_column(self, name: TableName) -> None:
+        columns = self._server.tables[name].columns
+        if len(columns) > 2:
+            self._server.drop_column(name, columns[-1])
+        else:
+            self._server.truncate(name)
+
+    def _drop(self, name: TableName) -> None:
+        others = [other for other in self._server.tables if other != name]
+        names = [self._rng.choice(others)] if others and self._rng.random() < 0.2 else []
+        self._server.drop(name, *names)
+
+    def _rename(self, name: TableName) -> None:
+        other = self._rng.choice(self._names)
+        if other == name:
+            return
+        if other not in self._server.tables:
+            if self._rng.random() < 0.3:
+                self._server.rename_and_add(name, other, self._new_column())
+            else:
+                self._server.rename((name, other))
+            return
+        spare = (name[0], "spare")
+        self._server.rename((name, spare), (other, name), (spare, other))

@@ -1,0 +1,130 @@
+"""How folders of tables move in the simulated target, as far as a killed job gets. Both return what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.values.names import OWN_FOLDER
+from tests.mirror_simulation.lake import Lake
+
+Refusals = Mapping[str, BinlogError]
+_LAST_STEP = 3  # of a move in an object store
+
+
+def aside_folder(record: TableRecord) -> str:
+    """Returns the folder in which a table's folder waits during a move."""
+    return f"{OWN_FOLDER}/moving/{record.table_id}"
+
+
+def source_folder(record: TableRecord) -> str:
+    """Returns the folder from which a table comes into its place."""
+    assert record.move is not None
+    source = record.move.source
+    return source if source.startswith(f"{OWN_FOLDER}/") else aside_folder(record)
+
+
+class FileMover:
+    """Moves folders in an object store: one step of each table's move at a time, which the records then tell."""
+
+    def __init__(self, lake: Lake, existing: Sequence[TableRecord]) -> None:
+        self._lake, self._existing = lake, existing
+
+    def move(self, moving: Sequence[TableRecord], works: int) -> tuple[Refusals, int | None]:
+        """Do the next step for at most so many tables. Returns refusals and the step, None if it was the last one."""
+        assert all(record.move is not None for record in moving)
+        step = min(record.move.step for record in moving if record.move) + 1
+        for record in moving[:works]:
+            self._move(record, step)
+        refused: Refusals = {}
+        if step == 1 and works >= len(moving):
+            refused = _refusals(self._lake, moving, self._existing)
+        return refused, step if step < _LAST_STEP else None
+
+    def _move(self, record: TableRecord, step: int) -> None:
+        assert record.move is not None
+        folders, source = self._lake.folders, record.move.source
+        if step == 1 and not source.startswith(f"{OWN_FOLDER}/"):
+            table = folders.get(source)
+            if table is not None and table.owner == record.table_id:
+                folders[aside_folder(record)] = folders.pop(source)
+        elif step == 2 and source_folder(record) in folders:
+            folders.pop(record.folder, None)
+        elif step == _LAST_STEP and source_folder(record) in folders:
+            assert record.folder not in folders, "files of two tables in one folder"
+            folders[record.folder] = folders.pop(source_folder(record))
+
+
+class _KilledError(Exception):
+    """The job was killed in the middle."""
+
+
+class FolderMover:
+    """Renames folders: all go aside, then each goes into its place. `steps`: renames until the job is killed."""
+
+    def __init__(self, lake: Lake, existing: Sequence[TableRecord], steps: int) -> None:
+        self._lake, self._existing, self._steps = lake, existing, steps
+
+    def move(self, moving: Sequence[TableRecord]) -> Refusals:
+        try:
+            return self._all(moving)
+        except _KilledError:
+            return {}
+
+    def _all(self, moving: Sequence[TableRecord]) -> Refusals:
+        for record in moving:
+            self._aside(record)
+        for record in moving:
+            for other in self._existing:
+                if other.move is not None and other.lies_at == record.folder:
+                    self._aside(other)
+        refused = _refusals(self._lake, moving, self._existing)
+        for record in moving:
+            if record.table_id not in refused and source_folder(record) in self._lake.folders:
+                self._into_place(record)
+        return refused
+
+    def _aside(self, record: TableRecord) -> None:
+        assert record.move is not None
+        folders, source = self._lake.folders, record.move.source
+        table = folders.get(source)
+        is_own = table is not None and table.owner == record.table_id
+        if is_own and not source.startswith(f"{OWN_FOLDER}/"):
+            self._step()
+            folders[aside_folder(record)] = folders.pop(source)
+
+    def _into_place(self, record: TableRecord) -> None:
+        self._step()
+        folders, source = self._lake.folders, source_folder(record)
+        folders.pop(record.folder, None)
+        folders[record.folder] = folders.pop(source)
+        if source != aside_folder(record):
+            folders.pop(aside_folder(record), None)
+
+    def _step(self) -> None:
+        self._steps -= 1
+        if self._steps < 0:
+            raise _KilledError
+
+
+def _refusals(
+    lake: Lake, moving: Sequence[TableRecord], existing: Sequence[TableRecord]
+) -> dict[str, BinlogError]:
+    """Returns why tables have no place, by id: a folder is there of a table that stays, or of somebody else."""
+    refused = {}
+    for record in moving:
+        place = lake.folders.get(record.folder)
+        if place is None or place.owner == record.table_id:
+            continue
+        if not _gone(place.owner, record, existing):
+            refused[record.table_id] = BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE, "its place is taken", remedy="free it"
+            )
+    return refused
+
+
+def _gone(owner: str, record: TableRecord, existing: Sequence[TableRecord]) -> bool:
+    """True if the table that a folder belongs to has another place, or is dropped."""
+    other = next((r for r in existing if r.table_id == owner), None)
+    return other is not None and (other.is_dropped or other.folder != record.folder)

@@ -1,0 +1,189 @@
+"""Delta tables in a few lines: folders with rows, an owner, and the lsn of the newest commit.
+
+A commit under an lsn happens once: one with the same or a smaller lsn changes nothing, as Delta's transaction
+identifiers do it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_work import (
+    ChangeColumns,
+    DeleteRows,
+    DeltaChange,
+    DeltaFacts,
+    MakeTable,
+    ReplaceColumns,
+)
+from spark_sink.mirror.values.entries import LogEntry
+from tests.mirror_simulation.log import Log, Row, RowChange, Rows, columns_of, has_key
+
+FOREIGN = "somebody else's"
+
+
+@dataclass
+class LakeTable:
+    """`owner`: id of the table that it is of; `version`: lsn of the newest commit; `past`: rows by version."""
+
+    owner: str
+    columns: tuple[str, ...]
+    rows: Rows = field(default_factory=Counter)
+    version: int = -1
+    past: list[tuple[int, Rows]] = field(default_factory=list)
+
+    def commit(self, lsn: int) -> None:
+        self.version = lsn
+        self.past.append((lsn, Counter(self.rows)))
+
+    def rows_at(self, lsn: int) -> Rows:
+        known = [rows for version, rows in self.past if version <= lsn]
+        return known[-1] if known else Counter()
+
+
+@dataclass
+class Lake:
+    """`folders`: Delta tables by path below the target."""
+
+    log: Log
+    folders: dict[str, LakeTable] = field(default_factory=dict)
+
+    def of(self, record: TableRecord) -> LakeTable | None:
+        """Returns the Delta table of a record, if there is one of this table where its record says."""
+        table = self.folders.get(record.lies_at)
+        return table if table is not None and table.owner == record.table_id else None
+
+    def facts(self, folder: str, *, rows: bool) -> DeltaFacts:
+        table = self.folders.get(folder)
+        if table is None:
+            return DeltaFacts(-1, True if rows else None, "")
+        return DeltaFacts(table.version, not table.rows if rows else None, table.owner)
+
+    # -- changes ---------------------------------------------------------------------------------------------
+
+    def change(self, record: TableRecord, change: DeltaChange) -> str:
+        """Returns why a change is refused."""
+        if isinstance(change, MakeTable):
+            self._make(record, change.entry)
+            return ""
+        table = self.folders.get(record.lies_at)
+        if table is None:
+            return ""  # nothing to delete
+        match change:
+            case ReplaceColumns():
+                assert not table.rows, "the columns of rows are replaced"
+                table.columns = columns_of(change.entry)
+            case DeleteRows() if change.lsn > table.version:
+                table.rows.clear()
+                table.commit(change.lsn)
+            case ChangeColumns() if change.lsn > table.version:
+                _change_columns(table, change)
+        return ""
+
+    def _make(self, record: TableRecord, entry: LogEntry) -> None:
+        columns = columns_of(entry)
+        table = self.folders.setdefault(record.lies_at, LakeTable(record.table_id, columns))
+        if table.owner != record.table_id:
+            raise BinlogError(ErrorKind.UNSUPPORTED_CHANGE, "another table", remedy="move it away")
+        if set(table.columns) != set(columns):
+            if table.rows:
+                raise BinlogError(ErrorKind.UNSUPPORTED_CHANGE, "other columns", remedy="copy it")
+            table.columns = columns
+
+    # -- rows ------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        record: TableRecord,
+        entries: Sequence[LogEntry],
+        *,
+        exact: bool,
+        snapshot: tuple[Position, Position] | None,
+    ) -> None:
+        """Commit the rows of entries under the lsn of the last one.
+
+        `exact`: an inserted row is not in the table; `snapshot`: transactions up to its end are in the table already.
+        Raises AssertionError if a row would be there twice.
+        """
+        table = self.folders[record.lies_at]
+        assert table.owner == record.table_id, "the folder is another table's"
+        lsn = entries[-1].lsn
+        if lsn <= table.version:
+            return
+        changes = [
+            change
+            for entry in entries
+            if snapshot is None or self.log.offsets[entry.lsn] > snapshot[1].offset
+            for change in self.log.changes[entry.lsn]
+        ]
+        assert set(columns_of(entries[0])) == set(table.columns), "rows with other columns"
+        if has_key(entries[0]):
+            appends = exact and all(change.before is None for change in changes)
+            _merge(table, changes, appends=appends)
+        else:
+            _count(table, changes, exact=exact)
+        table.commit(lsn)
+
+    def write_versions(
+        self, history: LakeTable, entries: Sequence[LogEntry], *, exact: bool
+    ) -> None:
+        """Change the current versions of a history. Raises AssertionError if an inserted row has one already."""
+        if not has_key(entries[0]):
+            raise BinlogError(ErrorKind.UNSUPPORTED_CHANGE, "no key", remedy="add a key")
+        changes = [change for entry in entries for change in self.log.changes[entry.lsn]]
+        keys = {dict(row)["id"] for row in history.rows}
+        for change in changes:
+            if change.before is None:
+                assert change.after is not None
+                is_new = dict(change.after)["id"] not in keys
+                assert not exact or is_new or len(changes) > 1, "a row has two current versions"
+        _merge(history, changes, appends=False)
+
+
+def _change_columns(table: LakeTable, change: ChangeColumns) -> None:
+    columns = change.change.columns
+    after: Rows = Counter()
+    for row, n in table.rows.items():
+        values = dict(row)
+        new: Row = tuple(
+            (c.name, values[c.source] if c.source is not None else _int(c.fill)) for c in columns
+        )
+        after[new] += n
+    table.rows, table.columns = after, tuple(c.name for c in columns)
+    table.commit(change.lsn)
+
+
+def _int(value: object) -> int | None:
+    return None if value is None else int(str(value))
+
+
+def _merge(table: LakeTable, changes: Sequence[RowChange], *, appends: bool) -> None:
+    rows = {dict(row)["id"]: row for row in table.rows}
+    for change in changes:
+        if change.before is not None:
+            rows.pop(dict(change.before)["id"], None)
+        if change.after is not None:
+            key = dict(change.after)["id"]
+            assert not (appends and key in rows), f"row {key} was appended twice"
+            rows[key] = change.after
+    table.rows = Counter(rows.values())
+
+
+def _count(table: LakeTable, changes: Sequence[RowChange], *, exact: bool) -> None:
+    """Change the rows of a table without a key, of which each may be there several times."""
+    sums: Rows = Counter()
+    for change in changes:
+        if change.before is not None:
+            sums[change.before] -= 1
+        if change.after is not None:
+            sums[change.after] += 1
+    for row, n in sums.items():
+        if exact and table.rows[row] + n < 0:
+            raise BinlogError(ErrorKind.INVALID_VALUE, "lacks rows", remedy="copy it")
+        table.rows[row] = max(0, table.rows[row] + n)
+    table.rows += Counter()

@@ -1,0 +1,251 @@
+"""Makes a history of a seed: what the server does, which works end when and how, kills, requests; and its end."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import Wish
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import (
+    PurgedChanges,
+    TablePolicy,
+    UnfollowedChange,
+    UnknownTables,
+)
+from tests.mirror_simulation.changes import ServerChanges
+from tests.mirror_simulation.choices import Choices
+from tests.mirror_simulation.lake import FOREIGN, LakeTable
+from tests.mirror_simulation.transcript import Transcript
+from tests.mirror_simulation.world import FAILURES, World
+
+NAMES: list[TableName] = [("shop", name) for name in ("a", "b", "c", "out")]
+OUT = NAMES[-1]  # the settings may leave it out
+MOVES = (40, 80, 160)
+TAKEN_S = 600.0  # for which places are taken at the end
+FINISH_MAX = 4000  # works until everything is at rest
+
+
+def play(seed: int, transcript: Transcript | None = None) -> World:
+    """Play a seed. Raises AssertionError, or any error of the rules."""
+    rng = random.Random(seed)
+    history = _History(rng, transcript or Transcript(kept=False))
+    for _ in range(rng.choice(MOVES)):
+        history.move()
+    history.finish()
+    return history.world
+
+
+def trace(seed: int) -> list[str]:
+    """Returns the transcript of a seed."""
+    transcript = Transcript(kept=True)
+    play(seed, transcript)
+    assert transcript.lines is not None
+    return transcript.lines
+
+
+class _History:
+    """`calm`: no work fails, and the job is not killed."""
+
+    def __init__(self, rng: random.Random, transcript: Transcript) -> None:
+        self.rng = rng
+        self.calm = rng.random() < 0.3
+        policy = _random_policy(rng)
+        self.world = world = World(Choices(rng), lambda _: policy, transcript)
+        self.world.works.by_files = rng.random() < 0.3
+        if rng.random() < 0.5:
+            world.excluded.add(OUT)
+            world.judge.tables.may_be_unknown = True
+        # A history takes each statement that is not understood for one about its table.
+        self.changes = ServerChanges(rng, world.server, NAMES, unclear=not policy.history)
+        moves: list[tuple[int, Callable[[], None]]] = [
+            (30, self.work),
+            (16, self.changes.change),
+            (6, self.append),
+            (4, self.pass_time),
+            (2, self.ask),
+            (1, self.gap),
+            (1, self.stop),
+            (1, self.world.forget),
+            (0 if self.calm else 1, self.lose_append),
+            (0 if self.calm else 1, self.put_foreign_folder),
+            (0 if self.calm else 2, self.kill),
+            (0 if self.calm else 1, self.lose_claim),
+        ]
+        self._weights, self._moves = zip(*moves, strict=True)
+        for name in rng.sample(NAMES, rng.randrange(0, 4)):
+            self.changes.make_old(name)
+        world.start()
+
+    def move(self) -> None:
+        self.rng.choices(self._moves, self._weights)[0]()
+
+    # -- the server and its log --------------------------------------------------------------------------------
+
+    def append(self) -> None:
+        self.world.server.end_append()
+        self.world.look()
+
+    def gap(self) -> None:
+        """The server purges changes before they are read."""
+        server = self.world.server
+        server.end_append()
+        server.hidden = True
+        for _ in range(self.rng.randrange(1, 4)):
+            self.changes.change()
+        server.hidden = False
+        server.end_append(gap=True)
+        self.world.judge.tables.may_be_unknown = True
+        self.world.look()
+
+    def lose_append(self) -> None:
+        log = self.world.log
+        if self.rng.random() < 0.3 and log.append:
+            log.lost.add(self.rng.randrange(1, log.append + 1))
+
+    def put_foreign_folder(self) -> None:
+        """Somebody makes a folder where a table may have to be."""
+        folder = "/".join(self.rng.choice(NAMES))
+        moves = any(record.move for record in self.world.known_records())
+        if self.rng.random() < 0.3 and not moves:
+            self.world.lake.folders.setdefault(folder, LakeTable(FOREIGN, ()))
+
+    # -- the job -----------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """A work goes on, or ends."""
+        running = self.world.running()
+        if not running:
+            self.world.look()
+            return
+        effect = self.rng.choice(running)
+        fails = ""
+        if not self.calm and self.rng.random() < 0.06:
+            fails = self.rng.choice(FAILURES)
+        self.world.finish(effect, fails=fails)
+
+    def pass_time(self) -> None:
+        self.world.tick(self.rng.choice((0.1, 1.0, 10.0, 70.0)))
+
+    def kill(self) -> None:
+        """The job dies, and the next one starts, with other settings at times."""
+        world = self.world
+        world.kill()
+        if self.rng.random() < 0.2:
+            world.excluded ^= {OUT}
+            world.judge.tables.may_be_unknown = True
+        world.start()
+
+    def lose_claim(self) -> None:
+        """Another job takes the consumer, and dies. The works of this one end, and it changes nothing any more."""
+        if self.rng.random() < 0.5:
+            return
+        self.world.claim()
+        for effect in self.world.running()[: self.rng.randrange(0, 3)]:
+            self.world.finish(effect)
+        self.kill()
+
+    def stop(self) -> None:
+        """The job ends when it is told to, and the next one starts."""
+        world = self.world
+        world.stop()
+        while running := world.running():
+            world.finish(self.rng.choice(running))
+        world.end()
+        world.start()
+
+    def ask(self) -> None:
+        """Somebody asks for something about a table."""
+        world = self.world
+        records = sorted(world.control.records.values(), key=lambda r: r.serial)
+        if not records or self.rng.random() >= 0.7:
+            world.ask_by_name(self.rng.choice(NAMES[:3]))
+            return
+        record = self.rng.choice(records)
+        if not record.is_dropped:
+            wish = self.rng.choice((Wish.RECOPY, Wish.RETRY, Wish.SKIP))
+            world.ask(record.table_id, Wish.RECOPY if record.history else wish)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """The server rests, and no work fails any more. People have tables copied that are stopped, and give places
+        back. Then another job drains the log."""
+        world = self.world
+        self.append()
+        world.makes_missing = True
+        self.append()
+        folders = world.lake.folders
+        foreign = [folder for folder, table in folders.items() if table.owner == FOREIGN]
+        if foreign:
+            self._rest(until=world.now + TAKEN_S)
+            self._resolve()
+            self._rest(until=world.now + TAKEN_S)
+            world.judge.tables.at_rest()
+            for folder in foreign:
+                del folders[folder]
+        self._rest()
+        world.judge.tables.at_rest()
+        world.judge.watermark.at_rest()
+        world.kill()
+        self._drain()
+
+    def _drain(self) -> None:
+        """A job applies what the server has changed meanwhile, and what people have asked for."""
+        world = self.world
+        for _ in range(self.rng.randrange(0, 6)):
+            self.changes.change()
+        world.server.end_append()
+        if self.rng.random() < 0.5:
+            self.ask()
+        world.drain = True
+        world.start()
+        self._rest()
+        world.judge.tables.drained()
+
+    def _rest(self, until: float = math.inf) -> None:
+        """Let works end until none is left. `until`: not longer, but with those that run."""
+        world = self.world
+        for _ in range(FINISH_MAX):
+            running = world.running()
+            wakeup = world.mirror.next_wakeup()
+            if running:
+                world.finish(self.rng.choice(running))
+            elif world.now > until or (world.drain and world.mirror.at_rest()):
+                return
+            elif wakeup is not None:
+                world.tick(wakeup - world.now)
+            elif not self._resolve():
+                assert not world.drain, "a drain does not end"
+                return
+        raise AssertionError("the mirror does not come to rest")
+
+    def _resolve(self) -> bool:
+        """People ask for copies of stopped tables. Returns False if nothing is left to do."""
+        world = self.world
+        world.look()
+        if world.running():
+            return True
+        missing = [
+            record
+            for record in world.control.records.values()
+            if record.word is TableState.STOPPED
+            and record.name in world.server.tables
+            and not record.history
+        ]
+        for record in missing:
+            world.ask(record.table_id, Wish.RECOPY)
+        world.look()
+        return bool(missing) or bool(world.running())
+
+
+def _random_policy(rng: random.Random) -> TablePolicy:
+    return TablePolicy(
+        unknown=rng.choice((UnknownTables.COPY, *UnknownTables)),
+        unfollowed=rng.choice(tuple(UnfollowedChange)),
+        purged=rng.choice(tuple(PurgedChanges)),
+        history=rng.random() < 0.3,
+        interval_s=rng.choice((0.0, 0.0, 1.0)),
+    )

@@ -1,0 +1,200 @@
+"""A server with tables, and the log of the mirror that its changes make.
+
+Every change becomes entries of the log, as the log stage writes them: row changes with a TABLE_MAP and an empty
+payload, whose changes stand in `Log.changes`, statements as SQL text, and an END entry behind each append.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from dispatcher.model.position import Position, packed_seq
+from spark_sink.mirror.values.entries import LogEntry, first_lsn
+from spark_sink.mirror.values.names import TableName
+from spark_sink.source.raw_entries import EntryKind
+from tests.mirror_simulation.log import Log, Row, RowChange, Rows, ServerTable, table_map_of
+
+SERVER, FILE = "11111111-2222-3333-4444-555555555555", "binlog.000001"
+ENTRY_BYTES = 100  # of the server's log, for each entry
+
+
+class Server:
+    """`hidden`: changes are purged before they are read; `told`: gets a line for each change."""
+
+    def __init__(self, told: Callable[[str], None] | None = None) -> None:
+        self.tables: dict[TableName, ServerTable] = {}
+        self.log = Log()
+        self.hidden = False
+        self.told = told
+        self._epoch = 7
+        self._offset = 1000
+        self._index = 0
+        self._number = 0
+        self._open: list[LogEntry] = []
+
+    def position(self) -> Position:
+        """What the server has executed now."""
+        offset = self._offset
+        return Position(SERVER, "", FILE, offset, packed_seq(FILE, offset), self._epoch)
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def create(self, name: TableName, *, keyed: bool = True) -> None:
+        """Create a table, or replace the one that is there."""
+        verb = "CREATE OR REPLACE TABLE" if name in self.tables else "CREATE TABLE"
+        columns = ("id", "a")
+        key = ", PRIMARY KEY (id)" if keyed else ""
+        self._number += 1
+        table = ServerTable(self._number, columns, keyed, logged=not self.hidden)
+        self.tables[name] = table
+        body = ", ".join(f"{column} INT" for column in columns)
+        self._statement(f"{verb} `{name[1]}` ({body}{key})", name)
+
+    def create_if_absent(self, name: TableName) -> None:
+        """A statement that does nothing, since the table is there."""
+        assert name in self.tables
+        self._statement(f"CREATE TABLE IF NOT EXISTS `{name[1]}` (x INT)", name)
+
+    def drop(self, *names: TableName) -> None:
+        for name in names:
+            del self.tables[name]
+        self._statement(f"DROP TABLE {', '.join(f'`{name[1]}`' for name in names)}", *names)
+
+    def truncate(self, name: TableName) -> None:
+        self.tables[name].rows.clear()
+        self._statement(f"TRUNCATE TABLE `{name[1]}`", name)
+
+    def add_column(self, name: TableName, column: str, default: int | None) -> None:
+        self._add_column(name, column, default)
+        text = "" if default is None else f" DEFAULT {default}"
+        self._statement(f"ALTER TABLE `{name[1]}` ADD COLUMN {column} INT{text}", name)
+
+    def _add_column(self, name: TableName, column: str, value: int | None) -> None:
+        table = self.tables[name]
+        table.columns += (column,)
+        table.rows = Counter({(*row, (column, value)): n for row, n in table.rows.items()})
+
+    def drop_column(self, name: TableName, column: str) -> None:
+        table = self.tables[name]
+        table.columns = tuple(c for c in table.columns if c != column)
+        rows: Rows = Counter()
+        for row, n in table.rows.items():
+            rows[tuple((c, v) for c, v in row if c != column)] += n
+        table.rows = rows
+        self._statement(f"ALTER TABLE `{name[1]}` DROP COLUMN {column}", name)
+
+    def change_rows_silently(self, name: TableName) -> None:
+        """A statement that changes rows of which the log tells nothing: the mirror has to copy the table."""
+        self._delete_one(name)
+        self._statement(f"ALTER TABLE `{name[1]}` TRUNCATE PARTITION p0", name)
+
+    def change_unclear(self, name: TableName) -> None:
+        """A statement that changes rows, and that the mirror does not understand."""
+        self._delete_one(name)
+        self._statement(f"CLEAN `{name[1]}`", name)
+
+    def _delete_one(self, name: TableName) -> None:
+        rows = self.tables[name].rows
+        if rows:
+            del rows[next(iter(rows))]
+
+    def rename_and_add(self, old: TableName, new: TableName, column: str) -> None:
+        """Rename a table and add a column, whose value is 3, in one statement."""
+        self.tables[new] = self.tables.pop(old)
+        text = f"ALTER TABLE `{old[1]}` RENAME TO `{new[1]}`"
+        self._add_column(new, column, 3)
+        self._statement(f"{text}, ADD COLUMN {column} INT DEFAULT 3", old, new)
+
+    def rename(self, *pairs: tuple[TableName, TableName]) -> None:
+        for old, new in pairs:
+            self.tables[new] = self.tables.pop(old)
+        text = ", ".join(f"`{old[1]}` TO `{new[1]}`" for old, new in pairs)
+        self._statement(f"RENAME TABLE {text}", *(name for pair in pairs for name in pair))
+
+    # -- rows ------------------------------------------------------------------------------------------------
+
+    def insert(self, name: TableName, *rows: Row) -> None:
+        self.change(name, *(RowChange(None, row) for row in rows))
+
+    def change(self, name: TableName, *changes: RowChange) -> None:
+        table = self.tables[name]
+        for change in changes:
+            if change.before is not None:
+                table.rows[change.before] -= 1
+                table.rows += Counter()
+            if change.after is not None:
+                table.rows[change.after] += 1
+        self._rows(name, table, changes)
+
+    # -- the log ---------------------------------------------------------------------------------------------
+
+    def end_append(self, *, gap: bool = False) -> None:
+        """What was changed becomes one append of the log. `gap`: changes before it were purged."""
+        end = replace(self._entry(EntryKind.END, "", ""), position=self.position(), gap=gap)
+        self._open.append(end)
+        if gap:
+            for name in {*self.log.names(), *self.tables}:
+                self._tell(name, end.lsn)
+        self.log.add(self._open)
+        self._open, self._index = [], 0
+
+    def _statement(self, text: str, *names: TableName) -> None:
+        entry = replace(self._entry(EntryKind.STATEMENT, names[0][0], ""), query=text)
+        if self.told is not None:
+            self.told(text)
+        self._add(entry, names)
+
+    def _rows(self, name: TableName, table: ServerTable, changes: Sequence[RowChange]) -> None:
+        table.logged = table.logged or not self.hidden
+        inserts = sum(change.before is None for change in changes)
+        deletes = sum(change.after is None for change in changes)
+        entry = replace(
+            self._entry(EntryKind.ROWS, *name),
+            layout="/".join(table.columns),
+            rows=len(changes),
+            inserts=inserts,
+            updates=len(changes) - inserts - deletes,
+            deletes=deletes,
+            table_map=table_map_of(name, table.columns, table.keyed),
+            payload=b"",
+            payload_bytes=10 * len(changes),
+        )
+        if self.told is not None:
+            self.told(f"{name[1]}: {', '.join(map(_change_text, changes))}")
+        if self._add(entry, [name]):
+            self.log.changes[entry.lsn] = list(changes)
+
+    def _entry(self, kind: EntryKind, database: str, table: str) -> LogEntry:
+        self._index += 1
+        lsn = first_lsn(self.log.append + 1) + self._index
+        self._offset += ENTRY_BYTES
+        return LogEntry(
+            lsn, kind, database, table, "", self._epoch, 0, 0, 0, 0, 0, 0, b"", 0, None, "", 0, FILE,
+            self._offset, None, None,
+        )  # fmt: skip
+
+    def _add(self, entry: LogEntry, names: Sequence[TableName]) -> bool:
+        """Returns False if the change is purged before it is read."""
+        if self.hidden:
+            return False
+        self._open.append(entry)
+        self.log.offsets[entry.lsn] = self._offset
+        for name in names:
+            self._tell(name, entry.lsn)
+        return True
+
+    def _tell(self, name: TableName, lsn: int) -> None:
+        self.log.tell(name, lsn, self.tables.get(name))
+
+
+def _change_text(change: RowChange) -> str:
+    before, after = map(row_text, (change.before, change.after))
+    if change.before is None:
+        return f"INSERT {after}"
+    return f"DELETE {before}" if change.after is None else f"UPDATE {before} to {after}"
+
+
+def row_text(row: Row | None) -> str:
+    return "" if row is None else f"({', '.join(f'{c}={v}' for c, v in row)})"

@@ -1,0 +1,136 @@
+"""What tables, histories and requests have to be: assertions by what the server's tables were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.records import name_at
+from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.rules.states import Live, Stopped, TableState
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.tasks.replay_task import copy_folder
+from spark_sink.mirror.values.names import TableName
+from tests.mirror_simulation.control import Control
+from tests.mirror_simulation.lake import FOREIGN, Lake
+from tests.mirror_simulation.log import Rows
+from tests.mirror_simulation.server import Server
+
+LIVE = (TableState.COMPLETE, TableState.PARTIAL)
+
+
+class TableRules:
+    """`excluded`: names whose tables the settings leave out; `registered`: names that the catalog gave to tables in
+    this job, by id; `may_be_unknown`: a table may have changed without a trace in the log, or while it was left out."""
+
+    def __init__(
+        self, server: Server, lake: Lake, control: Control, excluded: set[TableName]
+    ) -> None:
+        self._server, self._log, self._lake, self._control = server, server.log, lake, control
+        self._excluded = excluded
+        self.registered: dict[str, str] = {}
+        self.may_be_unknown = False
+
+    # -- what is stored ----------------------------------------------------------------------------------------
+
+    def stored(self, records: Sequence[TableRecord]) -> None:
+        """These records were stored."""
+        for record in records:
+            self.table(self._control.records[record.table_id])
+            is_stopped = isinstance(record.state, Stopped)
+            has_remedy = remedies.MIRROR in record.reason
+            assert has_remedy or not is_stopped, f"{record.label} is stopped, and has no remedy"
+            in_copy = record.lies_at == copy_folder(record.table_id)
+            is_live = isinstance(record.state, Live)
+            assert not (is_live and in_copy), f"{record.label} is live before it is in its place"
+        existing = (r for r in self._control.records.values() if not (r.is_dropped or r.history))
+        names = Counter(record.name for record in existing)
+        assert max(names.values(), default=0) <= 1, "a name has two records"
+
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def table(self, record: TableRecord) -> None:
+        """A table that is complete equals the server's as of the lsn up to which it is applied."""
+        is_complete = isinstance(record.state, Live) and record.state.complete
+        if not is_complete or record.move is not None or record.history:
+            return
+        table = self._lake.of(record)
+        version = -1 if table is None else table.version
+        if version > record.from_lsn and self._log.is_rename(version):
+            return  # its rows were deleted because it leaves the mirror; the record follows
+        # Everything up to the watermark is applied to a live table, too.
+        lsn = max(record.from_lsn, version, self._control.applied)
+        truth = self._log.at(name_at(record, lsn + 1), lsn)
+        held = _values(Counter() if table is None else table.rows)
+        wanted = _values(Counter() if truth is None else truth.rows)
+        assert held == wanted, (
+            f"{record.label} differs at lsn {lsn:x}: {held - wanted} too many, {wanted - held} missing"
+        )
+
+    # -- at rest -----------------------------------------------------------------------------------------------
+
+    def drained(self) -> None:
+        """A job has applied everything, and has ended."""
+        for record in self._control.records.values():
+            self.table(record)
+        by_id, by_name = self._control.standing()
+        # A request about a history may wait for a table that is stopped.
+        asked = [i for i in by_id if not self._control.records[i].history]
+        assert not asked and not by_name, "a request is lost"
+
+    def at_rest(self) -> None:
+        """Everything is applied: each table of the server is live, unless somebody else has its place, and no request
+        is left."""
+        folders = self._lake.folders
+        taken = {folder for folder, table in folders.items() if table.owner == FOREIGN}
+        for name in self._server.tables:
+            if name not in self._excluded and folder_of(name) not in taken:
+                self._live(name)
+        for table_id, registered in self.registered.items():
+            known = self._control.records[table_id].registered
+            assert known == registered, "a registration is lost"
+        for record in self._control.records.values():
+            self._history(record)
+        by_id, by_name = self._control.standing()
+        asked = [self._control.records[table_id].name for table_id in by_id]
+        lost = [name for name in [*asked, *by_name] if folder_of(name) not in taken]
+        assert not lost, f"a request about {lost[0]} is lost"
+
+    def _live(self, name: TableName) -> None:
+        existing = [r for r in self._control.tables(name) if not r.is_dropped]
+        if not existing:
+            may_be_unknown = self.may_be_unknown or self._log.lost
+            assert may_be_unknown or not self._server.tables[name].logged, f"{name} has no record"
+            return
+        (record,) = existing
+        assert record.word in LIVE, f"{record.label} is {record}"
+        assert record.move is None, f"{record.label} is not in its place"
+        failing = isinstance(record.state, Live) and record.state.failing
+        assert not failing, f"{record.label} says that it fails"
+        self.table(record)
+
+    def _history(self, record: TableRecord) -> None:
+        """The current versions of a history are the rows of its table."""
+        if (
+            not record.history
+            or not isinstance(record.state, Live)
+            or record.name in self._excluded
+        ):
+            return
+        live = (r for r in self._control.tables(record.name) if isinstance(r.state, Live))
+        mirrored = next(live, None)
+        if mirrored is None:
+            return
+        table = self._lake.folders.get(mirrored.folder)
+        wanted = Counter() if table is None else table.rows
+        held = self._lake.folders[record.folder].rows if record.folder else Counter()
+        assert _values(held) == _values(wanted), f"the history of {record.name} differs"
+
+
+def _values(rows: Rows) -> Counter[frozenset[tuple[str, int | None]]]:
+    """Returns rows without the order of their columns."""
+    values: Counter[frozenset[tuple[str, int | None]]] = Counter()
+    for row, n in rows.items():
+        values[frozenset(row)] += n
+    return values

@@ -1,0 +1,72 @@
+"""What the watermark may pass: assertions at each Store that has one.
+
+Every entry of rows up to the watermark is applied to its table, or left in the record of a table that is not live, or
+of a table that the settings leave out. After a crash it is not read again by the queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_sink.mirror.rules.states import Dropped, LeftOut, Live
+from spark_sink.mirror.rules.table_record import FormerName, TableRecord
+from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.names import TableName
+from spark_sink.source.raw_entries import EntryKind
+from tests.mirror_simulation.control import Control
+from tests.mirror_simulation.lake import Lake
+
+
+class WatermarkRules:
+    """`excluded`: names whose tables the settings leave out."""
+
+    def __init__(self, lake: Lake, control: Control, excluded: set[TableName]) -> None:
+        self._lake, self._control, self._excluded = lake, control, excluded
+        self._names: dict[
+            str, dict[int, FormerName]
+        ] = {}  # that tables ever had, by id, then by `until`
+
+    def stores(self, watermark: int | None) -> None:
+        """A Store is about to be written."""
+        if watermark is not None:
+            assert watermark >= self._control.applied, "the watermark goes back"
+
+    def at_rest(self) -> None:
+        """Everything is applied, and time has passed."""
+        entries = self._lake.log.entries
+        assert self._control.applied >= entries[-1].lsn, "the watermark stays behind"
+
+    def stored(self, before: int, records: Sequence[TableRecord]) -> None:
+        """These records were stored. `before`: the watermark before."""
+        for record in records:
+            known = self._names.setdefault(record.table_id, {})
+            known |= {former.until: former for former in record.names}
+        log = self._lake.log
+        for entry in log.between(before, self._control.applied + 1):
+            name = entry.database, entry.table
+            is_rows = entry.kind is EntryKind.ROWS and name not in self._excluded
+            if is_rows and entry.append not in log.lost:
+                self._passed(entry, name)
+
+    def _passed(self, entry: LogEntry, name: TableName) -> None:
+        records = [r for r in self._control.records.values() if not r.history]
+        known = [record for record in records if self._name_at(record, entry.lsn) == name]
+        is_kept = any(self._has(record, entry.lsn) for record in known)
+        assert is_kept, f"the watermark passes the entry {entry.lsn:x} of {name[1]}"
+
+    def _name_at(self, record: TableRecord, lsn: int) -> TableName:
+        former = self._names.get(record.table_id, {})
+        until = min((until for until in former if lsn <= until), default=None)
+        return record.name if until is None else former[until].name
+
+    def _has(self, record: TableRecord, lsn: int) -> bool:
+        """True if the entry is applied to the table, or will be by its record."""
+        match record.state:
+            case LeftOut():
+                return True
+            case Dropped():
+                return lsn <= record.from_lsn
+            case Live():
+                table = self._lake.of(record)
+                return lsn <= max(record.from_lsn, -1 if table is None else table.version)
+        return True

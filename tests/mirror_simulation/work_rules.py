@@ -1,0 +1,149 @@
+"""What works may begin, and what they rely on: assertions about each work of the rules.
+
+A work that uses a table relies on its record as the control table has it, so that after a crash the record tells where
+to go on. Works of one table run one after the other; its copy runs beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from spark_sink.mirror.rules.effects import (
+    AskTable,
+    ChangeTable,
+    ClearCopy,
+    CommitRows,
+    CompareVersions,
+    CopyTable,
+    Effect,
+    EndVersions,
+    MoveFolders,
+    StoreRecords,
+    WriteVersions,
+)
+from spark_sink.mirror.rules.mirror import Mirror
+from spark_sink.mirror.rules.states import CatchingUp, Creating, Replaying
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.tasks.replay_task import copy_folder
+from spark_sink.mirror.values.names import TableName
+from tests.mirror_simulation.control import Control
+from tests.mirror_simulation.copies import Copy
+
+
+class WorkRules:
+    """`excluded`: names whose tables the settings leave out; `stopping`: the job is to end; `ended`: nothing of the
+    consumer is applied any more."""
+
+    def __init__(self, control: Control, excluded: set[TableName]) -> None:
+        self._control, self._excluded = control, excluded
+        self.stopping = self.ended = False
+
+    def begins(
+        self, effect: Effect, running: Iterable[Effect], decided: Mapping[str, TableRecord]
+    ) -> None:
+        """A work begins beside those that run. `decided`: the records as the rules have them."""
+        assert not self.ended, "a work begins although the consumer has ended"
+        record = getattr(effect, "record", None)
+        left_out = isinstance(record, TableRecord) and record.name in self._excluded
+        assert not left_out, "a work of a table that the settings leave out"
+        # Folders that a crash has left on their way are moved to the end.
+        may_end = isinstance(effect, StoreRecords | MoveFolders)
+        assert may_end or not self.stopping, "a work begins while the job ends"
+        copied = _copied(effect)
+        for other in running:
+            both = _used(effect) & _used(other)
+            assert not both, f"two works run on the table {min(both)}"
+            assert copied is None or copied != _copied(other), "two copies of one table run"
+            assert not (isinstance(effect, StoreRecords) and isinstance(other, StoreRecords)), (
+                "two stores run"
+            )
+        for table_id in _used(effect):
+            # A move that was begun ends first.
+            waits = decided[table_id].request is not None and not isinstance(effect, MoveFolders)
+            assert not waits, "a work begins although a request waits"
+            durable = _relied_on(self._control.records[table_id])
+            assert durable == _relied_on(decided[table_id]), "a work before its record is stored"
+        match effect:
+            case CommitRows(record=record):
+                as_live = _as_live(self._control.records[record.table_id])
+                assert _relied_on(as_live) == _relied_on(record), "rows for another record"
+            case ClearCopy(table_id=table_id):
+                state = self._control.records[table_id].state
+                assert isinstance(state, Creating), "a copy is deleted that is needed"
+            case CopyTable(record=record):
+                assert decided[record.table_id].request is None, "a copy although a request waits"
+                state = self._control.records[record.table_id].state
+                assert state == record.state, "a copy before its record is stored"
+
+    def copies(self, running: Iterable[Copy], decided: Mapping[str, TableRecord]) -> None:
+        """A step is taken. Copies whose tables have another state by now are told to stop, and all if the job ends."""
+        for copy in running:
+            record = copy.effect.record
+            goes_on = decided[record.table_id].state == record.state and not self.stopping
+            assert copy.stop or goes_on or self.ended, "a copy goes on that nothing needs"
+
+    def ends(self, mirror: Mirror) -> None:
+        """A job that was stopped ends: what it has decided is stored."""
+        state = mirror.state
+        assert not (state.unsaved or state.saving), "a job ends, and has not stored a record"
+        is_told = self._control.applied >= state.watermark()
+        assert is_told, "a job ends, and has not stored how far everything is applied"
+
+    def done(self, effect: Effect) -> None:
+        """A work is done now."""
+        records = self._control.records
+        match effect:
+            case CommitRows(record=record):
+                durable = records[record.table_id]
+                is_placed = durable.folder or isinstance(durable.state, Replaying)
+                assert is_placed, "rows before the record names the folder"
+            case MoveFolders(moving=moving):
+                for record in moving:
+                    durable = records[record.table_id]
+                    same = (durable.folder, durable.move) == (record.folder, record.move)
+                    assert same, "a folder moves before its record says so"
+            case WriteVersions() | EndVersions() | CompareVersions():
+                durable = records[effect.record.table_id]
+                assert durable.folder, "a version before the record names the folder"
+
+
+def _used(effect: Effect) -> set[str]:
+    """Returns the ids of the tables that nothing else may use meanwhile."""
+    match effect:
+        case AskTable(table_id=table_id):
+            return {table_id}
+        case CompareVersions(record=record, mirrored=mirrored):
+            return {record.table_id, *([mirrored.table_id] if mirrored else [])}
+        case ChangeTable() | CommitRows() | WriteVersions() | EndVersions():
+            return {effect.record.table_id}
+        case MoveFolders(moving=moving):
+            return {record.table_id for record in moving}
+    return set()
+
+
+def _copied(effect: Effect) -> str | None:
+    """Returns the id of the table whose copy a work makes or deletes."""
+    match effect:
+        case ClearCopy(table_id=table_id):
+            return table_id
+        case CopyTable(record=record):
+            return record.table_id
+    return None
+
+
+def _relied_on(record: TableRecord) -> tuple[object, ...]:
+    # How far a history is stands in its Delta table.
+    from_lsn = None if record.history else record.from_lsn
+    place = (record.name, record.folder, record.move)
+    return (*place, record.state, record.signature, record.epoch, from_lsn)
+
+
+def _as_live(record: TableRecord) -> TableRecord:
+    """Returns the record as rows are applied to it: of a replay, as if it had ended."""
+    match record.state:
+        case Replaying(goal=goal):
+            return replace(record, state=goal, folder=copy_folder(record.table_id), move=None)
+        case CatchingUp(goal=goal):
+            return replace(record, state=goal)
+    return record

@@ -1,0 +1,288 @@
+"""A mirror of one consumer in a simulated world: its rules, a server, a log, Delta tables, a control table, people.
+
+Works are executed when the play says so, in any order. A work may fail before its commit or after it, and the job may
+be killed at any moment: then the works that ran are done or not, and the next job knows only what is durable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.rules.effects import (
+    CommitRows,
+    CopyTable,
+    Effect,
+    EndConsumer,
+    Stepped,
+    StopCopy,
+    StoreRecords,
+    WriteNote,
+)
+from spark_sink.mirror.rules.events import (
+    Claimed,
+    Event,
+    Failure,
+    LogGrew,
+    Registered,
+    RequestsRead,
+    Started,
+    Stopping,
+    StoreFailed,
+    Ticked,
+    WorkFailed,
+)
+from spark_sink.mirror.rules.mirror import Mirror
+from spark_sink.mirror.rules.mirror_state import MirrorOptions
+from spark_sink.mirror.rules.table_record import Request, TableRecord, Wish
+from spark_sink.mirror.values.entries import last_lsn
+from spark_sink.mirror.values.names import TableName, table_label
+from spark_sink.mirror.values.policies import TablePolicy
+from tests.mirror_simulation.choices import Choices
+from tests.mirror_simulation.control import Control
+from tests.mirror_simulation.copies import Copies, UnreadableError
+from tests.mirror_simulation.judge import Judge
+from tests.mirror_simulation.lake import Lake
+from tests.mirror_simulation.server import Server
+from tests.mirror_simulation.transcript import Transcript
+from tests.mirror_simulation.works import Works
+
+CONSUMER = "shop"
+LAST_STORE_S = 60.0  # how far a job that ends advances the clock of its rules, so that they store what is not stored
+
+# How a work fails: before its commit, after it, by another writer, by a fault of the table's data.
+FAILURES = ("before", "after", "conflict", "fault")
+
+
+class World:
+    """`excluded`: names whose tables the settings leave out; `drain`: the next job drains the log; `makes_missing`:
+    people make the tables that a copy does not find."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        policy: Callable[[TableName], TablePolicy],
+        transcript: Transcript,
+    ) -> None:
+        self.choices, self.policy, self.transcript = choices, policy, transcript
+        self.server = Server(self.say if transcript.lines is not None else None)
+        self.log = self.server.log
+        self.lake = Lake(self.log)
+        self.control = Control()
+        self.excluded: set[TableName] = set()
+        self.judge = Judge(self.server, self.lake, self.control, self.excluded)
+        self.copies = Copies(self.server, self.lake)
+        self.works = Works(choices, self.lake, self.control, self.judge)
+        self.now = 0.0
+        self.drain = False
+        self.makes_missing = False
+        self.stats: Counter[str] = Counter()
+        self._mirror: Mirror | None = None
+        self._running: list[Effect] = []  # without copies
+        self._ids = self._asked = 0
+
+    @property
+    def mirror(self) -> Mirror:
+        assert self._mirror is not None, "no job runs"
+        return self._mirror
+
+    def say(self, text: str) -> None:
+        self.transcript.said(self.now, text)
+
+    # -- the job -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._mirror = Mirror(self._options())
+        goal = last_lsn(self.log.append) if self.drain else None
+        records = tuple(replace(r, request=None) for r in self.control.records.values())
+        applied = self.control.applied
+        self.step(
+            Started(records, {}, applied, self.log.end, self.log.append, self.log.oldest, goal)
+        )
+        self.read_requests()
+
+    def _options(self) -> MirrorOptions:
+        return MirrorOptions(
+            CONSUMER,
+            self.policy,
+            lambda name: name in self.excluded,
+            lambda folder: f"/lake/{folder}",
+            can_copy=True,
+            copies=True,
+            new_id=self._new_id,
+            step_bytes_max=50,
+            watermark_s=5.0,
+        )
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"t{self._ids}"
+
+    def kill(self) -> None:
+        """The works that run are done or not."""
+        self.say("the job is killed")
+        self.stats["kills"] += 1
+        self._mirror = None
+        works, self._running = self._running, []
+        for effect in works:
+            if self.choices.is_done(effect):
+                with suppress(BinlogError):
+                    self._do(effect, killed=True)
+        self.copies.running.clear()
+        self.judge.works.stopping = self.judge.works.ended = False
+        self.judge.tables.registered.clear()
+
+    def claim(self) -> None:
+        """Another job has the consumer now."""
+        error = BinlogError(ErrorKind.UNSUPPORTED_CHANGE, "another job applies the consumer")
+        self.step(Claimed(error))
+        assert self.judge.works.ended, "a job goes on beside another one"
+
+    def stop(self) -> None:
+        """The job is to end: what runs ends, and nothing new begins. See `end`."""
+        self.judge.works.stopping = True
+        self.step(Stopping())
+
+    def end(self) -> None:
+        """The job that was stopped has no more works that run. It stores how far everything is applied, and ends."""
+        assert not self.running(), "the job ends before its works have ended"
+        self.tick(LAST_STORE_S)
+        while running := self.running():
+            self.finish(running[0])
+        self.judge.works.ends(self.mirror)
+        self.judge.works.stopping = False
+        self._mirror = None
+        self.judge.tables.registered.clear()
+
+    def step(self, event: Event) -> None:
+        effects = self.mirror.step(event, self.now)
+        self.transcript.stepped(self.now, event, effects)
+        for effect in effects:
+            match effect:
+                case WriteNote() | Stepped():
+                    self.stats[type(effect).__name__] += 1
+                case EndConsumer():
+                    assert isinstance(event, Claimed), f"the consumer has ended: {effect.error}"
+                    self.judge.works.ended = True
+                case StopCopy():
+                    self.copies.stop(effect.run)
+                case _:
+                    self._begin(effect)
+        self.judge.works.copies(self.copies.running.values(), self.mirror.state.records)
+
+    def _begin(self, effect: Effect) -> None:
+        self.judge.works.begins(effect, self.running(), self.mirror.state.records)
+        if isinstance(effect, CopyTable):
+            self.copies.begin(effect, self.choices.chunks())
+        else:
+            self._running.append(effect)
+
+    # -- events that come by themselves ------------------------------------------------------------------------
+
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        if self._mirror is not None:
+            self.step(Ticked())
+
+    def look(self) -> None:
+        """The job looks whether the log has grown, and whether people have asked for something."""
+        if self._mirror is not None:
+            self.step(LogGrew(self.log.append, self.log.oldest))
+            self.read_requests()
+
+    def read_requests(self) -> None:
+        by_id, by_name = self.control.standing()
+        self.step(RequestsRead(by_id, by_name, {}))
+
+    def ask(self, table_id: str, wish: Wish) -> None:
+        """A person asks for something about a table."""
+        self._asked += 1
+        self.say(f"somebody asks: {wish} of {self.control.records[table_id].label}")
+        self.control.requests[table_id] = Request(f"q{self._asked}", wish)
+
+    def ask_by_name(self, name: TableName) -> None:
+        """A person asks for a copy of the table of a name."""
+        self._asked += 1
+        self.say(f"somebody asks: copy of {table_label(name)}")
+        self.control.named[name] = f"q{self._asked}"
+
+    def forget(self) -> None:
+        """Maintenance deletes what of the log is not needed."""
+        self.log.forget(self.mirror.needed_to)
+
+    # -- works -------------------------------------------------------------------------------------------------
+
+    def known_records(self) -> list[TableRecord]:
+        """Returns records as they are stored, and as the rules have them."""
+        decided = [] if self._mirror is None else self._mirror.state.records.values()
+        return [*self.control.records.values(), *decided]
+
+    def running(self) -> list[Effect]:
+        return [*self._running, *(copy.effect for copy in self.copies.running.values())]
+
+    def finish(self, effect: Effect, *, fails: str = "") -> None:
+        """A copy reads its next chunk; another work ends. `fails`: "", or one of `FAILURES`."""
+        if isinstance(effect, CopyTable):
+            self._copy(effect, fails)
+            return
+        self._running.remove(effect)
+        failure = Failure("storage does not answer", conflict=fails == "conflict")
+        if fails in ("before", "conflict"):
+            self._fail(effect, failure)
+            return
+        if fails == "fault" and isinstance(effect, CommitRows):
+            self._fail(effect, _of(BinlogError(ErrorKind.INVALID_VALUE, "a value is invalid")))
+            return
+        try:
+            answer = self._do(effect)
+        except BinlogError as fault:
+            self._fail(effect, _of(fault))
+            return
+        if fails == "after":
+            self._fail(effect, failure)
+            return
+        self.step(answer)
+        self._register()
+
+    def _do(self, effect: Effect, *, killed: bool = False) -> Event:
+        self.judge.works.done(effect)
+        return self.works.do(effect, killed=killed)
+
+    def _fail(self, effect: Effect, failure: Failure) -> None:
+        self.stats["failures"] += 1
+        run: int = getattr(effect, "run")  # noqa: B009 - all works have a number
+        failed = StoreFailed if isinstance(effect, StoreRecords) else WorkFailed
+        self.step(failed(run, failure))
+
+    def _register(self) -> None:
+        """The catalog registers a table."""
+        table_id, self.works.registers = self.works.registers, ""
+        if table_id:
+            self.judge.tables.registered[table_id] = f"catalog.{self.now}"
+            self.step(Registered(table_id, self.judge.tables.registered[table_id]))
+
+    def _copy(self, effect: CopyTable, fails: str) -> None:
+        """A copy reads a chunk of its table, or ends."""
+        copy = self.copies.running[effect.run]
+        if not copy.stop and self.copies.table(effect) is None and self.makes_missing:
+            self.server.create(effect.record.name)
+            self.server.end_append()
+            self.look()
+            return
+        try:
+            if fails in ("before", "after", "conflict") and not copy.stop:
+                raise UnreadableError
+            answer = self.copies.read(effect)
+        except UnreadableError:
+            self.copies.end(effect)
+            self._fail(effect, Failure("the table cannot be read"))
+            return
+        if answer is not None:
+            self.step(answer)
+
+
+def _of(fault: BinlogError) -> Failure:
+    return Failure(str(fault), fault)

@@ -1,0 +1,51 @@
+"""A mutant: a rule that is broken on purpose, by one change of one function."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.simulation.changes import Change, find_function
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`rule`: that it breaks; `function`: below `package`, or the module, for a constant; `tests`: that must fail,
+    where it takes a history that the simulation hardly ever draws; `package`: a dotted name."""
+
+    name: str
+    rule: str
+    function: str
+    change: Change
+    tests: str = ""
+    package: str = "dispatcher"
+
+    @property
+    def module(self) -> str:
+        """The module's full name."""
+        return ".".join([self.package, *self._names[0]])
+
+    @property
+    def source(self) -> str:
+        return self._file(self._names[0]).read_text(encoding="utf-8")
+
+    def broken(self) -> str:
+        """The module's source with the change. Raises StaleError if it does not fit."""
+        tree = ast.parse(self.source)
+        self.change.apply(find_function(tree, self._names[1]))
+        return ast.unparse(ast.fix_missing_locations(tree))
+
+    @property
+    def _names(self) -> tuple[list[str], list[str]]:
+        """The names that lead to the module, and those that lead to the function in it."""
+        names = self.function.split(".")
+        for count in range(1, len(names) + 1):
+            if self._file(names[:count]).is_file():
+                return names[:count], names[count:]
+        raise LookupError(f"{self.package} has no module of {self.function}")
+
+    def _file(self, names: list[str]) -> Path:
+        return ROOT.joinpath(*self.package.split("."), *names).with_suffix(".py")
