@@ -146,7 +146,9 @@ class RenameTask(TableTask):
                 records = records_after(tables, effect.pairs, self.barrier.lsn)
                 changed |= {record.table_id: record for record in records}
                 continue
-            for name in effect.tables:
+            # Of a table that leaves the mirror, nothing but the rows' end is committed under the statement's lsn.
+            leaving = self._leaving()
+            for name in (name for name in effect.tables if name not in leaving):
                 before = tables.get(name)
                 record = self._after(name, before, effect)
                 if record is not None and record != before:
