@@ -109,6 +109,16 @@ def test_create_if_not_exists_does_nothing_to_a_table_that_exists(state: State) 
     assert moved.work is DeltaWork.DROP
 
 
+def test_create_if_not_exists_tells_nothing_of_a_table_that_may_exist() -> None:
+    """Servers log it also when there is such a table; and behind a gap, there may be one."""
+    effect = CreateTable(NAME, if_not_exists=True)
+    assert after_effect(NAME, None, effect, statement(9), now()).record is None
+    unsure = record(Dropped(unsure=True))
+    assert after_effect(NAME, unsure, effect, statement(9), now()).record == unsure
+    created = after_effect(NAME, record(Dropped()), effect, statement(9), now()).record
+    assert created is not None and created.state == Live(exact_from=9)
+
+
 # What is known of a table apart from its rows: what was asked and done, its former names, the entry as of which it was
 # copied last, and its name in the catalog.
 LASTING: dict[str, Any] = {

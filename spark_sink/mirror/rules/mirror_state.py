@@ -99,9 +99,9 @@ class MirrorState:
         known = (self.records[table_id] for table_id in self._named.get(name, ()))
         return find_record(known, name, lsn)
 
-    def names(self) -> list[TableName]:
-        """The names of tables that are mirrored, or have work."""
-        known = [record.name for record in self.tables() if not record.is_dropped]
+    def names(self, *, dropped: bool = False) -> list[TableName]:
+        """The names of tables that are mirrored, or have work. `dropped`: also of those that are dropped."""
+        known = [record.name for record in self.tables() if dropped or not record.is_dropped]
         every = dict.fromkeys([*known, *self.queues.names()])
         return [name for name in every if not self.options.excluded(name)]
 

@@ -167,7 +167,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The server has no such table, or it is another consumer's."""
+    """The server has no such table, or it is another consumer's. `unsure`: the server has purged changes since then, so
+    it may have another table of the name."""
+
+    unsure: bool = False
 
     @property
     def word(self) -> TableState:

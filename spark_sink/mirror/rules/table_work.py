@@ -37,6 +37,7 @@ from spark_sink.mirror.rules.states import (
     CatchingUp,
     Copied,
     Copying,
+    Dropped,
     LeftOut,
     Live,
     Replaying,
@@ -455,7 +456,9 @@ def _delta_change(moved: Transition, lsn: int, now: Situation) -> DeltaChange | 
 def _doubtful(
     record: TableRecord, work: UnclearItem | GapItem | LostItem, now: Situation
 ) -> Action:
-    if record.is_dropped:
+    if isinstance(record.state, Dropped):
+        if isinstance(work, GapItem) and not record.state.unsure:
+            return Save(replace(record, state=Dropped(unsure=True)), f"gap before lsn {work.lsn}")
         return Done()
     match work:
         case UnclearItem() if record.is_live:

@@ -112,7 +112,7 @@ def _after_effect(
     exists = record is not None and not record.is_dropped
     match effect:
         case CreateTable():
-            if exists and effect.if_not_exists and not effect.replaces:
+            if effect.if_not_exists and not effect.replaces and not _is_gone(record):
                 return Transition(record)
             work = DeltaWork.DROP if exists else DeltaWork.NOTHING
             created = _anew(name, record, entry, now)
@@ -136,6 +136,11 @@ def _after_effect(
             if effect.clauses or effect.copy_reason:
                 return Transition(copied_again(record))
     return Transition(record)
+
+
+def _is_gone(record: TableRecord | None) -> bool:
+    """True if the server is known to have no table of the name. One without a record may be older than the mirror."""
+    return record is not None and record.state == Dropped()
 
 
 def copied_again(record: TableRecord) -> TableRecord:

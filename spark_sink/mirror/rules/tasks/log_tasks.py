@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules.effects import ReadLog
@@ -86,7 +87,8 @@ class ReadTask(Task):
                 # After a crash entries come again that are older than the end.
                 if state.end is None or state.end.append < entry.append:
                     state.end = LogEnd(entry.append, entry.position)
-            for name, item in route(entry, effects_of, state.names, state.options.excluded):
+            known = partial(state.names, dropped=entry.gap)
+            for name, item in route(entry, effects_of, known, state.options.excluded):
                 state.queues.add(name, item)
             state.read_to = entry.lsn
 
