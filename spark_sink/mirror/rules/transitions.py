@@ -94,12 +94,18 @@ def after_effect(
 ) -> Transition:
     """The table `name`, whose record is `record`, after one effect of a statement that is no RENAME."""
     moved = _after_effect(name, record, effect, entry, now)
-    after = moved.record
-    if record is None or after is None or after.move is None or not isinstance(after.state, Live):
+    if record is None or moved.record is None:
         return moved
-    # It goes on by itself when its folder is in its place.
-    reason = record.reason or f"its folder waits for its place {after.folder}"
-    return replace(moved, record=replace(after, state=CatchingUp(after.state), reason=reason))
+    return replace(moved, record=_in_its_place(moved.record, record.reason))
+
+
+def _in_its_place(record: TableRecord, reason: str) -> TableRecord:
+    """Returns the record of a live table, which waits first if its folder has no place: it goes on by itself then.
+    `reason`: why it has none."""
+    if record.move is None or not isinstance(record.state, Live):
+        return record
+    reason = reason or f"its folder waits for its place {record.folder}"
+    return replace(record, state=CatchingUp(record.state), reason=reason)
 
 
 def _after_effect(
@@ -315,7 +321,7 @@ def _without_rows(
     (for the reason `missing`), by policy."""
     policy = now.policy.unknown
     if policy is UnknownTables.PARTIAL:
-        return replace(known, state=Live(complete=False), reason=partly)
+        return _in_its_place(replace(known, state=Live(complete=False), reason=partly), "")
     if policy is UnknownTables.COPY and now.can_copy:
         return replace(known, state=Creating(), from_lsn=lsn)
     way = remedies.of_unknown_table(known.label, can_copy=now.can_copy)
@@ -357,4 +363,5 @@ def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableReco
     if isinstance(record.state, Stopped) and record.state.copy is not None:
         after = replace(after, signature="")  # the columns are those of a copy that has no place
     way = remedies.of_gap(record.label, can_copy=now.can_copy)
-    return replace(after, state=Live(complete=False), reason=f"{reason}; {way}")
+    partial = replace(after, state=Live(complete=False), reason=f"{reason}; {way}")
+    return _in_its_place(partial, partial.reason)
