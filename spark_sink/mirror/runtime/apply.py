@@ -142,16 +142,22 @@ class Applier:
     def _take(self, timeout_s: float) -> bool:
         """Take what has happened; wait for it, if nothing has. Returns True if the log may have grown."""
         woken = False
-        try:
-            message = self._inbox.get(timeout=timeout_s)
-            while True:
-                if message is None:
-                    woken = True
-                else:
-                    self._step(*message)
-                message = self._inbox.get_nowait()
-        except Empty:
-            return woken
+        # Not what comes meanwhile: the log has to be looked at, too.
+        for _ in range(max(1, self._inbox.qsize())):
+            try:
+                message = self._inbox.get(timeout=timeout_s)
+            except Empty:
+                break
+            timeout_s = 0.0
+            if message is None:
+                woken = True
+            else:
+                self._step(*message)
+        return woken
+
+    def _take_all(self) -> None:
+        while not self._inbox.empty():
+            self._take(0.0)
 
     def _step(self, name: str, event: Event) -> None:
         self._moving.discard((name, getattr(event, "run", 0)))
@@ -201,9 +207,9 @@ class Applier:
         self._pools.finish()
         if self._catalog is not None:
             self._catalog.close()
-        self._take(0.0)
+        self._take_all()
         for consumer in self._all:
             consumer.store_watermark()
         while self._pools.wait_for_stores():
-            self._take(0.0)
+            self._take_all()
         self._pools.close()

@@ -58,9 +58,12 @@ class Pools:
         self._maintenance = pool("maintenance", 1)
         self._sessions: SimpleQueue[StepSession] = SimpleQueue()
         self._storing: list[Future[None]] = []
+        self._finished = False
 
     def submit(self, works: ConsumerWorks, work: Work) -> None:
-        """Let a thread execute a work of a consumer."""
+        """Let a thread execute a work of a consumer. After `finish` only stores are executed."""
+        if self._finished and not isinstance(work, StoreRecords):
+            return
         future = self._pool_of(work).submit(self._execute, works, work)
         if isinstance(work, StoreRecords):
             self._storing = [each for each in self._storing if not each.done()] + [future]
@@ -71,6 +74,7 @@ class Pools:
 
     def finish(self) -> None:
         """Wait for what runs but for stores; what has not begun is left out, and is not answered."""
+        self._finished = True
         every = (self._reads, self._copies, self._maintenance, self._steps, self._histories)
         for executor in every:
             executor.shutdown(wait=False, cancel_futures=True)

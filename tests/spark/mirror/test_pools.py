@@ -146,9 +146,10 @@ def test_at_the_end_what_runs_is_answered_and_stores_go_on(scene: Scene, works: 
     scene.answered(works, 9)
     works.go.release(100)
     ending.join(60)
-    assert sorted(works.begun) == [1, 2, 9]
+    scene.submit(works, ClearCopy(10, "t"))
     assert scene.pools.wait_for_stores()
     assert not scene.pools.wait_for_stores()
+    assert sorted(works.begun) == [1, 2, 9]
 
 
 # -- copies ----------------------------------------------------------------------------------------------------
