@@ -181,8 +181,8 @@ class _History:
         foreign = [folder for folder, table in folders.items() if table.owner == FOREIGN]
         if foreign:
             self._rest(until=world.now + TAKEN_S)
-            self._resolve()
-            self._rest(until=world.now + TAKEN_S)
+            while self._resolve():
+                self._rest(until=world.now + TAKEN_S)
             world.judge.tables.at_rest()
             for folder in foreign:
                 del folders[folder]
