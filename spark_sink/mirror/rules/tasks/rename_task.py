@@ -13,6 +13,7 @@ statement's lsn in its former names once the second step is done.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spark_sink.mirror.rules.events import Failure, FoldersMoved
@@ -67,6 +68,7 @@ class RenameTask(TableTask):
         state, lsn = self.state, self.barrier.lsn
         renamed = [r for r in state.tables() if any(lsn == former.until for former in r.names)]
         if renamed:
+            self._leave(renamed)
             self._move(renamed)
             return
         tables = self._tables()
@@ -78,6 +80,7 @@ class RenameTask(TableTask):
         except DeltaNeed as need:
             self.take(need.record, need.action)
             return
+        self._leave(changed)
         if changed:
             state.save(*changed, why=f"renamed at lsn {lsn}")
         if not any(any(lsn == former.until for former in record.names) for record in changed):
@@ -117,6 +120,12 @@ class RenameTask(TableTask):
 
         if not must_wait(state, moving):
             begin_move(self, moving, moved)
+
+    def _leave(self, renamed: Sequence[TableRecord]) -> None:
+        """Leave the statement to the replays of tables that are not live: they do to the rows what it did beside."""
+        for record in renamed:
+            if not (record.is_live or record.is_dropped):
+                self.state.leave(record, self.barrier.lsn)
 
     def _finish(self) -> None:
         for name in self.step.names:
