@@ -83,7 +83,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite-plays",
         action="store_true",
-        help="write the transcripts of tests/simulation/plays",
+        help="write the transcripts of plays, of tests/simulation and tests/mirror_simulation",
     )
 
 

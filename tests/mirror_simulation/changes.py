@@ -13,13 +13,19 @@ COLUMNS_MAX = 5
 
 
 class ServerChanges:
-    """`names`: of tables that may exist, the last one may be left out by the settings; `unclear`: some statements are
-    not understood."""
+    """`names`: of tables that may exist; `unclear`: some statements are not understood; `may_leave`: the settings may
+    leave out some of the names."""
 
     def __init__(
-        self, rng: random.Random, server: Server, names: Sequence[TableName], *, unclear: bool
+        self,
+        rng: random.Random,
+        server: Server,
+        names: Sequence[TableName],
+        *,
+        unclear: bool,
+        may_leave: bool,
     ) -> None:
-        self._rng, self._server, self._names = rng, server, names
+        self._rng, self._server, self._names, self._may_leave = rng, server, names, may_leave
         self._key = 0
         # A change, and the probability of it or one before it.
         self._changes: list[tuple[float, Callable[[TableName], None]]] = [
@@ -78,9 +84,9 @@ class ServerChanges:
             self._server.change(name, *changes)
 
     def _create_if_absent(self, name: TableName) -> None:
-        # A mirror that does not know the table takes it for a new one.
-        is_known = self._server.tables[name].logged and name != self._names[-1]
-        if is_known and not self._server.log.lost:
+        # The rules take a table for a new one that they do not know.
+        is_known = self._server.tables[name].begun and not self._server.log.doubtful
+        if is_known and not self._may_leave:
             self._server.create_if_absent(name)
 
     # -- statements --------------------------------------------------------------------------------------------
@@ -110,7 +116,8 @@ class ServerChanges:
         if other == name:
             return
         if other not in self._server.tables:
-            if self._rng.random() < 0.3:
+            # The rules leave the rows of a table that leaves the mirror when its columns change, too.
+            if not self._may_leave and self._rng.random() < 0.3:
                 self._server.rename_and_add(name, other, self._new_column())
             else:
                 self._server.rename((name, other))

@@ -1,44 +1,59 @@
-"""What a simulated world leaves open, taken from a random generator."""
+"""What a simulated world leaves open, and a history or a play decides."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Protocol
 
 from spark_sink.mirror.rules.effects import Effect
 from spark_sink.mirror.rules.table_record import TableRecord
 
 
-class Choices:
-    """A play that is written by hand decides these otherwise."""
+class Choices(Protocol):
+    """What a world leaves open."""
+
+    def appends(self) -> int:
+        """Returns how many appends of the log one work reads at most."""
+
+    def chunks(self) -> int:
+        """Returns in how many chunks a copy reads a table."""
+
+    def registered(self, records: Sequence[TableRecord], /) -> str:
+        """Returns the id of a stored table that the catalog registers now, "" for none."""
+
+    def is_done(self, effect: Effect, /) -> bool:
+        """Returns True if a work that runs is done all the same when the job is killed."""
+
+    def moved_tables(self, count: int) -> int:
+        """Returns for how many of so many tables a step of their move is done when the job is killed."""
+
+    def renamed_folders(self) -> int:
+        """Returns how many folders are renamed at most when the job is killed."""
+
+
+class RandomChoices:
+    """Takes them from a random generator."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def appends(self) -> int:
-        """Returns how many appends of the log one work reads at most."""
         return self._rng.randrange(1, 4)
 
     def chunks(self) -> int:
-        """Returns in how many chunks a copy reads a table."""
         return self._rng.randrange(1, 4)
 
     def registered(self, records: Sequence[TableRecord]) -> str:
-        """Returns the id of a stored table that the catalog registers now, "" for none."""
         if records and self._rng.random() < 0.1:
             return self._rng.choice(records).table_id
         return ""
 
-    # -- of a job that is killed -------------------------------------------------------------------------------
-
     def is_done(self, _: Effect) -> bool:
-        """Returns True if a work that runs is done all the same."""
         return self._rng.random() < 0.5
 
     def moved_tables(self, count: int) -> int:
-        """Returns for how many of so many tables a step of their move is done."""
         return self._rng.randrange(0, count + 1)
 
     def renamed_folders(self) -> int:
-        """Returns how many folders are renamed at most."""
         return self._rng.randrange(0, 5)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from spark_sink.mirror.rules.effects import CopyTable
 from spark_sink.mirror.rules.events import TableCopied
 from spark_sink.mirror.rules.states import Copying
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.schema.signature import Signature
 from tests.mirror_simulation.lake import Lake, LakeTable
-from tests.mirror_simulation.log import Row, Rows, ServerTable, parsed, table_map_of
+from tests.mirror_simulation.log import ServerTable, parsed, table_map_of
 from tests.mirror_simulation.server import Server
 
 
@@ -22,15 +23,13 @@ class UnreadableError(Exception):
 
 @dataclass
 class Copy:
-    """`chunks`: of the table; `left`: that are not read yet; `table`: as its first chunk was read, None before;
-    `by_key`, `rows`: what was read of a table with a key, and of one without; `stop`: it ends at the next chunk."""
+    """`chunks`: of the table; `left`: that are not read yet; `table`: as its first chunk was read, None before; `stop`:
+    it ends at the next chunk."""
 
     effect: CopyTable
     chunks: int
     left: int
     table: ServerTable | None = None
-    by_key: dict[int, Row] = field(default_factory=dict)
-    rows: Rows = field(default_factory=Counter)
     stop: bool = False
 
 
@@ -58,37 +57,30 @@ class Copies:
         """Read a chunk. Returns the answer if the copy has ended. Raises UnreadableError."""
         copy, record = self.running[effect.run], effect.record
         assert isinstance(record.state, Copying)
-        if copy.stop:
+        if copy.stop and copy.left > 1:
             return self._answer(copy, complete=False)
         table = self.table(effect)
         if table is None or _is_another(copy, table):
             raise UnreadableError
-        if copy.table is None:
-            copy.table = table.copy()
-            new = LakeTable(record.table_id, table.columns)
-            self._lake.folders.setdefault(copy_folder(record.table_id), new)
-        self._read_chunk(copy, table)
+        folder = self._folder(record, table)
+        copy.table = copy.table or table.copy()
+        if table.keyed:
+            copy.left -= 1
+            _read_chunk(folder, table, copy.chunks, copy.left)
+        else:  # one snapshot, whatever its size
+            folder.rows, copy.left = Counter(table.rows), 0
         if copy.left > 0:
             return None
-        self._write(copy, table)
+        folder.past = [(-1, Counter(folder.rows))]
         return self._answer(copy, complete=True, table=table)
 
-    def _read_chunk(self, copy: Copy, table: ServerTable) -> None:
-        if not table.keyed:  # one snapshot, whatever its size
-            copy.rows, copy.left = Counter(table.rows), 0
-            return
-        copy.left -= 1
-        for row in table.rows:
-            key = dict(row)["id"]
-            assert key is not None
-            if key % copy.chunks == copy.left:
-                copy.by_key[key] = row
-
-    def _write(self, copy: Copy, table: ServerTable) -> None:
-        folder = self._lake.folders[copy_folder(copy.effect.record.table_id)]
-        folder.rows = Counter(copy.by_key.values()) if table.keyed else copy.rows
-        folder.columns = table.columns
-        folder.past = [(-1, Counter(folder.rows))]
+    def _folder(self, record: TableRecord, table: ServerTable) -> LakeTable:
+        """Returns the copy's Delta table. It has what a copy has read that a crash has ended."""
+        place = copy_folder(record.table_id)
+        folder = self._lake.folders.setdefault(place, LakeTable(record.table_id, table.columns))
+        if folder.columns != table.columns:
+            folder.rows, folder.columns = Counter(), table.columns
+        return folder
 
     def _answer(
         self, copy: Copy, *, complete: bool, table: ServerTable | None = None
@@ -100,6 +92,14 @@ class Copies:
         exact = table is not None and not table.keyed
         del self.running[effect.run]
         return TableCopied(effect.run, complete, self._server.position(), exact, signature)
+
+
+def _read_chunk(folder: LakeTable, table: ServerTable, chunks: int, chunk: int) -> None:
+    """Replace the rows of a chunk: those with every `chunks`th key. Rows that are gone stay: the log has their end."""
+    rows = {dict(row)["id"]: row for row in folder.rows}
+    keys = {dict(row)["id"]: row for row in table.rows}
+    rows |= {key: row for key, row in keys.items() if key is not None and key % chunks == chunk}
+    folder.rows = Counter(rows.values())
 
 
 def _is_another(copy: Copy, table: ServerTable) -> bool:

@@ -30,12 +30,14 @@ class RowChange:
 
 @dataclass
 class ServerTable:
-    """`number`: tells tables of one name apart; `logged`: the log has entries of its rows, or its beginning."""
+    """`number`: tells tables of one name apart; `begun`: the log has its CREATE TABLE; `logged`: the log has that, or
+    entries of its rows."""
 
     number: int
     columns: tuple[str, ...]
     keyed: bool
     rows: Rows = field(default_factory=Counter)
+    begun: bool = False
     logged: bool = False
 
     def copy(self) -> ServerTable:
@@ -45,6 +47,7 @@ class ServerTable:
 @dataclass
 class Log:
     """`entries`: in order; `append`: number of the last append; `lost`: numbers of appends that cannot be read;
+    `doubtful`: of those that could not at any time;
     `changes`: of entries of rows, by lsn; `offsets`: of the server's log behind each entry, by lsn; `oldest`: the
     smallest lsn that it still has."""
 
@@ -54,6 +57,8 @@ class Log:
     changes: dict[int, list[RowChange]] = field(default_factory=dict)
     offsets: dict[int, int] = field(default_factory=dict)
     oldest: int = 0
+
+    doubtful: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._lsns: list[int] = []  # of entries
@@ -72,6 +77,11 @@ class Log:
         self.entries += entries
         self._lsns += [entry.lsn for entry in entries]
         self.append += 1
+
+    def lose(self, append: int) -> None:
+        """An append cannot be read until somebody puts its files back."""
+        self.lost.add(append)
+        self.doubtful.add(append)
 
     def forget(self, needed: int) -> None:
         """Delete whole appends whose entries all have an lsn up to `needed`."""

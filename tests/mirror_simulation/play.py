@@ -16,7 +16,7 @@ from spark_sink.mirror.values.policies import (
     UnknownTables,
 )
 from tests.mirror_simulation.changes import ServerChanges
-from tests.mirror_simulation.choices import Choices
+from tests.mirror_simulation.choices import RandomChoices
 from tests.mirror_simulation.lake import FOREIGN, LakeTable
 from tests.mirror_simulation.transcript import Transcript
 from tests.mirror_simulation.world import FAILURES, World
@@ -24,6 +24,7 @@ from tests.mirror_simulation.world import FAILURES, World
 NAMES: list[TableName] = [("shop", name) for name in ("a", "b", "c", "out")]
 OUT = NAMES[-1]  # the settings may leave it out
 MOVES = (40, 80, 160)
+RESOLVED_MAX = 10  # stopped tables, until people have them copied
 TAKEN_S = 600.0  # for which places are taken at the end
 FINISH_MAX = 4000  # works until everything is at rest
 
@@ -47,19 +48,26 @@ def trace(seed: int) -> list[str]:
 
 
 class _History:
-    """`calm`: no work fails, and the job is not killed."""
+    """`calm`: the job is not killed; `failing`: how often a work fails; `may_leave`: the settings may leave out a
+    name."""
 
     def __init__(self, rng: random.Random, transcript: Transcript) -> None:
         self.rng = rng
         self.calm = rng.random() < 0.3
+        self.failing = 0.0 if self.calm else rng.choice((0.03, 0.06, 0.3))
         policy = _random_policy(rng)
-        self.world = world = World(Choices(rng), lambda _: policy, transcript)
+        self.world = world = World(RandomChoices(rng), lambda _: policy, transcript)
         self.world.works.by_files = rng.random() < 0.3
-        if rng.random() < 0.5:
+        self.may_leave = rng.random() < 0.7
+        if self.may_leave and rng.random() < 0.7:
             world.excluded.add(OUT)
             world.judge.tables.may_be_unknown = True
+        self.resolved = 0
         # A history takes each statement that is not understood for one about its table.
-        self.changes = ServerChanges(rng, world.server, NAMES, unclear=not policy.history)
+        unclear = not policy.history
+        self.changes = ServerChanges(
+            rng, world.server, NAMES, unclear=unclear, may_leave=self.may_leave
+        )
         moves: list[tuple[int, Callable[[], None]]] = [
             (30, self.work),
             (16, self.changes.change),
@@ -68,8 +76,9 @@ class _History:
             (2, self.ask),
             (1, self.gap),
             (1, self.stop),
-            (1, self.world.forget),
+            (2, self.world.forget),
             (0 if self.calm else 1, self.lose_append),
+            (0 if self.calm else 1, self.restore_appends),
             (0 if self.calm else 1, self.put_foreign_folder),
             (0 if self.calm else 2, self.kill),
             (0 if self.calm else 1, self.lose_claim),
@@ -103,7 +112,13 @@ class _History:
     def lose_append(self) -> None:
         log = self.world.log
         if self.rng.random() < 0.3 and log.append:
-            log.lost.add(self.rng.randrange(1, log.append + 1))
+            log.lose(self.rng.randrange(1, log.append + 1))
+
+    def restore_appends(self) -> None:
+        """Somebody puts the files back that were lost."""
+        if self.rng.random() < 0.3:
+            self.world.log.lost.clear()
+            self.world.judge.tables.may_be_unknown = True
 
     def put_foreign_folder(self) -> None:
         """Somebody makes a folder where a table may have to be."""
@@ -121,9 +136,7 @@ class _History:
             self.world.look()
             return
         effect = self.rng.choice(running)
-        fails = ""
-        if not self.calm and self.rng.random() < 0.06:
-            fails = self.rng.choice(FAILURES)
+        fails = self.rng.choice(FAILURES) if self.rng.random() < self.failing else ""
         self.world.finish(effect, fails=fails)
 
     def pass_time(self) -> None:
@@ -133,7 +146,7 @@ class _History:
         """The job dies, and the next one starts, with other settings at times."""
         world = self.world
         world.kill()
-        if self.rng.random() < 0.2:
+        if self.may_leave and self.rng.random() < 0.2:
             world.excluded ^= {OUT}
             world.judge.tables.may_be_unknown = True
         world.start()
@@ -164,9 +177,8 @@ class _History:
             world.ask_by_name(self.rng.choice(NAMES[:3]))
             return
         record = self.rng.choice(records)
-        if not record.is_dropped:
-            wish = self.rng.choice((Wish.RECOPY, Wish.RETRY, Wish.SKIP))
-            world.ask(record.table_id, Wish.RECOPY if record.history else wish)
+        wish = self.rng.choice((Wish.RECOPY, Wish.RETRY, Wish.SKIP))
+        world.ask(record.table_id, Wish.RECOPY if record.history else wish)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -181,8 +193,9 @@ class _History:
         foreign = [folder for folder, table in folders.items() if table.owner == FOREIGN]
         if foreign:
             self._rest(until=world.now + TAKEN_S)
-            while self._resolve():
-                self._rest(until=world.now + TAKEN_S)
+            self.resolved = RESOLVED_MAX
+            self._resolve()
+            self._rest(until=world.now + TAKEN_S)
             world.judge.tables.at_rest()
             for folder in foreign:
                 del folders[folder]
@@ -223,7 +236,7 @@ class _History:
         raise AssertionError("the mirror does not come to rest")
 
     def _resolve(self) -> bool:
-        """People ask for copies of stopped tables. Returns False if nothing is left to do."""
+        """People ask for something about stopped tables, copies at last. Returns False if nothing is left to do."""
         world = self.world
         world.look()
         if world.running():
@@ -236,7 +249,10 @@ class _History:
             and not record.history
         ]
         for record in missing:
-            world.ask(record.table_id, Wish.RECOPY)
+            self.resolved += 1
+            wishes = (Wish.RECOPY, Wish.RETRY, Wish.SKIP)
+            wish = self.rng.choice(wishes) if self.resolved < RESOLVED_MAX else Wish.RECOPY
+            world.ask(record.table_id, wish)
         world.look()
         return bool(missing) or bool(world.running())
 

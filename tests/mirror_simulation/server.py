@@ -47,8 +47,8 @@ class Server:
         columns = ("id", "a")
         key = ", PRIMARY KEY (id)" if keyed else ""
         self._number += 1
-        table = ServerTable(self._number, columns, keyed, logged=not self.hidden)
-        self.tables[name] = table
+        is_told = not self.hidden
+        self.tables[name] = ServerTable(self._number, columns, keyed, begun=is_told, logged=is_told)
         body = ", ".join(f"{column} INT" for column in columns)
         self._statement(f"{verb} `{name[1]}` ({body}{key})", name)
 

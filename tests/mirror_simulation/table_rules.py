@@ -31,12 +31,19 @@ class TableRules:
         self._excluded = excluded
         self.registered: dict[str, str] = {}
         self.may_be_unknown = False
+        self._dealt_with: dict[str, int] = {}  # up to which lsn, by id of table
 
     # -- what is stored ----------------------------------------------------------------------------------------
 
     def stored(self, records: Sequence[TableRecord]) -> None:
         """These records were stored."""
         for record in records:
+            before = self._dealt_with.get(record.table_id, 0)
+            # Entries that are lost may be applied already.
+            is_lost = isinstance(record.state, Stopped) and record.state.lost is not None
+            may_go_back = is_lost or record.history
+            assert may_go_back or record.from_lsn >= before, f"{record.label} goes back in the log"
+            self._dealt_with[record.table_id] = record.from_lsn
             self.table(self._control.records[record.table_id])
             is_stopped = isinstance(record.state, Stopped)
             has_remedy = remedies.MIRROR in record.reason
@@ -122,7 +129,7 @@ class TableRules:
         mirrored = next(live, None)
         if mirrored is None:
             return
-        table = self._lake.folders.get(mirrored.folder)
+        table = self._lake.of(mirrored)
         wanted = Counter() if table is None else table.rows
         held = self._lake.folders[record.folder].rows if record.folder else Counter()
         assert _values(held) == _values(wanted), f"the history of {record.name} differs"

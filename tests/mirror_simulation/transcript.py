@@ -250,6 +250,8 @@ def _value(value: object) -> str:
     shown = []
     for field in fields(value):
         held = getattr(value, field.name)
+        if held is False and field.default is MISSING:
+            continue
         if field.default is not MISSING and held == field.default:
             continue
         shown.append(field.name if held is True else f"{field.name}={_value(held)}")

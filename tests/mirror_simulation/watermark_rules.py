@@ -6,9 +6,18 @@ of a table that the settings leave out. After a crash it is not read again by th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from spark_sink.mirror.rules.states import Dropped, LeftOut, Live
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copied,
+    Copying,
+    Dropped,
+    LeftOut,
+    Live,
+    Replaying,
+    Stopped,
+)
 from spark_sink.mirror.rules.table_record import FormerName, TableRecord
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import TableName
@@ -31,6 +40,16 @@ class WatermarkRules:
         if watermark is not None:
             assert watermark >= self._control.applied, "the watermark goes back"
 
+    def forgets(self, needed: int, decided: Mapping[str, TableRecord]) -> None:
+        """The log is needed behind the lsn `needed` only. `decided`: the records as the rules have them."""
+        for table_id, record in decided.items():
+            state = record.state
+            if state != self._control.records.get(table_id, record).state:
+                continue
+            waits = isinstance(state, Copying | Copied | Replaying | CatchingUp | Stopped)
+            if waits and not record.history:
+                assert needed <= record.from_lsn, f"the log is deleted that {record.label} needs"
+
     def at_rest(self) -> None:
         """Everything is applied, and time has passed."""
         entries = self._lake.log.entries
@@ -45,7 +64,7 @@ class WatermarkRules:
         for entry in log.between(before, self._control.applied + 1):
             name = entry.database, entry.table
             is_rows = entry.kind is EntryKind.ROWS and name not in self._excluded
-            if is_rows and entry.append not in log.lost:
+            if is_rows and entry.append not in log.doubtful:
                 self._passed(entry, name)
 
     def _passed(self, entry: LogEntry, name: TableName) -> None:

@@ -24,7 +24,7 @@ from spark_sink.mirror.rules.effects import (
 )
 from spark_sink.mirror.rules.mirror import Mirror
 from spark_sink.mirror.rules.states import CatchingUp, Creating, Replaying
-from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_record import Request, TableRecord
 from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.values.names import TableName
 from tests.mirror_simulation.control import Control
@@ -33,11 +33,12 @@ from tests.mirror_simulation.copies import Copy
 
 class WorkRules:
     """`excluded`: names whose tables the settings leave out; `stopping`: the job is to end; `ended`: nothing of the
-    consumer is applied any more."""
+    consumer is applied any more; `asked`: requests that the rules were told, by id of table."""
 
     def __init__(self, control: Control, excluded: set[TableName]) -> None:
         self._control, self._excluded = control, excluded
         self.stopping = self.ended = False
+        self.asked: Mapping[str, Request] = {}
 
     def begins(
         self, effect: Effect, running: Iterable[Effect], decided: Mapping[str, TableRecord]
@@ -59,9 +60,11 @@ class WorkRules:
                 "two stores run"
             )
         for table_id in _used(effect):
+            asked = self.asked.get(table_id)
+            is_answered = asked is None or decided[table_id].handled == asked.id
             # A move that was begun ends first.
-            waits = decided[table_id].request is not None and not isinstance(effect, MoveFolders)
-            assert not waits, "a work begins although a request waits"
+            may_begin = is_answered or isinstance(effect, MoveFolders)
+            assert may_begin, "a work begins although a request waits"
             durable = _relied_on(self._control.records[table_id])
             assert durable == _relied_on(decided[table_id]), "a work before its record is stored"
         match effect:
@@ -72,7 +75,6 @@ class WorkRules:
                 state = self._control.records[table_id].state
                 assert isinstance(state, Creating), "a copy is deleted that is needed"
             case CopyTable(record=record):
-                assert decided[record.table_id].request is None, "a copy although a request waits"
                 state = self._control.records[record.table_id].state
                 assert state == record.state, "a copy before its record is stored"
 

@@ -95,6 +95,7 @@ class World:
     # -- the job -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self.judge.works.asked = {}
         self._mirror = Mirror(self._options())
         goal = last_lsn(self.log.append) if self.drain else None
         records = tuple(replace(r, request=None) for r in self.control.records.values())
@@ -129,6 +130,7 @@ class World:
         works, self._running = self._running, []
         for effect in works:
             if self.choices.is_done(effect):
+                self.say(f"{type(effect).__name__} is done all the same")
                 with suppress(BinlogError):
                     self._do(effect, killed=True)
         self.copies.running.clear()
@@ -195,6 +197,9 @@ class World:
 
     def read_requests(self) -> None:
         by_id, by_name = self.control.standing()
+        # A request by a name comes before one by the id of the same table.
+        named = {r.table_id for r in self.mirror.state.records.values() if r.name in by_name}
+        self.judge.works.asked = {i: r for i, r in by_id.items() if i not in named}
         self.step(RequestsRead(by_id, by_name, {}))
 
     def ask(self, table_id: str, wish: Wish) -> None:
@@ -211,7 +216,9 @@ class World:
 
     def forget(self) -> None:
         """Maintenance deletes what of the log is not needed."""
-        self.log.forget(self.mirror.needed_to)
+        needed = self.mirror.needed_to
+        self.judge.watermark.forgets(needed, self.mirror.state.records)
+        self.log.forget(needed)
 
     # -- works -------------------------------------------------------------------------------------------------
 
@@ -267,13 +274,14 @@ class World:
     def _copy(self, effect: CopyTable, fails: str) -> None:
         """A copy reads a chunk of its table, or ends."""
         copy = self.copies.running[effect.run]
-        if not copy.stop and self.copies.table(effect) is None and self.makes_missing:
+        stops = copy.stop and copy.left > 1
+        if not stops and self.copies.table(effect) is None and self.makes_missing:
             self.server.create(effect.record.name)
             self.server.end_append()
             self.look()
             return
         try:
-            if fails in ("before", "after", "conflict") and not copy.stop:
+            if fails in ("before", "after", "conflict") and not stops:
                 raise UnreadableError
             answer = self.copies.read(effect)
         except UnreadableError:

@@ -13,6 +13,17 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 Function = ast.FunctionDef | ast.Module
+# Statements that hold others.
+_COMPOUND = (
+    ast.FunctionDef,
+    ast.ClassDef,
+    ast.If,
+    ast.For,
+    ast.While,
+    ast.With,
+    ast.Try,
+    ast.Match,
+)
 
 
 class StaleError(Exception):
@@ -179,7 +190,7 @@ def _find_statement(function: Function, text: str) -> tuple[list[ast.stmt], int]
         if (
             ast.unparse(node) == ast.unparse(statement)
             if expression is None
-            else not hasattr(node, "body") and _contains(node, expression)
+            else not isinstance(node, _COMPOUND) and _contains(node, expression)
         )
     ]
     return _only(places, text)

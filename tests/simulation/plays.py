@@ -1,8 +1,7 @@
 """Plays written as text: the moves of one client and its server, and the transcript of what the rules answer.
 
-A file of `plays/` begins with the rule that it shows. A line that begins with `> ` is a move; the indented lines below
-it are the transcript of that move, which `pytest tests/simulation/test_plays.py --rewrite-plays` writes. The last line
-below a move, `==`, says which dispatcher serves which consumers, if the move has changed that.
+A file of `plays/` begins with the rule that it shows; see `scripts` for its lines. The last line below a move, `==`,
+says which dispatcher serves which consumers, if the move has changed that.
 
 The moves, where DB:N stands for N transactions of database DB, with one row each:
 
@@ -59,6 +58,7 @@ from dispatcher.dispatch.values.specs import (
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
+from tests.simulation.scripts import parsed
 from tests.simulation.transcript import Transcript, counted, of_position
 from tests.support.event_encoder import TIME, Statement, Table
 from tests.support.fake_server import SERVER_NAME, Server, stops_of
@@ -74,21 +74,6 @@ _MODES = {"gtid": Mode.GTID, "file": Mode.FILE, "mariadb": Mode.MARIADB}
 _WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
 _RESET_LATER_S = 1_000_000  # a log that begins after a RESET has other creation times
 _TICK_S = 0.5  # how often the daemon looks at the clock at least
-
-
-def played(text: str) -> str:
-    """The text of a play with the transcript that its moves give now."""
-    stage, out = Stage(), []
-    for line in text.splitlines():
-        if line.startswith("> "):
-            try:
-                shown = stage.move(line[2:])
-            except Exception as error:
-                raise AssertionError(f"the move {line[2:]!r} is not possible: {error}") from error
-            out += [line, *shown]
-        elif not line.startswith(" "):
-            out.append(line)
-    return "\n".join(out) + "\n"
 
 
 class _Log(XaLog):
@@ -209,9 +194,7 @@ class Stage:
     def move(self, text: str) -> list[str]:
         """Make a move. Returns its transcript."""
         self.transcript.lines = []
-        verb, *words = text.split()
-        arguments = [word for word in words if "=" not in word]
-        options = dict(word.split("=", 1) for word in words if "=" in word)
+        verb, arguments, options = parsed(text)
         getattr(self, f"_{verb}")(*arguments, **options)
         assigned = self._assignment()
         changed = assigned != self._assigned
