@@ -17,7 +17,8 @@ help:
 	@echo "make test     run lint, then all tests"
 	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
 	@echo "              tests of the mirror: kills, histories of DDL, copies under load"
-	@echo "make simulate simulate SEEDS=1000 histories of dispatching, from FIRST=0 on, in JOBS=1 processes"
+	@echo "make simulate simulate SEEDS=1000 histories of dispatching and of the mirror, from FIRST=0 on, in JOBS=1 processes"
+	@echo "              (DAEMON=1, MIRROR=1: of one of the two)"
 	@echo "make mutants  break each rule of dispatching and check that the simulation detects it"
 	@echo "make soak     test slow, idle and many consumers, and judged histories, for 40 minutes"
 	@echo "make fuzz     fuzz every parser of bytes, for FUZZ_SECONDS=20 each"
@@ -96,7 +97,8 @@ SEEDS ?= 1000
 FIRST ?= 0
 JOBS ?= 1
 simulate: setup
-	@$(PY) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS)
+	@$(if $(MIRROR),,$(PY) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS))
+	@$(if $(DAEMON),,$(PY) -m tests.mirror_simulation --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS))
 
 MUTANT_SEEDS ?= 4000
 mutants: setup
