@@ -138,10 +138,13 @@ class Lake:
         changes = [change for entry in entries for change in self.log.changes[entry.lsn]]
         keys = {dict(row)["id"] for row in history.rows}
         for change in changes:
-            if change.before is None:
-                assert change.after is not None
-                is_new = dict(change.after)["id"] not in keys
-                assert not exact or is_new or len(changes) > 1, "a row has two current versions"
+            if change.before is not None:
+                keys.discard(dict(change.before)["id"])
+            if change.after is not None:
+                key = dict(change.after)["id"]
+                is_new = change.before is not None or key not in keys
+                assert is_new or not exact, "a row has two current versions"
+                keys.add(key)
         _merge(history, changes, appends=False)
 
 

@@ -222,13 +222,13 @@ class _History:
         """Let works end until none is left. `until`: not longer, but with those that run."""
         world = self.world
         for _ in range(FINISH_MAX):
-            running = world.running()
-            wakeup = world.mirror.next_wakeup()
-            if running:
+            if running := world.running():
                 world.finish(self.rng.choice(running))
-            elif world.now > until or (world.drain and world.mirror.at_rest()):
+                continue
+            wakeup = world.mirror.next_wakeup()
+            if world.now > until or (world.drain and world.mirror.at_rest()):
                 return
-            elif wakeup is not None:
+            if wakeup is not None:
                 world.tick(wakeup - world.now)
             elif not self._resolve():
                 assert not world.drain, "a drain does not end"

@@ -28,7 +28,7 @@ class Server:
         self.log = Log()
         self.hidden = False
         self.told = told
-        self._epoch = 7
+        self.epoch = 7
         self._offset = 1000
         self._index = 0
         self._number = 0
@@ -37,7 +37,7 @@ class Server:
     def position(self) -> Position:
         """What the server has executed now."""
         offset = self._offset
-        return Position(SERVER, "", FILE, offset, packed_seq(FILE, offset), self._epoch)
+        return Position(SERVER, "", FILE, offset, packed_seq(FILE, offset), self.epoch)
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Server:
         lsn = first_lsn(self.log.append + 1) + self._index
         self._offset += ENTRY_BYTES
         return LogEntry(
-            lsn, kind, database, table, "", self._epoch, 0, 0, 0, 0, 0, 0, b"", 0, None, "", 0, FILE,
+            lsn, kind, database, table, "", self.epoch, 0, 0, 0, 0, 0, 0, b"", 0, None, "", 0, FILE,
             self._offset, None, None,
         )  # fmt: skip
 

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.rules.records import name_at
 from spark_sink.mirror.rules.renames import folder_of
-from spark_sink.mirror.rules.states import Live, Stopped, TableState
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copying,
+    Creating,
+    Live,
+    Replaying,
+    Stopped,
+    TableState,
+)
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.values.names import TableName
@@ -78,9 +86,11 @@ class TableRules:
     # -- at rest -----------------------------------------------------------------------------------------------
 
     def drained(self) -> None:
-        """A job has applied everything, and has ended."""
+        """A job has applied everything, and has ended. Only a copy may wait for a log that goes on."""
         for record in self._control.records.values():
             self.table(record)
+            waits = isinstance(record.state, Creating | Copying | Replaying | CatchingUp)
+            assert record.history or not waits, f"{record.label} is {record}"
         by_id, by_name = self._control.standing()
         # A request about a history may wait for a table that is stopped.
         asked = [i for i in by_id if not self._control.records[i].history]

@@ -58,8 +58,8 @@ FAILURES = ("before", "after", "conflict", "fault")
 
 
 class World:
-    """`excluded`: names whose tables the settings leave out; `drain`: the next job drains the log; `makes_missing`:
-    people make the tables that a copy does not find."""
+    """`excluded`: names whose tables the settings leave out; `owners`: other consumers, by names of their tables;
+    `drain`: the next job drains the log; `makes_missing`: people make the tables that a copy does not find."""
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class World:
         self.copies = Copies(self.server, self.lake)
         self.works = Works(choices, self.lake, self.control, self.judge)
         self.now = 0.0
+        self.owners: dict[TableName, str] = {}
         self.drain = False
         self.makes_missing = False
         self.stats: Counter[str] = Counter()
@@ -99,10 +100,8 @@ class World:
         self._mirror = Mirror(self._options())
         goal = last_lsn(self.log.append) if self.drain else None
         records = tuple(replace(r, request=None) for r in self.control.records.values())
-        applied = self.control.applied
-        self.step(
-            Started(records, {}, applied, self.log.end, self.log.append, self.log.oldest, goal)
-        )
+        log, applied = self.log, self.control.applied
+        self.step(Started(records, self.owners, applied, log.end, log.append, log.oldest, goal))
         self.read_requests()
 
     def _options(self) -> MirrorOptions:
@@ -173,7 +172,8 @@ class World:
                     self.copies.stop(effect.run)
                 case _:
                     self._begin(effect)
-        self.judge.works.copies(self.copies.running.values(), self.mirror.state.records)
+        if self.copies.running:
+            self.judge.works.copies(self.copies.running.values(), self.mirror.state.records)
 
     def _begin(self, effect: Effect) -> None:
         self.judge.works.begins(effect, self.running(), self.mirror.state.records)
@@ -200,7 +200,7 @@ class World:
         # A request by a name comes before one by the id of the same table.
         named = {r.table_id for r in self.mirror.state.records.values() if r.name in by_name}
         self.judge.works.asked = {i: r for i, r in by_id.items() if i not in named}
-        self.step(RequestsRead(by_id, by_name, {}))
+        self.step(RequestsRead(by_id, by_name, self.owners))
 
     def ask(self, table_id: str, wish: Wish) -> None:
         """A person asks for something about a table."""

@@ -1,0 +1,136 @@
+"""What a RENAME makes of names and records, whatever tables there are and whatever is renamed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.model.position import Position
+from spark_sink.mirror.rules.records import find_record, name_at, without_old_names
+from spark_sink.mirror.rules.renames import crossings, folder_of, names_after, records_after
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Copied,
+    Copying,
+    Creating,
+    Dropped,
+    Live,
+    Replaying,
+    State,
+    Stopped,
+)
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.values.names import TableName
+
+NAMES = [("shop", name) for name in "abcde"]
+LSN = 500
+AT = Position("server", "", "binlog.000001", 4, 4, 1)
+STATES: list[State] = [
+    Live(),
+    Live(complete=False),
+    Creating(),
+    Copying(AT),
+    Copied(AT, AT),
+    Replaying(AT, AT, False, LSN + 1),
+    Replaying(AT, AT, False, LSN - 1),
+    Stopped(5, Live()),
+    CatchingUp(Live()),
+    CatchingUp(Live(), passed=LSN - 1),
+    Dropped(),
+]
+
+Pairs = list[tuple[TableName, TableName]]
+
+
+@st.composite
+def renames(draw: st.DrawFn, known: set[TableName]) -> Pairs:
+    """The pairs of a statement that a server can execute: each old name is that of a table, each new one is free."""
+    tables, pairs = set(known), []
+    for _ in range(draw(st.integers(1, 4))):
+        free = [name for name in NAMES if name not in tables]
+        if not tables or not free:
+            break
+        pair = draw(st.sampled_from(sorted(tables))), draw(st.sampled_from(free))
+        tables = tables - {pair[0]} | {pair[1]}
+        pairs.append(pair)
+    return pairs
+
+
+@st.composite
+def statements(draw: st.DrawFn) -> tuple[dict[TableName, TableRecord], Pairs]:
+    """Records by their names, of which the server may have a few more tables, and what it renames."""
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
+    records = {}
+    for number, name in enumerate(names):
+        state = draw(st.sampled_from(STATES))
+        folder = folder_of(name) if draw(st.booleans()) else ""
+        records[name] = TableRecord(
+            f"t{number}", "shop", *name, folder=folder, state=state, from_lsn=LSN - 10
+        )
+    on_server = {name for name, record in records.items() if not record.is_dropped}
+    unknown = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=2))
+    return records, draw(renames(on_server | set(unknown)))
+
+
+@given(st.data())
+def test_names_are_those_of_renames_executed_one_after_the_other(data: st.DataObject) -> None:
+    names = set(data.draw(st.lists(st.sampled_from(NAMES), unique=True)))
+    pairs = data.draw(renames(names))
+    tables = {name: name for name in names}  # by name now, the name before
+    for old, new in pairs:
+        tables[new] = tables.pop(old)
+    assert names_after(names, pairs) == {before: now for now, before in tables.items()}
+
+
+@given(statements())
+def test_tables_keep_their_ids_and_each_name_has_one_table(
+    statement: tuple[dict[TableName, TableRecord], Pairs],
+) -> None:
+    records, pairs = statement
+    changed = records_after(dict(records), pairs, LSN)
+    before = {record.table_id: record for record in records.values()}
+    after = before | {record.table_id: record for record in changed}
+    assert after.keys() == before.keys()
+    assert len(changed) == len({record.table_id for record in changed})
+    live = [record for record in after.values() if not record.is_dropped]
+    assert max(Counter(record.name for record in live).values(), default=0) <= 1
+    folders = [record.folder for record in after.values() if record.folder]
+    assert len(folders) == len(set(folders))
+    for record in live:
+        assert record.name == names_after([before[record.table_id].name], pairs).popitem()[1]
+
+
+@given(statements())
+def test_a_renamed_table_is_found_by_the_name_of_the_time(
+    statement: tuple[dict[TableName, TableRecord], Pairs],
+) -> None:
+    records, pairs = statement
+    changed = {record.table_id: record for record in records_after(dict(records), pairs, LSN)}
+    after = [changed.get(record.table_id, record) for record in records.values()]
+    for name, before in records.items():
+        record = changed.get(before.table_id)
+        if record is None or record.is_dropped:
+            continue
+        assert (name_at(record, LSN), name_at(record, LSN + 1)) == (name, record.name)
+        for lsn, had in ((LSN, name), (LSN + 1, record.name)):
+            found = find_record(after, had, lsn)
+            assert found is not None and found.table_id == record.table_id
+        assert record.from_lsn in (before.from_lsn, LSN)
+        assert without_old_names(record, LSN - 1) == record
+        assert without_old_names(record, LSN).names == ()
+
+
+@given(statements(), st.sets(st.sampled_from(NAMES)))
+def test_tables_cross_between_mirrored_and_excluded_names(
+    statement: tuple[dict[TableName, TableRecord], Pairs], excluded: set[TableName]
+) -> None:
+    _, pairs = statement
+    origins: dict[TableName, TableName] = {}  # by name afterwards
+    for old, new in pairs:
+        origins[new] = origins.pop(old, old)
+    crossed = crossings(pairs, excluded.__contains__)
+    gone = {old for new, old in origins.items() if new in excluded and old not in excluded}
+    come = {new for new, old in origins.items() if old in excluded and new not in excluded}
+    assert (set(crossed.leaving), set(crossed.arriving)) == (gone, come)

@@ -1,0 +1,820 @@
+"""Each rule of the mirror, broken on purpose: one change of one function, which the simulation must notice."""
+
+# ruff: noqa: E501 - a change of the source is easier to read in one line
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.simulation.changes import Assign, Drop, If, Insert, Replace, Return
+from tests.simulation.mutant import Mutant
+
+_mutant = partial(Mutant, package="spark_sink.mirror.rules")
+_RULES = "tests/mirror_simulation/test_rules.py::"
+_PLAYS = "tests/mirror_simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows"
+
+_REQUESTS = (
+    _mutant(
+        "requests after jobs",
+        "a request is answered before the next work of its table",
+        "mirror.Mirror._plan",
+        Insert("self._answer_requests()", "self._advance()"),
+    ),
+    _mutant(
+        "requests when no step runs",
+        "a request waits for the works of its table only",
+        "mirror.Mirror._answer_requests",
+        Assign("waits", "bool(self._steps) or self.state.is_busy(table_id)"),
+    ),
+    _mutant(
+        "a request during a move",
+        "a move that was begun ends before a request is answered",
+        "mirror.Mirror._answer_requests",
+        Assign("waits", "self.state.is_busy(table_id)"),
+    ),
+    _mutant(
+        "a record overwrites a request",
+        "what was asked for during a work stays asked for",
+        "mirror_state.MirrorState.update",
+        Replace(
+            "replace(record, request=now.request, registered=now.registered, refused=now.refused, deletion_vectors=now.deletion_vectors)",
+            "replace(record, registered=now.registered, refused=now.refused, deletion_vectors=now.deletion_vectors)",
+        ),
+    ),
+    _mutant(
+        "a record overwrites a registration",
+        "a name in the catalog that was told during a work stays",
+        "mirror_state.MirrorState.update",
+        Replace(
+            "replace(record, request=now.request, registered=now.registered, refused=now.refused, deletion_vectors=now.deletion_vectors)",
+            "replace(record, request=now.request)",
+        ),
+    ),
+    _mutant(
+        "a request is forgotten",
+        "a request stands until a record that answers it is stored",
+        "mirror_state.MirrorState.ask",
+        Drop("self.records[table_id] = replace(self.records[table_id], request=request)"),
+    ),
+    _mutant(
+        "a request by name is not answered",
+        "a request for a copy by a name is answered in the record of the table",
+        "mirror.Mirror._requests",
+        Replace("answering(made, label, request_id)", "made"),
+    ),
+    _mutant(
+        "a dropped table is revived",
+        "a name has one record that is not dropped",
+        "mirror.Mirror._after_request",
+        If("record.is_dropped", "False"),
+    ),
+    _mutant(
+        "skip leaves a table complete",
+        "a table of which an entry was left out is partial",
+        "requests._resumed",
+        Replace("(Wish.SKIP, Wish.PARTIAL)", "(Wish.PARTIAL,)"),
+    ),
+    _mutant(
+        "retry after skip makes a table complete",
+        "a table that is stopped again returns to what the last request made of it",
+        "transitions.stopped",
+        Replace(
+            "returns_to(record)",
+            "record.state.stopped.was if isinstance(record.state, CatchingUp) and record.state.stopped else returns_to(record)",
+        ),
+        tests=f"{_PLAYS}[skip]",
+    ),
+    _mutant(
+        "a resolved replay goes on in place",
+        "a table that was stopped during the replay of its copy goes on with the copy",
+        "requests._resumed",
+        If("stopped.copy", "False"),
+    ),
+    _mutant(
+        "a request about a table that is left out",
+        "a table that the settings leave out stays as it is",
+        "requests.after_request",
+        If("LeftOut", "False"),
+    ),
+    _mutant(
+        "asks a live table to retry",
+        "only a stopped table is resumed",
+        "requests.after_request",
+        If("Stopped", "isinstance(record.state, Creating)"),
+    ),
+    _mutant(
+        "a request waits for a pause",
+        "a request ends the pause of a job of its table",
+        "mirror.Mirror._try_again",
+        Drop("task.not_before = 0.0"),
+        tests=_RULES + "test_a_request_ends_a_pause",
+    ),
+    _mutant(
+        "a request is answered twice",
+        "a request that is handled is not asked again",
+        "mirror.Mirror._requests",
+        Replace("request.id != record.handled", "True"),
+        tests=_RULES + "test_a_request_is_answered_once",
+    ),
+    _mutant(
+        "a copy for each request",
+        "a request for a copy does not begin one again that runs",
+        "requests.after_request",
+        Assign("is_copied", "False"),
+        tests=_RULES + "test_a_request_for_a_copy_by_name_does_not_begin_a_copy_again",
+    ),
+)
+
+_RECORDS = (
+    _mutant(
+        "a work before its record is stored",
+        "what a work relies on is durable",
+        "mirror_state.MirrorState.is_busy",
+        Return("self._using[table_id] > 0"),
+    ),
+    _mutant(
+        "two works of a table",
+        "works of one table run one after the other",
+        "mirror_state.MirrorState.is_busy",
+        Return("self.is_unsaved(table_id)"),
+    ),
+    _mutant(
+        "a store that failed is forgotten",
+        "records that were not stored are stored with the next ones",
+        "mirror.Mirror._stored",
+        Insert("self._store_failures += 1", "state.saving = {}"),
+    ),
+    _mutant(
+        "what changes during a store is forgotten",
+        "a record that changes while it is stored is stored again",
+        "mirror.Mirror._stored",
+        Insert("self._store_failures, state.saving = 0, {}", "state.unsaved = {}"),
+    ),
+    _mutant(
+        "two stores",
+        "records are stored in one commit at a time",
+        "mirror.Mirror._store",
+        If("self._store_run", "state.now < self._store_at"),
+    ),
+    _mutant(
+        "the record before the change",
+        "the Delta table is changed before the record says so",
+        "tasks.table_task.TableTask.change",
+        Insert(
+            "self.begin([record.table_id], lambda run: ChangeTable(run, action.then, action.change), changed)",
+            "self.save(action.then, action.why)",
+        ),
+    ),
+    _mutant(
+        "a statement without its change",
+        "a statement changes the Delta table",
+        "table_work._statement",
+        Assign("pending", "None"),
+    ),
+    _mutant(
+        "does not ask again after a failure",
+        "a commit that failed may be there all the same",
+        "mirror_state.MirrorState.doubt",
+        Return("None"),
+    ),
+    _mutant(
+        "an answer that nobody expects",
+        "a work that was begun in an answer is answered, too",
+        "mirror.Mirror._answer",
+        Drop("self._expect_answer(task)"),
+        tests=_RULES + "test_a_work_that_begins_in_an_answer_is_answered",
+    ),
+    _mutant(
+        "two records of an older version",
+        "of several records of a name the best one stays",
+        "mirror.Mirror._start",
+        If("doubled(state.tables())", "False"),
+        tests=_RULES + "test_of_two_records_of_a_name_the_live_one_stays",
+    ),
+    _mutant(
+        "a failure is tried again at once",
+        "a failure is tried again with backoff",
+        "tasks.task.pause_s",
+        Return("0.0"),
+        tests=f"{_PLAYS}[failed_steps]",
+    ),
+    _mutant(
+        "failures are not told",
+        "after three failures in a row the record says so",
+        "tasks.step_task.StepTask.failed",
+        If("REPORTED_AFTER", "False"),
+        tests=f"{_PLAYS}[failed_steps]",
+    ),
+    _mutant(
+        "works after the end",
+        "nothing of a consumer is applied when another job has it",
+        "mirror.Mirror.step",
+        If("state.failure", "True"),
+    ),
+    _mutant(
+        "works while the job ends",
+        "nothing begins while the job ends",
+        "mirror.Mirror._drive",
+        Replace("self.state.stopping and task is not self._repair", "False"),
+    ),
+)
+
+_LOG = (
+    _mutant(
+        "the watermark passes what waits",
+        "the watermark is before each entry that is not applied",
+        "queues.TableQueues.watermark",
+        Return("read"),
+    ),
+    _mutant(
+        "the watermark passes lost entries",
+        "the watermark is before all entries that are lost, until the tables say so",
+        "queues._begin",
+        Return("item.lsn"),
+    ),
+    _mutant(
+        "queues are dealt with when they are read",
+        "a table's entries are executed or left before its copy goes on",
+        "queues.TableQueues.dealt_with",
+        Return("read"),
+    ),
+    _mutant(
+        "all is dealt with after a start",
+        "after a start nothing is dealt with that was not read again",
+        "mirror.Mirror._start",
+        Insert(
+            "self._repair = RepairTask(state, self._repaired)", "state.append_seen = started.newest"
+        ),
+    ),
+    _mutant(
+        "names are forgotten early",
+        "a table is found by its former names until the watermark is behind them",
+        "mirror.Mirror._watermark",
+        Replace("without_old_names(record, needed)", "without_old_names(record, state.read_to)"),
+    ),
+    _mutant(
+        "a history loses former names",
+        "a table keeps its former names while a history needs them",
+        "mirror.Mirror._watermark",
+        Assign("needed", "watermark"),
+        tests=_RULES + "test_former_names_stay_while_a_history_needs_them",
+    ),
+    _mutant(
+        "the log of a stopped table is deleted",
+        "the log keeps what tables need that are stopped, copied or replayed",
+        "mirror.Mirror.needed_to",
+        Assign("waiting", "()"),
+    ),
+    _mutant(
+        "a barrier does not wait",
+        "a RENAME is executed when all its tables have reached it",
+        "queues.TableQueues.start",
+        Replace(
+            "all(other in free and free[other].items[0] is head for other in head.names)",
+            "all(other in free for other in head.names)",
+        ),
+    ),
+    _mutant(
+        "forgets the pause of a queue",
+        "the rules are called when a pause ends",
+        "mirror.Mirror.next_wakeup",
+        Assign("pause", "None"),
+    ),
+    _mutant(
+        "forgets the pause of a job",
+        "the rules are called when a pause ends",
+        "mirror.Mirror.next_wakeup",
+        Assign("times", "[]"),
+    ),
+    _mutant(
+        "forgets to store again",
+        "a store that failed is tried again",
+        "mirror.Mirror.next_wakeup",
+        Replace("self._store_due()", "False"),
+    ),
+    _mutant(
+        "forgets the watermark",
+        "the watermark is stored when it is due",
+        "mirror.Mirror.next_wakeup",
+        Replace("self.state.watermark() > self._written", "False"),
+    ),
+    _mutant(
+        "rows of an excluded table",
+        "a table that the settings leave out is not applied",
+        "plan.route",
+        Replace("[] if excluded(name) else [(name, entry)]", "[(name, entry)]"),
+    ),
+    _mutant(
+        "statements of an excluded table",
+        "a table that the settings leave out is not applied",
+        "plan._statement_items",
+        Replace("not excluded(name)", "True"),
+    ),
+    _mutant(
+        "a gap is ignored",
+        "a table is not complete behind a gap of the log",
+        "plan.route",
+        Replace("entry.gap", "False"),
+    ),
+    _mutant(
+        "a gap during a copy is ignored",
+        "a copy begins again behind a gap of the log",
+        "table_work._doubtful",
+        Replace("isinstance(record.state, Copying | Copied | Replaying)", "False"),
+    ),
+    _mutant(
+        "lost entries are skipped",
+        "tables stop before entries that the log has lost",
+        "tasks.log_tasks.ReadTask._leave_out",
+        Drop("state.queues.add(name, LostItem(first, last, lost.error))"),
+    ),
+    _mutant(
+        "a replay skips lost entries",
+        "a replay stops before entries that the log has lost",
+        "tasks.replay_task.ReplayTask._lost",
+        Insert("record = self.record", "self.cursor = last_lsn(lost.last); return"),
+    ),
+    _mutant(
+        "a history skips lost entries",
+        "a history stops before entries that the log has lost",
+        "tasks.history_task.HistoryTask._read",
+        Insert("self._stand(answer.error)", "self.cursor = (answer.last + 1 << 32) - 1; return"),
+    ),
+    _mutant(
+        "the end of the log is not read on",
+        "S is the newest end of the log that was read",
+        "tasks.log_tasks.ReadTask._into_queues",
+        If("state.end.append < entry.append", "state.end is None"),
+    ),
+)
+
+_TABLES = (
+    _mutant(
+        "an entry twice",
+        "an entry up to the record's lsn is dealt with",
+        "table_work.next_action",
+        Replace("work.lsn <= record.from_lsn", "work.lsn < record.from_lsn"),
+    ),
+    _mutant(
+        "items of a table that is left out",
+        "a table that the settings leave out takes no items of a former name",
+        "table_work.next_action",
+        Replace(
+            "work.lsn <= record.from_lsn or isinstance(record.state, LeftOut)",
+            "work.lsn <= record.from_lsn",
+        ),
+        tests=_RULES + "test_a_table_that_is_left_out_takes_no_gap_of_a_former_name",
+    ),
+    _mutant(
+        "rows twice",
+        "a run is applied behind what the Delta table has of it",
+        "table_work._rows",
+        Assign("rest", "run"),
+    ),
+    _mutant(
+        "exact without knowing",
+        "an inserted row may be in a table that was not known to be equal",
+        "table_work._rows",
+        Assign("exact", "True"),
+    ),
+    _mutant(
+        "columns of rows are replaced",
+        "only a table without rows gets other columns",
+        "table_work._following",
+        Insert(
+            "new = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)",
+            "facts = replace(facts, empty=True)",
+        ),
+    ),
+    _mutant(
+        "unknown rows are believed",
+        "a table whose rows a statement has changed unseen is copied",
+        "table_work.delta_action",
+        If("moved.recopy and not facts.empty", "False"),
+    ),
+    _mutant(
+        "a foreign folder is taken",
+        "a Delta table of somebody else is not touched",
+        "table_work._made",
+        If('facts.owner not in ("", record.table_id)', "False"),
+        tests=_RULES + "test_a_folder_of_somebody_else_is_not_touched",
+    ),
+    _mutant(
+        "the table of another consumer",
+        "a table is mirrored by one consumer",
+        "table_work._first_rows",
+        If("context.other_owner(name)", "False"),
+        tests=_RULES + "test_a_table_of_another_consumer_is_not_mirrored",
+    ),
+    _mutant(
+        "rows of another history",
+        "rows of another history of the server stop a table",
+        "table_work.require_same_history",
+        If("record.epoch", "False"),
+        tests=_RULES + "test_rows_of_another_history_of_the_server_stop_a_table",
+    ),
+    _mutant(
+        "a created table is older",
+        "entries before a CREATE TABLE are not applied to it",
+        "transitions._anew",
+        Insert(
+            "return replace(empty, serial=0, at=None)",
+            "empty = replace(empty, from_lsn=kept.from_lsn)",
+        ),
+    ),
+    _mutant(
+        "a dropped table keeps its rows",
+        "a DROP deletes the rows",
+        "transitions._after_effect",
+        Replace(
+            "Transition(forgetting(replace(dropped, signature='')), DeltaWork.DROP)",
+            "Transition(forgetting(replace(dropped, signature='')))",
+        ),
+    ),
+    _mutant(
+        "an emptied table keeps its rows",
+        "a TRUNCATE deletes the rows",
+        "transitions._after_effect",
+        Replace("Transition(emptied, DeltaWork.TRUNCATE)", "Transition(emptied)"),
+    ),
+    _mutant(
+        "a replaced table keeps its rows",
+        "CREATE OR REPLACE deletes the rows",
+        "transitions._after_effect",
+        Assign("work", "DeltaWork.NOTHING"),
+    ),
+    _mutant(
+        "CREATE IF NOT EXISTS empties a table",
+        "CREATE TABLE IF NOT EXISTS does nothing if there is one",
+        "transitions._after_effect",
+        If("effect.if_not_exists", "False"),
+    ),
+    _mutant(
+        "a statement makes a table without a place live",
+        "a table is live when its folder is in its place",
+        "transitions.after_effect",
+        Return("_after_effect(name, record, effect, entry, now)"),
+    ),
+    _mutant(
+        "a table without a place stays live",
+        "a table is live when its folder is in its place",
+        "transitions.place_taken",
+        If("Live", "True"),
+    ),
+    _mutant(
+        "retry skips the entry",
+        "a stopped table goes on at the entry that could not be applied",
+        "transitions.stopped",
+        Replace(
+            "replace(record, state=state, reason=reason, from_lsn=before)",
+            "replace(record, state=state, reason=reason, from_lsn=failed)",
+        ),
+    ),
+    _mutant(
+        "a stopped replay loses its copy",
+        "a table that is stopped during the replay of its copy keeps the copy",
+        "transitions.stopped",
+        Assign("copy", "None"),
+    ),
+    _mutant(
+        "a table behind a gap is complete",
+        "a table is not complete behind a gap of the log",
+        "transitions.after_gap",
+        Replace("Live(complete=False)", "Live()"),
+    ),
+    _mutant(
+        "an unknown table is complete",
+        "a table that is older than the mirror lacks rows",
+        "transitions.unknown_rows",
+        Replace("Live(complete=False)", "Live()"),
+    ),
+    _mutant(
+        "a table that is taken in is complete",
+        "a table that was left out lacks changes",
+        "transitions.taken_in",
+        Return("replace(record, state=Live())"),
+    ),
+    _mutant(
+        "an excluded table goes on",
+        "a table that the settings leave out is not applied",
+        "mirror.Mirror._repaired",
+        If("state.options.excluded(record.name)", "False"),
+    ),
+    _mutant(
+        "a stopped table forgets what it has left",
+        "after a start a table that waits has left all entries up to the watermark",
+        "mirror.Mirror._repaired",
+        Drop("state.leave(after, state.read_to)"),
+    ),
+    _mutant(
+        "an entry is left silently",
+        "a table is live again when nothing is left that was left",
+        "tasks.step_task.StepTask.go",
+        Drop("state.leave(record, work.lsn)"),
+    ),
+    _mutant(
+        "the entry that fails is left silently",
+        "a table is live again when nothing is left that was left",
+        "tasks.step_task.StepTask._fault",
+        Drop("state.leave(record, work.lsn)"),
+    ),
+    _mutant(
+        "says for ever that it fails",
+        "a table that has recovered says so",
+        "retries.recovered",
+        Return("record"),
+    ),
+    _mutant(
+        "recovers what does not fail",
+        "only a table that says that it fails recovers",
+        "retries.recovered",
+        Replace("record.state.failing is None", "False"),
+    ),
+    _mutant(
+        "recovers in memory",
+        "that a table has recovered is stored",
+        "tasks.step_task.StepTask._finish",
+        Replace(
+            "state.save(recovered(record), why='its steps are applied again')",
+            "state.hold(recovered(record))",
+        ),
+    ),
+)
+
+_RENAMES = (
+    _mutant(
+        "the name of now",
+        "a table is found by the name that it had at the entry",
+        "records.name_at",
+        Return("record.name"),
+    ),
+    _mutant(
+        "the newest table of a name",
+        "a table that had the name at the entry comes before one that has it now",
+        "records.find_record",
+        Replace(
+            "(has_former, not record.is_dropped, record.serial)",
+            "(not record.is_dropped, has_former, record.serial)",
+        ),
+    ),
+    _mutant(
+        "renames at the same time",
+        "the renames of a statement are executed one after the other",
+        "renames.names_after",
+        Return("{name: dict(pairs).get(name, name) for name in names}"),
+    ),
+    _mutant(
+        "tables do not cross",
+        "a table that gets an excluded name leaves the mirror, and one that loses it comes",
+        "renames.crossings",
+        Return("Crossings((), ())"),
+    ),
+    _mutant(
+        "a copy survives a RENAME",
+        "a RENAME begins a copy again, because rows are read by name",
+        "renames.records_after",
+        If("in_copy(record, lsn)", "False"),
+    ),
+    _mutant(
+        "a dropped table keeps the folder",
+        "a dropped table loses the folder that another one gets",
+        "renames.records_after",
+        Assign("lost", "()"),
+    ),
+    _mutant(
+        "a table of a later time is doubled",
+        "a name has one record that is not dropped",
+        "tasks.rename_task.RenameTask._without_double",
+        Return("record"),
+    ),
+    _mutant(
+        "a RENAME of later tables",
+        "a RENAME that comes again is not applied to tables of a later time",
+        "tasks.rename_task.RenameTask._tables",
+        Assign("self._later", "set()"),
+    ),
+    _mutant(
+        "rows that were deleted for a rename",
+        "a table whose rows were deleted when it was to leave is copied if it stays",
+        "tasks.rename_task.RenameTask._changed",
+        Drop("self._require_rows(tables)"),
+    ),
+    _mutant(
+        "folders stay",
+        "folders move after the records say so",
+        "tasks.rename_task.RenameTask._move",
+        If("self._moved or not moving", "True"),
+    ),
+    _mutant(
+        "a move that is refused holds up others",
+        "a table whose place is taken does not hold up the others",
+        "tasks.rename_task.RenameTask._move",
+        Drop("self._without_place |= answer.refused.keys()"),
+    ),
+    _mutant(
+        "a repair that is refused holds up others",
+        "a table whose place is taken does not hold up the others",
+        "tasks.log_tasks.RepairTask.go",
+        Drop("self._without_place |= answer.refused.keys()"),
+    ),
+    _mutant(
+        "nothing is repaired",
+        "folders that a crash has left on their way are moved",
+        "tasks.log_tasks.RepairTask.go",
+        If("self._tried", "True"),
+    ),
+    _mutant(
+        "other works after a move that failed",
+        "until a move is answered nothing but the same move may follow",
+        "tasks.folder_move.begin_move",
+        Drop("state.unsure.update(ids)"),
+    ),
+    _mutant(
+        "two tables in one folder",
+        "a folder is moved to a place when the other table has left it",
+        "tasks.folder_move.must_wait",
+        Return("False"),
+    ),
+)
+
+_COPIES = (
+    _mutant(
+        "a copy begins in the past",
+        "S is not before the record's time",
+        "tasks.copy_task.CopyTask._creating",
+        If("self._begin[0] < record.from_lsn", "False"),
+    ),
+    _mutant(
+        "a copy on an older copy",
+        "what an earlier copy has left is deleted first",
+        "tasks.copy_task.CopyTask._creating",
+        If("self._cleared", "False"),
+    ),
+    _mutant(
+        "a copy begins before the queue is at S",
+        "entries up to S are executed before a copy begins",
+        "tasks.copy_task.CopyTask._creating",
+        If("self.state.dealt_with(record.name) < lsn", "self.state.is_busy(self.table_id)"),
+    ),
+    _mutant(
+        "a replay begins before the queue is at R",
+        "entries up to R are executed or left before a replay begins",
+        "tasks.copy_task.CopyTask._passed",
+        If("self.state.dealt_with(record.name) < lsn", "self.state.is_busy(self.table_id)"),
+    ),
+    _mutant(
+        "the log has not passed R",
+        "a replay goes on to the end of the log that holds what was read",
+        "tasks.copy_task._first_behind",
+        If("contains_executed(position, executed)", "position is not None"),
+    ),
+    _mutant(
+        "a copy of another time",
+        "a copy counts if nothing has begun it again",
+        "tasks.copy_task.CopyTask._copying",
+        If("now.state != copying", "not answer.complete"),
+    ),
+    _mutant(
+        "half a copy",
+        "a copy that was stopped does not count",
+        "tasks.copy_task.CopyTask._copying",
+        If("now.state != copying", "now.state != copying"),
+    ),
+    _mutant(
+        "a copy that nothing needs",
+        "a copy ends when its table has another state",
+        "tasks.copy_task.CopyTask.watch",
+        If("not is_same or self.state.stopping", "self.state.stopping"),
+    ),
+    _mutant(
+        "a copy while the job ends",
+        "a copy ends when the job ends",
+        "tasks.copy_task.CopyTask.watch",
+        If("not is_same or self.state.stopping", "not is_same"),
+    ),
+    _mutant(
+        "a merged copy is exact",
+        "rows of before R may be in a copy that is no snapshot",
+        "tasks.copy_task.CopyTask._passed",
+        Assign("goal", "Live(exact_from=record.from_lsn)"),
+    ),
+    _mutant(
+        "transactions of the snapshot again",
+        "the changes that the snapshot of a table without a key shows are left out",
+        "tasks.replay_task.ReplayTask._apply",
+        If("self.record.state.exact", "False"),
+    ),
+    _mutant(
+        "live before it is in its place",
+        "a copy is live when its folder is in its place",
+        "tasks.replay_task._in_place",
+        Replace("CatchingUp(goal, passed)", "goal"),
+    ),
+    _mutant(
+        "live before it has caught up",
+        "a table is live again when nothing is left that was left",
+        "tasks.replay_task.ReplayTask._read_on",
+        Replace("self.state.left.get(self.table_id, 0)", "0"),
+    ),
+    _mutant(
+        "live before its queue has caught up",
+        "a statement that settles the table comes first",
+        "tasks.replay_task.ReplayTask._is_dealt_with",
+        Return("True"),
+    ),
+    _mutant(
+        "a replay of one name",
+        "a replay reads the entries of all names that the table had",
+        "tasks.replay_task.ReplayTask._read",
+        Assign("names", "[record.name]"),
+    ),
+    _mutant(
+        "a copy goes on over a change of its columns",
+        "a change of the columns before R begins a copy again",
+        "tasks.replay_task._copy_ends",
+        Return("False"),
+    ),
+    _mutant(
+        "a place is asked for once",
+        "a table looks again whether its place is free",
+        "tasks.replay_task.ReplayTask.go",
+        Drop("self._move(record)"),
+    ),
+)
+
+_HISTORIES = (
+    _mutant(
+        "a history runs ahead of its table",
+        "a history waits for a table that is not live",
+        "tasks.history_task.HistoryTask._waits",
+        Return("False"),
+    ),
+    _mutant(
+        "a version without a folder",
+        "the record names the folder before the history has a version",
+        "tasks.history_task.HistoryTask._named",
+        Return("True"),
+    ),
+    _mutant(
+        "exact across a copy",
+        "rows of before a copy may have versions",
+        "tasks.history_task.HistoryTask._execute",
+        Replace("exact and rest.entries[0].lsn > copied", "exact"),
+    ),
+    _mutant(
+        "a history keeps deleted rows",
+        "a TRUNCATE or a DROP ends all current versions",
+        "tasks.history_task.HistoryTask._execute",
+        Replace("record.folder", "False"),
+    ),
+    _mutant(
+        "a history does not see statements",
+        "a statement that changes rows is followed by a comparison",
+        "tasks.history_task._changes_rows",
+        Return("False"),
+    ),
+    _mutant(
+        "a request about a history is forgotten",
+        "a history that somebody asks for is read again",
+        "tasks.history_task.HistoryTask.go",
+        If("record.request", "False"),
+    ),
+)
+
+_DRAINS = (
+    _mutant(
+        "a drain forgets requests",
+        "a drain answers requests before it ends",
+        "mirror.Mirror.at_rest",
+        Assign("asked", "False"),
+    ),
+    _mutant(
+        "a drain ends before its goal",
+        "a drain applies everything up to its goal",
+        "mirror.Mirror.at_rest",
+        Assign("applied", "True"),
+    ),
+    _mutant(
+        "a drain does not store",
+        "a drain stores what it has decided before it ends",
+        "mirror.Mirror._store_due",
+        Return("False"),
+    ),
+    _mutant(
+        "a drain does not wait for copies",
+        "a drain makes the copies that wait",
+        "mirror.Mirror._will_go_on",
+        Return("False"),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (
+    *_REQUESTS,
+    *_RECORDS,
+    *_LOG,
+    *_TABLES,
+    *_RENAMES,
+    *_COPIES,
+    *_HISTORIES,
+    *_DRAINS,
+)
