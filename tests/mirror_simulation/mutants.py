@@ -178,7 +178,7 @@ _RECORDS = (
         Return("None"),
     ),
     _mutant(
-        "an answer that nobody expects",
+        "an answer that no task expects",
         "a work that was begun in an answer is answered, too",
         "mirror.Mirror._answer",
         Drop("self._expect_answer(task)"),
