@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.records import find_record, name_at, without_old_names
-from spark_sink.mirror.rules.renames import crossings, folder_of, names_after, records_after
+from spark_sink.mirror.rules.renames import (
+    crossings,
+    folder_of,
+    misses,
+    names_after,
+    records_after,
+)
 from spark_sink.mirror.rules.states import (
     CatchingUp,
     Copied,
@@ -120,6 +126,22 @@ def test_a_renamed_table_is_found_by_the_name_of_the_time(
         assert record.from_lsn in (before.from_lsn, LSN)
         assert without_old_names(record, LSN - 1) == record
         assert without_old_names(record, LSN).names == ()
+
+
+@given(statements())
+def test_a_table_misses_a_rename_that_has_not_made_anything_of_it(
+    statement: tuple[dict[TableName, TableRecord], Pairs],
+) -> None:
+    records, pairs = statement
+    changed = records_after(dict(records), pairs, LSN)
+    before = {record.table_id: record for record in records.values()}
+    for record in changed:
+        if not before[record.table_id].is_dropped:
+            assert misses(before[record.table_id], pairs, LSN)
+            assert record.is_dropped or not misses(record, pairs, LSN)
+    concerned = {name for pair in pairs for name in pair}
+    for record in records.values():
+        assert record.name in concerned or not misses(record, pairs, LSN)
 
 
 @given(statements(), st.sets(st.sampled_from(NAMES)))

@@ -36,6 +36,7 @@ from spark_sink.mirror.rules.transitions import (
     copied_again,
     faulted,
     in_copy,
+    in_its_place,
     left_out,
     needs_copy,
     place_taken,
@@ -151,11 +152,17 @@ def test_a_table_whose_folder_waits_for_its_place_goes_on_waiting_when_it_is_emp
     for effect in (CreateTable(NAME), TruncateTable(NAME)):
         after = after_effect(NAME, waits, effect, statement(9), now()).record
         assert after is not None
-        assert (after.state, after.move) == (CatchingUp(Live(exact_from=9)), waits.move)
+        goal = Live(exact_from=9)
+        assert (after.state, after.move) == (CatchingUp(goal, reason_before=""), waits.move)
         assert after.reason
-    refused = place_taken(record(), "_binlog/moving/id", BinlogError(ErrorKind.INTERNAL, "taken"))
-    assert (refused.state, refused.move) == (CatchingUp(Live()), Move("_binlog/moving/id"))
-    assert "taken" in refused.reason
+    taken = BinlogError(ErrorKind.INTERNAL, "taken")
+    refused = place_taken(record(), "_binlog/moving/id", taken)
+    assert refused.state == CatchingUp(Live(), reason_before="r")
+    assert (refused.move, "taken" in refused.reason) == (Move("_binlog/moving/id"), True)
+    again = place_taken(refused, "_binlog/moving/id", taken)
+    moved = in_its_place(again)
+    assert (moved.state, moved.move, moved.reason) == (CatchingUp(Live()), None, "r")
+    assert in_its_place(record(move=Move("aside"))) == record()
     copied = place_taken(record(REPLAYING), "aside", BinlogError(ErrorKind.INTERNAL, "taken"))
     assert (copied.state, copied.move, copied.reason) == (REPLAYING, Move("aside"), "r")
 

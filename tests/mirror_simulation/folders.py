@@ -10,6 +10,7 @@ from spark_sink.mirror.values.names import OWN_FOLDER
 from tests.mirror_simulation.lake import Lake
 
 Refusals = Mapping[str, BinlogError]
+TAKEN = "its place is taken"
 _LAST_STEP = 3  # of a move in an object store
 
 
@@ -119,7 +120,7 @@ def _refusals(
             continue
         if not _gone(place.owner, record, existing):
             refused[record.table_id] = BinlogError(
-                ErrorKind.UNSUPPORTED_CHANGE, "its place is taken", remedy="free it"
+                ErrorKind.UNSUPPORTED_CHANGE, TAKEN, remedy="free it"
             )
     return refused
 

@@ -24,13 +24,16 @@ _REQUESTS = (
         "requests when no step runs",
         "a request waits for the works of its table only",
         "mirror.Mirror._answer_requests",
-        Assign("waits", "bool(self._steps) or self.state.is_busy(table_id)"),
+        Replace(
+            "self.state.is_free(table_id)",
+            "self.state.is_free(table_id) and not self._steps",
+        ),
     ),
     _mutant(
         "a request during a move",
         "a move that was begun ends before a request is answered",
         "mirror.Mirror._answer_requests",
-        Assign("waits", "self.state.is_busy(table_id)"),
+        Replace("self.state.is_free(table_id)", "not self.state.is_busy(table_id)"),
     ),
     _mutant(
         "a record overwrites a request",
@@ -66,7 +69,7 @@ _REQUESTS = (
         "a dropped table is revived",
         "a name has one record that is not dropped",
         "mirror.Mirror._after_request",
-        If("record.is_dropped", "False"),
+        If("all(other.is_dropped for other in named)", "False"),
     ),
     _mutant(
         "skip leaves a table complete",
@@ -459,7 +462,7 @@ _TABLES = (
         "a table without a place stays live",
         "a table is live when its folder is in its place",
         "transitions.place_taken",
-        If("Live", "True"),
+        If("not isinstance(state, CatchingUp)", "True"),
     ),
     _mutant(
         "retry skips the entry",
@@ -568,6 +571,42 @@ _RENAMES = (
         "a table that gets an excluded name leaves the mirror, and one that loses it comes",
         "renames.crossings",
         Return("Crossings((), ())"),
+    ),
+    _mutant(
+        "a RENAME that was lost",
+        "a RENAME that was not executed when it was due stops the tables that it concerns",
+        "tasks.replay_task._is_missed",
+        Return("False"),
+    ),
+    _mutant(
+        "an excluded table is revived",
+        "a dropped table that the settings leave out is not copied",
+        "mirror.Mirror._after_request",
+        If("self.state.options.excluded(record.name)", "False"),
+    ),
+    _mutant(
+        "an excluded table is asked for",
+        "a table that the settings leave out is not made by a request",
+        "mirror.Mirror._requests",
+        If("own is None and state.options.excluded(name)", "False"),
+    ),
+    _mutant(
+        "a taken place is no failure",
+        "a drain ends without a table whose place is taken",
+        "tasks.replay_task.ReplayTask._move",
+        Drop("self.failures += 1"),
+    ),
+    _mutant(
+        "waits for its former place",
+        "a table goes on when it has got another place",
+        "tasks.replay_task.ReplayTask.watch",
+        If("record.folder != self._taken", "False"),
+    ),
+    _mutant(
+        "a table whose folder may lie elsewhere",
+        "a history reads no table whose move has not ended",
+        "tasks.history_task.HistoryTask._compare",
+        If("all(map(self.state.is_free, used))", "any(map(self.state.is_busy, used))"),
     ),
     _mutant(
         "a copy survives a RENAME",

@@ -174,7 +174,7 @@ class _History:
         world = self.world
         records = sorted(world.control.records.values(), key=lambda r: r.serial)
         if not records or self.rng.random() >= 0.7:
-            world.ask_by_name(self.rng.choice(NAMES[:3]))
+            world.ask_by_name(self.rng.choice(NAMES))
             return
         record = self.rng.choice(records)
         wish = self.rng.choice((Wish.RECOPY, Wish.RETRY, Wish.SKIP))
@@ -194,7 +194,7 @@ class _History:
         if foreign:
             self._rest(until=world.now + TAKEN_S)
             self.resolved = RESOLVED_MAX
-            self._resolve()
+            self._ask_about_stopped()
             self._rest(until=world.now + TAKEN_S)
             world.judge.tables.at_rest()
             for folder in foreign:
@@ -213,6 +213,10 @@ class _History:
         world.server.end_append()
         if self.rng.random() < 0.5:
             self.ask()
+        if self.rng.random() < 0.3:
+            # Places stay taken until the drain has ended.
+            for name in self.rng.sample(NAMES, 2):
+                world.lake.folders.setdefault("/".join(name), LakeTable(FOREIGN, ()))
         world.drain = True
         world.start()
         self._rest()
@@ -241,20 +245,26 @@ class _History:
         world.look()
         if world.running():
             return True
-        missing = [
+        asked = self._ask_about_stopped()
+        return asked or bool(world.running())
+
+    def _ask_about_stopped(self) -> bool:
+        """Returns True if people have asked for something."""
+        world = self.world
+        stopped = [
             record
             for record in world.control.records.values()
             if record.word is TableState.STOPPED
             and record.name in world.server.tables
             and not record.history
         ]
-        for record in missing:
+        for record in stopped:
             self.resolved += 1
             wishes = (Wish.RECOPY, Wish.RETRY, Wish.SKIP)
             wish = self.rng.choice(wishes) if self.resolved < RESOLVED_MAX else Wish.RECOPY
             world.ask(record.table_id, wish)
         world.look()
-        return bool(missing) or bool(world.running())
+        return bool(stopped)
 
 
 def _random_policy(rng: random.Random) -> TablePolicy:

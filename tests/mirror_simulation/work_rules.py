@@ -22,6 +22,7 @@ from spark_sink.mirror.rules.effects import (
     StoreRecords,
     WriteVersions,
 )
+from spark_sink.mirror.rules.events import Event, FoldersMoved
 from spark_sink.mirror.rules.mirror import Mirror
 from spark_sink.mirror.rules.states import CatchingUp, Creating, Replaying
 from spark_sink.mirror.rules.table_record import Request, TableRecord
@@ -33,12 +34,14 @@ from tests.mirror_simulation.copies import Copy
 
 class WorkRules:
     """`excluded`: names whose tables the settings leave out; `stopping`: the job is to end; `ended`: nothing of the
-    consumer is applied any more; `asked`: requests that the rules were told, by id of table."""
+    consumer is applied any more; `asked`: requests that the rules were told, by id of table; `lost_sight_of`: ids of
+    tables whose move has not ended, so that it is not known where their folders lie."""
 
     def __init__(self, control: Control, excluded: set[TableName]) -> None:
         self._control, self._excluded = control, excluded
         self.stopping = self.ended = False
         self.asked: Mapping[str, Request] = {}
+        self.lost_sight_of: set[str] = set()
 
     def begins(
         self, effect: Effect, running: Iterable[Effect], decided: Mapping[str, TableRecord]
@@ -65,6 +68,8 @@ class WorkRules:
             # A move that was begun ends first.
             may_begin = is_answered or isinstance(effect, MoveFolders)
             assert may_begin, "a work begins although a request waits"
+            is_known = table_id not in self.lost_sight_of or isinstance(effect, MoveFolders)
+            assert is_known, "a work of a table that lies somewhere"
             durable = _relied_on(self._control.records[table_id])
             assert durable == _relied_on(decided[table_id]), "a work before its record is stored"
         match effect:
@@ -77,6 +82,21 @@ class WorkRules:
             case CopyTable(record=record):
                 state = self._control.records[record.table_id].state
                 assert state == record.state, "a copy before its record is stored"
+
+    def starts(self) -> None:
+        """A job starts. What it was told before, and where it had moved folders, it does not know."""
+        self.asked = {}
+        moving = (r for r in self._control.records.values() if r.move is not None)
+        self.lost_sight_of = {record.table_id for record in moving}
+
+    def answered(self, effect: Effect, answer: Event) -> None:
+        """The rules get the answer of a work."""
+        if isinstance(effect, MoveFolders):
+            ids = {record.table_id for record in effect.moving}
+            self.lost_sight_of |= ids
+            if isinstance(answer, FoldersMoved):
+                in_place = ids if answer.step is None else answer.refused.keys()
+                self.lost_sight_of -= in_place
 
     def copies(self, running: Iterable[Copy], decided: Mapping[str, TableRecord]) -> None:
         """A step is taken. Copies whose tables have another state by now are told to stop, and all if the job ends."""

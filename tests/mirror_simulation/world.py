@@ -96,7 +96,7 @@ class World:
     # -- the job -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.judge.works.asked = {}
+        self.judge.works.starts()
         self._mirror = Mirror(self._options())
         goal = last_lsn(self.log.append) if self.drain else None
         records = tuple(replace(r, request=None) for r in self.control.records.values())
@@ -207,6 +207,8 @@ class World:
         self._asked += 1
         self.say(f"somebody asks: {wish} of {self.control.records[table_id].label}")
         self.control.requests[table_id] = Request(f"q{self._asked}", wish)
+        if wish is Wish.SKIP:
+            self.judge.tables.skipped.add(table_id)
 
     def ask_by_name(self, name: TableName) -> None:
         """A person asks for a copy of the table of a name."""
@@ -251,6 +253,7 @@ class World:
         if fails == "after":
             self._fail(effect, failure)
             return
+        self.judge.works.answered(effect, answer)
         self.step(answer)
         self._register()
 
@@ -262,7 +265,9 @@ class World:
         self.stats["failures"] += 1
         run: int = getattr(effect, "run")  # noqa: B009 - all works have a number
         failed = StoreFailed if isinstance(effect, StoreRecords) else WorkFailed
-        self.step(failed(run, failure))
+        answer = failed(run, failure)
+        self.judge.works.answered(effect, answer)
+        self.step(answer)
 
     def _register(self) -> None:
         """The catalog registers a table."""

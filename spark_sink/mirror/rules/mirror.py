@@ -195,6 +195,8 @@ class Mirror:
             label = table_label(name)
             named = (record for record in state.tables() if record.name == name)
             own = max(named, key=lambda r: (not r.is_dropped, r.serial), default=None)
+            if own is None and state.options.excluded(name):
+                continue  # it stands until the settings want the table
             if own is None:
                 table_id = state.options.new_id()
                 made = TableRecord(table_id, state.options.consumer, *name, state=Creating())
@@ -255,8 +257,7 @@ class Mirror:
     def _answer_requests(self) -> None:
         for record in list(self.state.tables()):
             table_id = record.table_id
-            waits = self.state.is_busy(table_id) or table_id in self.state.unsure
-            if record.request is not None and not waits:
+            if record.request is not None and self.state.is_free(table_id):
                 said = {"consumer": record.consumer, "table": record.label}
                 self.state.note("request", said | {"wish": str(record.request.wish)})
                 self.state.save(
@@ -272,6 +273,8 @@ class Mirror:
         named = (other for other in self.state.tables() if other.name == record.name)
         if record.is_dropped and not all(other.is_dropped for other in named):
             return handled(record)  # another table has got its name
+        if record.is_dropped and self.state.options.excluded(record.name):
+            return handled(record)
         return after_request(record)
 
     def _start_jobs(self) -> bool:

@@ -81,7 +81,7 @@ class MirrorState:
         self._last_run = 0
         self._named: dict[TableName, dict[str, None]] = {}  # ids of tables that have or had a name
         self._using: Counter[str] = Counter()  # works that run, by id of table
-        self.unsure: set[str] = set()  # tables whose move has failed, or runs
+        self.unsure: set[str] = set()  # tables whose move has not ended
         self.unsaved: dict[str, None] = {}
         self.saving: dict[str, TableRecord] = {}
 
@@ -118,7 +118,9 @@ class MirrorState:
             before = self.records.get(record.table_id)
             self.hold(record)
             self.unsaved[record.table_id] = None
-            if before is None or (before.word, before.reason) != (record.word, record.reason):
+            is_told = before and (before.word, before.reason) == (record.word, record.reason)
+            goes_on = record.word is TableState.STOPPED and not record.reason
+            if not (is_told or goes_on):
                 self._note(record, why)
 
     def update(self, record: TableRecord, why: str = "") -> None:
@@ -157,6 +159,11 @@ class MirrorState:
     def is_busy(self, table_id: str) -> bool:
         """True if a work runs on the table, or its record is not stored yet."""
         return self._using[table_id] > 0 or self.is_unsaved(table_id)
+
+    def is_free(self, table_id: str) -> bool:
+        """True if a work on the table may begin that is no move: it is not busy, and it is known where its folder
+        lies."""
+        return not self.is_busy(table_id) and table_id not in self.unsure
 
     def is_unsaved(self, table_id: str) -> bool:
         return table_id in self.unsaved or table_id in self.saving

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from spark_sink.mirror.rules.records import renamed
+from spark_sink.mirror.rules.records import name_at, renamed
 from spark_sink.mirror.rules.states import Creating, Dropped
 from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.rules.transitions import copied_again, in_copy
@@ -30,6 +30,22 @@ def names_after(
     return now
 
 
+def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableName, TableName]:
+    """Returns the names that a statement renames, each with the one that its table has afterwards."""
+    # A name that a pair gives and a later one takes is of no table before the statement.
+    origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
+    return names_after(origins, pairs)
+
+
+def misses(record: TableRecord, pairs: Sequence[tuple[TableName, TableName]], lsn: int) -> bool:
+    """True if the record does not have what the RENAME at `lsn` makes of it: the statement was lost when it was due."""
+    name = name_at(record, lsn)
+    concerned = [
+        old for old, new in _origins_after(pairs).items() if old != new and name in (old, new)
+    ]
+    return bool(concerned) and all(former.until != lsn for former in record.names)
+
+
 @dataclass(frozen=True, slots=True)
 class Crossings:
     """The tables of a RENAME that cross the border between mirrored and excluded names.
@@ -46,9 +62,7 @@ def crossings(
     pairs: Sequence[tuple[TableName, TableName]], excluded: Callable[[TableName], bool]
 ) -> Crossings:
     """Returns the tables that a RENAME brings into the mirror, or out of it."""
-    # A name that a pair gives and a later one takes is of no table before the statement.
-    origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
-    after = names_after(origins, pairs)
+    after = _origins_after(pairs)
     return Crossings(
         tuple(old for old, new in after.items() if excluded(new) and not excluded(old)),
         tuple(new for old, new in after.items() if excluded(old) and not excluded(new)),

@@ -141,12 +141,14 @@ class CatchingUp:
     """Entries that were left in the log are applied in the table's place, until none is left; while the record names a
     move, the table waits for its place before.
 
-    `goal`: the state afterwards; `passed`: of a copy, see `Replaying`; `stopped`: the stop that a person has resolved.
+    `goal`: the state afterwards; `passed`: of a copy, see `Replaying`; `stopped`: the stop that a person has resolved;
+    `reason_before`: of the record, before it said that the place is taken, None if it does not say so.
     """
 
     goal: Live
     passed: int | None = None
     stopped: Stopped | None = None
+    reason_before: str | None = None
 
     @property
     def word(self) -> TableState:

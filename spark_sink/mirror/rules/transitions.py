@@ -96,16 +96,19 @@ def after_effect(
     moved = _after_effect(name, record, effect, entry, now)
     if record is None or moved.record is None:
         return moved
-    return replace(moved, record=_in_its_place(moved.record, record.reason))
+    return replace(moved, record=_once_in_place(moved.record, record))
 
 
-def _in_its_place(record: TableRecord, reason: str) -> TableRecord:
-    """Returns the record of a live table, which waits first if its folder has no place: it goes on by itself then.
-    `reason`: why it has none."""
+def _once_in_place(record: TableRecord, before: TableRecord | None) -> TableRecord:
+    """Returns the record of a live table, which waits first if its folder has no place: it goes on by itself then."""
     if record.move is None or not isinstance(record.state, Live):
         return record
-    reason = reason or f"its folder waits for its place {record.folder}"
-    return replace(record, state=CatchingUp(record.state), reason=reason)
+    reason = f"its folder waits for its place {record.folder}"
+    waited = None if before is None else before.state
+    if before and isinstance(waited, CatchingUp) and waited.reason_before is not None:
+        reason = before.reason
+    waits = CatchingUp(record.state, reason_before=record.reason)
+    return replace(record, state=waits, reason=reason)
 
 
 def _after_effect(
@@ -271,9 +274,20 @@ def place_taken(record: TableRecord, aside: str, fault: BinlogError) -> TableRec
     """The record of a table whose folder stays in the folder `aside`, because its place is taken. The table goes on by
     itself when the place is free."""
     waits = replace(record, move=Move(aside))
-    if not isinstance(record.state, Live):
+    state = CatchingUp(record.state) if isinstance(record.state, Live) else record.state
+    if not isinstance(state, CatchingUp):
         return waits
-    return replace(waits, state=CatchingUp(record.state), reason=str(fault))
+    if state.reason_before is None:
+        state = replace(state, reason_before=record.reason)
+    return replace(waits, state=state, reason=str(fault))
+
+
+def in_its_place(record: TableRecord) -> TableRecord:
+    """The record of a table whose folder has come to its place."""
+    moved, state = replace(record, move=None), record.state
+    if not isinstance(state, CatchingUp) or state.reason_before is None:
+        return moved
+    return replace(moved, state=replace(state, reason_before=None), reason=state.reason_before)
 
 
 def without_entries(record: TableRecord, reason: str, before: int, last: int) -> TableRecord:
@@ -311,7 +325,7 @@ def unknown_rows(
     )
     partly = "rows that existed before the mirror's start are missing, as the policy allows"
     missing = "the table is older than the mirror, so its existing rows are missing"
-    return _without_rows(known, entry.lsn, now, partly, missing)
+    return _once_in_place(_without_rows(known, entry.lsn, now, partly, missing), record)
 
 
 def _without_rows(
@@ -321,7 +335,7 @@ def _without_rows(
     (for the reason `missing`), by policy."""
     policy = now.policy.unknown
     if policy is UnknownTables.PARTIAL:
-        return _in_its_place(replace(known, state=Live(complete=False), reason=partly), "")
+        return replace(known, state=Live(complete=False), reason=partly)
     if policy is UnknownTables.COPY and now.can_copy:
         return replace(known, state=Creating(), from_lsn=lsn)
     way = remedies.of_unknown_table(known.label, can_copy=now.can_copy)
@@ -347,7 +361,7 @@ def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
     missing = f"the settings left this table out since lsn {record.state.since}, so changes of it are missing"
     known = replace(forgetting(record), server=now.server, epoch=0, signature="", from_lsn=lsn)
     known = replace(known, state=Live(complete=False), reason=missing)
-    return _without_rows(known, lsn, now, missing, missing)
+    return _once_in_place(_without_rows(known, lsn, now, missing, missing), record)
 
 
 def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:
@@ -364,4 +378,4 @@ def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableReco
         after = replace(after, signature="")  # the columns are those of a copy that has no place
     way = remedies.of_gap(record.label, can_copy=now.can_copy)
     partial = replace(after, state=Live(complete=False), reason=f"{reason}; {way}")
-    return _in_its_place(partial, partial.reason)
+    return _once_in_place(partial, record)

@@ -10,7 +10,7 @@ from spark_sink.mirror.rules.events import Answer, FoldersMoved
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.tasks.task import Task
-from spark_sink.mirror.rules.transitions import place_taken
+from spark_sink.mirror.rules.transitions import in_its_place, place_taken
 
 
 def begin_move(
@@ -19,8 +19,8 @@ def begin_move(
     """Move the folders of these tables to where their records say. `then` is called when the records say what the move
     has come to.
 
-    Until an answer comes it is not known where the folders lie, also after a failure: nothing but the same move may
-    follow (`MirrorState.unsure`).
+    Until the last step has ended it is not known where the folders lie, also after a failure: nothing but the same move
+    may follow (`MirrorState.unsure`).
     """
     state = task.state
     ids = [record.table_id for record in moving]
@@ -28,7 +28,7 @@ def begin_move(
 
     def moved(answer: Answer) -> None:
         assert isinstance(answer, FoldersMoved)
-        state.unsure.difference_update(ids)
+        state.unsure.difference_update(ids if answer.step is None else answer.refused)
         after_move(state, ids, answer)
         then(answer)
 
@@ -52,7 +52,7 @@ def after_move(state: MirrorState, ids: Sequence[str], moved: FoldersMoved) -> N
         if (fault := moved.refused.get(record.table_id)) is not None:
             after.append(place_taken(record, moved.aside[record.table_id], fault))
         elif moved.step is None:
-            after.append(replace(record, move=None))
+            after.append(in_its_place(record))
         elif record.move is not None:
             after.append(replace(record, move=replace(record.move, step=moved.step)))
         state.doubt(record.table_id)

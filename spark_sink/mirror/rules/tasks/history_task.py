@@ -128,7 +128,7 @@ class HistoryTask(Task):
         if (
             mirrored is None
             or not can_begin_with(mirrored)
-            or self.state.is_busy(mirrored.table_id)
+            or not self.state.is_free(mirrored.table_id)
         ):
             return
         applied = self.state.facts_of(mirrored).applied
@@ -263,7 +263,7 @@ class HistoryTask(Task):
             return
         mirrored = self.state.find(self.name, lsn + 1)
         used = [self.table_id, *([mirrored.table_id] if mirrored else [])]
-        if any(map(self.state.is_busy, used)):
+        if not all(map(self.state.is_free, used)):
             return
 
         def compared(_: Answer) -> None:

@@ -73,7 +73,7 @@ class RenameTask(TableTask):
             return
         tables = self._tables()
         ids = [record.table_id for record in tables.values()]
-        if any(map(state.is_busy, ids)) or state.unsure.intersection(ids):
+        if not all(map(state.is_free, ids)):
             return
         try:
             changed = self._changed(dict(tables))

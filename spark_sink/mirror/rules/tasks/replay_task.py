@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dispatcher.model.errors import BinlogError
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.rules.effects import ReadLog
@@ -28,7 +28,7 @@ from spark_sink.mirror.rules.plan import (
 )
 from spark_sink.mirror.rules.queues import ENTRIES_MAX
 from spark_sink.mirror.rules.records import name_at
-from spark_sink.mirror.rules.renames import folder_of
+from spark_sink.mirror.rules.renames import folder_of, misses
 from spark_sink.mirror.rules.retries import REPORTED_AFTER
 from spark_sink.mirror.rules.states import CatchingUp, Live, Replaying, Stopped
 from spark_sink.mirror.rules.table_record import Move, TableRecord
@@ -59,6 +59,7 @@ class ReplayTask(TableTask):
         self._work: Work | None = None  # that was tried last
         self._alone = False
         self._folder = ""
+        self._taken = ""  # the place for which it waits
 
     @property
     def record(self) -> TableRecord:
@@ -80,13 +81,18 @@ class ReplayTask(TableTask):
                 self.ended = True  # it was settled, or stopped
 
     def watch(self) -> None:
-        """End, also in a pause, if the table was settled or stopped."""
-        if self.run is None and not isinstance(self.record.state, CatchingUp | Replaying):
+        """End, also in a pause, if the table was settled or stopped. Go on at once if it has got another place."""
+        record = self.record
+        if self.run is None and not isinstance(record.state, CatchingUp | Replaying):
             self.ended = True
+        if self._taken and (record.move is None or record.folder != self._taken):
+            self._taken, self.failures, self.not_before = "", 0, 0.0
 
     def _move(self, record: TableRecord) -> None:
         def moved(answer: FoldersMoved) -> None:
             if answer.refused:
+                self._taken = record.folder
+                self.failures += 1
                 self.not_before = self.state.now + PLACE_AGAIN_S
             self._restart()
 
@@ -117,6 +123,9 @@ class ReplayTask(TableTask):
         if _copy_ends(record, work):
             self.state.save(copied_again(record), why=f"its columns changed at lsn {work.lsn}")
             self.ended = True
+            return
+        if isinstance(work, RenameBarrier) and _is_missed(record, work):
+            self._stand(faulted(record, _not_renamed(record, work), work.lsn))
             return
         self._apply(view, work, taken)
 
@@ -234,9 +243,11 @@ class ReplayTask(TableTask):
 def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
     """The record of a copy that takes the table's place."""
     passed = replaying.passed
+    from_lsn = max(passed, record.from_lsn)  # entries behind R that were lost may have been left out
     goal = replace(replaying.goal, exact_from=passed if replaying.goal.complete else None)
     place = folder_of(record.name)
-    copy = replace(record, folder=place, from_lsn=passed, copied_at=passed, deletion_vectors=False)
+    copy = replace(record, folder=place, from_lsn=from_lsn, copied_at=passed)
+    copy = replace(copy, deletion_vectors=False)
     move = Move(copy_folder(record.table_id))
     return replace(copy, state=CatchingUp(goal, passed), move=move)
 
@@ -247,6 +258,21 @@ def _copy_ends(record: TableRecord, work: Work) -> bool:
         return False
     changes = (effect for effect in work.effects if isinstance(effect, AlterTable))
     return any(effect.clauses or effect.copy_reason for effect in changes)
+
+
+def _is_missed(record: TableRecord, work: RenameBarrier) -> bool:
+    """True if a RENAME was not executed when it was due, because the log had lost it: somebody has put it back."""
+    renames = (effect for effect in work.effects if isinstance(effect, RenameTables))
+    return any(misses(record, rename.pairs, work.lsn) for rename in renames)
+
+
+def _not_renamed(record: TableRecord, work: RenameBarrier) -> BinlogError:
+    return BinlogError(
+        ErrorKind.UNSUPPORTED_CHANGE,
+        f"a RENAME TABLE at lsn {work.lsn} was lost when it was due, so the entries behind it are of another table",
+        where=f"table {record.label}",
+        remedy=remedies.of_copy_again(record.label),
+    )
 
 
 def _of_table(work: Work) -> Work:

@@ -37,9 +37,7 @@ class StepTask(TableTask):
     def go(self) -> None:
         state, work = self.state, self.step.work
         record = state.find(self.name, work.lsn)
-        if record is not None and (
-            state.is_busy(record.table_id) or record.table_id in state.unsure
-        ):
+        if record is not None and not state.is_free(record.table_id):
             return
         if self._stood:
             self._finish(record)
