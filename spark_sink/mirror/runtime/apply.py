@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.control_rows import ClaimedStage
-from spark_sink.mirror.rules.effects import MoveFolders
 from spark_sink.mirror.rules.events import Event
 from spark_sink.mirror.rules.mirror import Mirror
 from spark_sink.mirror.runtime.catalog import CatalogEntries, catalog_entries
+from spark_sink.mirror.runtime.catalog_turns import CatalogTurns
 from spark_sink.mirror.runtime.claims import Claims
 from spark_sink.mirror.runtime.consumer import AppliedConsumer, mirror_options
 from spark_sink.mirror.runtime.copies import Copies, TableCopier
 from spark_sink.mirror.runtime.maintenance import MaintainedTables, Maintenance
 from spark_sink.mirror.runtime.pools import Pools
 from spark_sink.mirror.runtime.progress import ConsumerProgress, ProgressCounter
-from spark_sink.mirror.runtime.works import ConsumerWorks, Work
+from spark_sink.mirror.runtime.works import ConsumerWorks
 from spark_sink.mirror.values.policies import ApplyOptions
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class Applier:
         if options.catalog is not None:
             self._catalog = catalog_entries(spark, options.catalog, options.target, self._post)
         self._pools = Pools(spark, options.parallel, len(options.consumers), self._post)
-        self._moving: set[tuple[str, int]] = set()  # works that move folders, of which consumer
-        self._held: list[tuple[ConsumerWorks, Work]] = []  # moves that wait for the catalog
+        self._turns = CatalogTurns(self._catalog, self._pools.submit)
         self._consumers = {name: self._consumer(name, copier) for name in options.consumers}
         self._all = list(self._consumers.values())
 
@@ -83,7 +82,7 @@ class Applier:
             Copies(copier, counter),
         )
         mirror = Mirror(mirror_options(name, options, copies=copier is not None))
-        return AppliedConsumer(works, mirror, counter, self._submit)
+        return AppliedConsumer(works, mirror, counter, self._turns.submit)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:
         """Apply until `stop` is set; with `drain`, until all that the log held at the call is applied or stopped.
@@ -132,7 +131,8 @@ class Applier:
             active = [c for c in self._all if c.failure is None]
             if not active:
                 return
-            if self._registered() and drain and all(consumer.at_rest() for consumer in active):
+            registered = self._turns.forward({c.name: c.standing.records for c in active})
+            if registered and drain and all(consumer.at_rest() for consumer in active):
                 return
             self._maintain(active)
             times = [look_at, *(c.wakeup for c in active if c.wakeup is not None)]
@@ -160,33 +160,8 @@ class Applier:
             self._take(0.0)
 
     def _step(self, name: str, event: Event) -> None:
-        self._moving.discard((name, getattr(event, "run", 0)))
+        self._turns.answered(name, event)
         self._consumers[name].step(event)
-
-    # -- folders and the catalog -------------------------------------------------------------------------------
-
-    def _submit(self, works: ConsumerWorks, work: Work) -> None:
-        """Let a thread execute a work. No folder moves while the catalog registers some."""
-        if isinstance(work, MoveFolders):
-            if self._catalog is not None and self._catalog.is_running:
-                self._catalog.pause()
-                self._held.append((works, work))
-                return
-            self._moving.add((works.consumer, work.run))
-        self._pools.submit(works, work)
-
-    def _registered(self) -> bool:
-        """Bring the catalog forward, unless folders move. Returns True if nothing is left to do there."""
-        if self._catalog is None:
-            return True
-        if self._held and not self._catalog.is_running:
-            held, self._held = self._held, []
-            for works, work in held:
-                self._submit(works, work)
-        if self._held or self._moving:
-            return False
-        known = {c.name: c.standing.records for c in self._all if c.failure is None}
-        return self._catalog.forward(known)
 
     # -- maintenance -------------------------------------------------------------------------------------------
 

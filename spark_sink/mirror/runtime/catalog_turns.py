@@ -1,0 +1,61 @@
+"""Folders move, or the catalog registers tables: never both at a time.
+
+A folder that moves while it is registered would leave an empty Delta table where it was. So moves wait while a round of
+the catalog runs, which is asked to end early, and no round begins while a folder moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from spark_sink.mirror.rules.effects import MoveFolders
+from spark_sink.mirror.rules.events import Event
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime.works import ConsumerWorks, Work
+
+
+class RegisteringCatalog(Protocol):
+    """What is needed of `CatalogEntries`."""
+
+    @property
+    def is_running(self) -> bool: ...
+    def pause(self) -> None: ...
+    def forward(self, snapshots: Mapping[str, tuple[TableRecord, ...]]) -> bool: ...
+
+
+class CatalogTurns:
+    """Of one application, for its deciding thread. `catalog`: None if there is none."""
+
+    def __init__(
+        self, catalog: RegisteringCatalog | None, submit: Callable[[ConsumerWorks, Work], None]
+    ) -> None:
+        self._catalog, self._submit = catalog, submit
+        self._moving: set[tuple[str, int]] = set()  # consumer and number of the work
+        self._held: list[tuple[ConsumerWorks, Work]] = []
+
+    def submit(self, works: ConsumerWorks, work: Work) -> None:
+        """Let a work be executed, a move of folders when its turn comes."""
+        if isinstance(work, MoveFolders):
+            if self._catalog is not None and self._catalog.is_running:
+                self._catalog.pause()
+                self._held.append((works, work))
+                return
+            self._moving.add((works.consumer, work.run))
+        self._submit(works, work)
+
+    def answered(self, consumer: str, event: Event) -> None:
+        """An event may be the answer of a move."""
+        self._moving.discard((consumer, getattr(event, "run", 0)))
+
+    def forward(self, snapshots: Mapping[str, tuple[TableRecord, ...]]) -> bool:
+        """Bring the catalog forward, unless folders move. Returns True if nothing is left to do there."""
+        if self._catalog is None:
+            return True
+        if not self._catalog.is_running:
+            held, self._held = self._held, []
+            for works, work in held:
+                self.submit(works, work)
+        if self._held or self._moving:
+            return False
+        return self._catalog.forward(snapshots)

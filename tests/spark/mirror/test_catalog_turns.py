@@ -1,0 +1,72 @@
+"""Folders move, or the catalog registers tables: never both at a time. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from spark_sink.mirror.rules.effects import ClearCopy, MoveFolders
+from spark_sink.mirror.rules.events import Failure, FoldersMoved, WorkFailed
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime.catalog_turns import CatalogTurns
+
+SHOP: Any = SimpleNamespace(consumer="shop")
+BILLING: Any = SimpleNamespace(consumer="billing")
+
+
+class Catalog:
+    def __init__(self) -> None:
+        self.is_running = False
+        self.rounds = self.pauses = 0
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+    def forward(self, _: Mapping[str, tuple[TableRecord, ...]]) -> bool:
+        self.rounds += 1
+        self.is_running = True
+        return False
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.catalog, self.begun = Catalog(), list[tuple[str, int]]()
+        self.turns = CatalogTurns(self.catalog, lambda w, e: self.begun.append((w.consumer, e.run)))
+
+
+def move(run: int) -> MoveFolders:
+    return MoveFolders(run, (), ())
+
+
+def test_a_move_waits_for_the_round_that_runs_and_comes_before_the_next_one() -> None:
+    scene = Scene()
+    assert not scene.turns.forward({})
+    scene.turns.submit(SHOP, move(1))
+    scene.turns.submit(BILLING, move(1))
+    scene.turns.submit(SHOP, ClearCopy(2, "t"))
+    assert (scene.begun, scene.catalog.pauses) == ([("shop", 2)], 2)
+    assert not scene.turns.forward({})
+    scene.catalog.is_running = False
+    assert not scene.turns.forward({})
+    assert scene.begun == [("shop", 2), ("shop", 1), ("billing", 1)]
+    assert scene.catalog.rounds == 1
+
+
+def test_no_round_begins_until_every_move_is_answered() -> None:
+    scene = Scene()
+    scene.turns.submit(SHOP, move(1))
+    scene.turns.submit(BILLING, move(1))
+    scene.turns.answered("shop", FoldersMoved(1))
+    assert not scene.turns.forward({})
+    scene.turns.answered("billing", WorkFailed(1, Failure("storage does not answer")))
+    scene.turns.forward({})
+    assert scene.catalog.rounds == 1
+
+
+def test_without_a_catalog_nothing_waits() -> None:
+    begun: list[int] = []
+    turns = CatalogTurns(None, lambda _, work: begun.append(work.run))
+    turns.submit(SHOP, move(1))
+    assert begun == [1]
+    assert turns.forward({})
