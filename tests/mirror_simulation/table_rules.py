@@ -50,10 +50,8 @@ class TableRules:
         """These records were stored."""
         for record in records:
             before = self._dealt_with.get(record.table_id, 0)
-            # Entries that are lost may be applied already.
-            is_lost = isinstance(record.state, Stopped) and record.state.lost is not None
-            may_go_back = is_lost or record.history
-            assert may_go_back or record.from_lsn >= before, f"{record.label} goes back in the log"
+            goes_on = record.history or record.from_lsn >= before
+            assert goes_on, f"{record.label} goes back in the log"
             self._dealt_with[record.table_id] = record.from_lsn
             self.table(self._control.records[record.table_id])
             is_stopped = isinstance(record.state, Stopped)

@@ -469,7 +469,9 @@ def _doubtful(
             return Save(copied_again(record), f"gap before lsn {work.lsn}")
         case LostItem() if record.is_live:
             reason = remedies.of_fault(work.error, record.label)
-            stands = without_entries(record, reason, work.first - 1, work.lsn)
+            # Some of them may have been applied before they were lost.
+            before = max(record.from_lsn, work.first - 1)
+            stands = without_entries(record, reason, before, work.lsn)
             return Save(stands, f"lost entries from lsn {work.first}")
     return Leave()
 
