@@ -25,15 +25,15 @@ _REQUESTS = (
         "a request waits for the works of its table only",
         "mirror.Mirror._answer_requests",
         Replace(
-            "self.state.is_free(table_id)",
-            "self.state.is_free(table_id) and not self._steps",
+            "self.state.is_free(record.table_id)",
+            "self.state.is_free(record.table_id) and not self._steps",
         ),
     ),
     _mutant(
         "a request during a move",
         "a move that was begun ends before a request is answered",
         "mirror.Mirror._answer_requests",
-        Replace("self.state.is_free(table_id)", "not self.state.is_busy(table_id)"),
+        Replace("self.state.is_free(record.table_id)", "not self.state.is_busy(record.table_id)"),
     ),
     _mutant(
         "a record overwrites a request",
@@ -57,7 +57,7 @@ _REQUESTS = (
         "a request is forgotten",
         "a request stands until a record that answers it is stored",
         "mirror_state.MirrorState.ask",
-        Drop("self.records[table_id] = replace(self.records[table_id], request=request)"),
+        Drop("self.hold(replace(self.records[table_id], request=request))"),
     ),
     _mutant(
         "a request by name is not answered",

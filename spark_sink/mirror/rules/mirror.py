@@ -61,7 +61,6 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 COPIES = 2  # tables that are copied at a time
 REPLAYS = 2  # tables that are brought forward aside at a time
-_ASIDE = (Creating, Copying, Copied, Replaying, CatchingUp)  # states that need a task of their own
 
 
 class Mirror:
@@ -255,19 +254,18 @@ class Mirror:
                 return
 
     def _answer_requests(self) -> None:
-        for record in list(self.state.tables()):
-            table_id = record.table_id
-            if record.request is not None and self.state.is_free(table_id):
+        for record in [self.state.records[table_id] for table_id in self.state.asked]:
+            if record.history:
+                # No task follows a history that the settings do not want.
+                if record.is_dropped or not self._follows(record.name):
+                    self.state.save(handled(record))
+                continue
+            if record.request is not None and self.state.is_free(record.table_id):
                 said = {"consumer": record.consumer, "table": record.label}
                 self.state.note("request", said | {"wish": str(record.request.wish)})
                 self.state.save(
                     self._after_request(record), why=f"{record.request.wish} was asked for"
                 )
-
-        for record in list(self.state.histories()):
-            # No task follows a history that the settings do not want.
-            if record.request is not None and not self._follows(record.name):
-                self.state.save(handled(record))
 
     def _after_request(self, record: TableRecord) -> TableRecord:
         named = (other for other in self.state.tables() if other.name == record.name)
@@ -288,7 +286,7 @@ class Mirror:
             is_rename = isinstance(step.work, RenameBarrier)
             self._steps.append(RenameTask(state, step) if is_rename else StepTask(state, step))
             started.append(self._steps[-1])
-        waiting = [record for record in state.tables() if isinstance(record.state, _ASIDE)]
+        waiting = [state.records[table_id] for table_id in state.aside]
         for record in sorted(waiting, key=lambda record: record.serial):
             started += self._start_replay(record)
             started += self._start_copy(record)
@@ -315,8 +313,13 @@ class Mirror:
     def _start_histories(self) -> list[Task]:
         started: list[Task] = []
         state, options = self.state, self.state.options
+        if not state.changed:
+            return []
+        changed, state.changed = state.changed, {}
         known = {record.name: record for record in state.histories()}
-        for table in list(state.tables()):
+        for table in [state.records[table_id] for table_id in changed]:
+            if table.history:
+                continue
             name = table.name
             wants = isinstance(table.state, Live) and options.policy(name).history
             if wants and name not in known:

@@ -19,7 +19,7 @@ from spark_sink.mirror.rules.effects import Effect, WriteNote
 from spark_sink.mirror.rules.queues import TableQueues
 from spark_sink.mirror.rules.records import find_record
 from spark_sink.mirror.rules.renames import folder_of
-from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.states import ASIDE, TableState
 from spark_sink.mirror.rules.table_record import Request, TableRecord, new_table_id
 from spark_sink.mirror.rules.table_work import UNKNOWN, DeltaFacts, WorkContext
 from spark_sink.mirror.rules.transitions import Situation
@@ -54,7 +54,8 @@ class MirrorOptions:
 @dataclass
 class MirrorState:
     """`read_to`: the lsn of the last entry in the queues; `append_seen`: the append up to which the log is read;
-    `newest`, `oldest`, `end`: of the log; `requested`: tables whose requests are not handled yet; `left`: the last
+    `newest`, `oldest`, `end`: of the log; `asked`: ids of records with a request; `aside`: ids of tables in a state of
+    `ASIDE`; `changed`: ids of records that have changed since new tasks were started; `left`: the last
     entry of each table that was left in the log; `counts`: failures in a row, by name; `draining`: the log does not go
     on."""
 
@@ -78,6 +79,9 @@ class MirrorState:
     def __post_init__(self) -> None:
         self.queues = TableQueues(self.options.step_bytes_max)
         self.effects: list[Effect] = []
+        self.asked: dict[str, None] = {}
+        self.aside: dict[str, None] = {}
+        self.changed: dict[str, None] = {}
         self._last_run = 0
         self._named: dict[TableName, dict[str, None]] = {}  # ids of tables that have or had a name
         self._using: Counter[str] = Counter()  # works that run, by id of table
@@ -107,7 +111,11 @@ class MirrorState:
 
     def hold(self, record: TableRecord) -> None:
         """Know a record as the newest one of its table."""
-        self.records[record.table_id] = record
+        table_id = record.table_id
+        self.records[table_id] = record
+        self.changed[table_id] = None
+        _mark(self.asked, table_id, holds=record.request is not None)
+        _mark(self.aside, table_id, holds=isinstance(record.state, ASIDE) and not record.history)
         if not record.history:
             for name in (record.name, *(former.name for former in record.names)):
                 self._named.setdefault(name, {})[record.table_id] = None
@@ -228,7 +236,14 @@ class MirrorState:
 
     def ask(self, table_id: str, request: Request) -> None:
         """A request is not part of what is stored of a record, so the record is not changed by it."""
-        self.records[table_id] = replace(self.records[table_id], request=request)
+        self.hold(replace(self.records[table_id], request=request))
+
+
+def _mark(ids: dict[str, None], table_id: str, *, holds: bool) -> None:
+    if holds:
+        ids[table_id] = None
+    else:
+        ids.pop(table_id, None)
 
 
 def folder_or_place(record: TableRecord) -> str:

@@ -183,6 +183,9 @@ State = (
     Live | Creating | Copying | Copied | Replaying | Stopped | CatchingUp | LeftOut | Dropped
 )  # fmt: skip
 
+# States of tables that need a task of their own to become live.
+ASIDE = (Creating, Copying, Copied, Replaying, CatchingUp)
+
 _CLASSES = (Live, Creating, Copying, Copied, Replaying, Stopped, CatchingUp, LeftOut, Dropped)
 _NAMES: dict[type, str] = {cls: cls.__name__.lower() for cls in (*_CLASSES, Failing)}
 _BY_NAME: dict[str, Any] = {name: cls for cls, name in _NAMES.items()}
