@@ -12,6 +12,7 @@ from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]
 
+from tests.support.commit_seed import VARIABLE, commit_seed
 from tests.support.secrets import leaks
 
 pytest_plugins = ["tests.servers.plugin"]
@@ -85,6 +86,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the transcripts of plays, of tests/simulation and tests/mirror_simulation",
     )
+
+
+def pytest_report_header() -> str:
+    return f"random tests: of {VARIABLE}={commit_seed()}, which is the commit's"
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]

@@ -2,8 +2,8 @@
 
 Tables over all types and character sets of a server are generated, filled, changed and emptied, under every setting of
 the server that changes what a log holds; all tables of one setting go into one log, which is read once. `make test`
-runs the same tables each time; `make test-deep` runs for DEEP_MINUTES with random seeds, which it prints. A table that
-differs is reduced and printed as SQL.
+runs other tables for each commit; `make test-deep` runs for DEEP_MINUTES with random seeds, which it prints. A table
+that differs is reduced and printed as SQL.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.differential.catalogue import features
 from tests.differential.proof import Proved, Setting, prove
 from tests.differential.tables import Wanted, generate
 from tests.servers import Server
+from tests.support.commit_seed import VARIABLE, commit_seed
 
 _DEEP_MINUTES = float(os.environ.get("DEEP_MINUTES", "0"))
 _REFUSED_AT_MOST = (
@@ -76,7 +77,8 @@ def _prove(server: Server, database: str, setting: Setting, seed: int) -> Proved
     ]
     proved = prove(server, database, setting, tables)
     assert not proved.findings, "\n\n".join(
-        [f"{server.kind} {server.version}, {setting.name!r}, seed {seed}: {len(proved.findings)} tables differ"]
+        [f"{server.kind} {server.version}, {setting.name!r}, {len(proved.findings)} tables differ"]
+        + [f"to repeat it: {VARIABLE}={seed} pytest tests/differential -k {server.kind}"]
         + [f"-- {finding.why}\n{finding.sql}" for finding in proved.findings]
     )  # fmt: skip
     statements = sum(1 + len(table.transactions) for table in tables)
@@ -92,7 +94,7 @@ def test_the_log_decodes_to_what_select_returned(
 ) -> None:
     database = new_database(any_server)
     for setting in _settings(any_server.kind):
-        _prove(any_server, database, setting, seed=1)
+        _prove(any_server, database, setting, seed=commit_seed())
 
 
 @pytest.mark.skipif(not _DEEP_MINUTES, reason="make test-deep")

@@ -51,6 +51,18 @@ RECIPES: dict[Kind, Recipe] = {
     "mariadb118": Recipe("11.8", True, suites=("trixie", "sid"), packages=_MARIADB_PACKAGES),
 }
 
+# The newest version of each kind with which these tests have passed, and what it has changed for a reader of its log.
+# A newer package may come at any time: it is used, and reported as new.
+PROVEN: dict[Kind, tuple[str, str]] = {
+    "mysql97": ("9.7.4", ""),
+    "mysql56": ("5.6.24", ""),
+    "mariadb1011": ("10.11.18-MariaDB", ""),
+    "mariadb118": (
+        "11.8.9-MariaDB",
+        "logs generated columns only where a row has no image before",
+    ),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Installation:
@@ -99,6 +111,21 @@ def installation(kind: Kind) -> Installation:
         ) from failure
     version = (root / "version").read_text()
     return _unpacked_npm(kind, version, root) if recipe.npm else _prefix(kind, version, root)
+
+
+def reported(kind: Kind) -> str:
+    """Which version of a kind is used, as far as that is known without provisioning, and if it is new."""
+    if given_address(kind) is not None:
+        return f"{kind}: as {variable(kind)} says"
+    local = None if os.environ.get(variable(kind)) == _PROVISION else _on_path(kind)
+    file = cache_dir() / f"servers/{kind}-{RECIPES[kind].digest}/version"
+    if local is None and not file.exists():
+        return f"{kind}: not provisioned"
+    version = file.read_text() if local is None else local.version
+    proven, changed = PROVEN[kind]
+    if version == proven:
+        return f"{kind}: {version}" + (f" ({changed})" if changed else "")
+    return f"{kind}: {version}: NEW, these tests were proven with {proven}"
 
 
 def given_address(kind: Kind) -> str | None:

@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 
 import pytest
 
-from tests.servers.installs import KINDS, Kind
+from tests.servers.installs import KINDS, Kind, reported
 from tests.servers.server import Instance, Server, external_server, new_instance
 from tests.servers.tools import ServerUnavailable
 
@@ -43,6 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption(_SKIP_OPTION) and os.environ.get("CI"):
         raise pytest.UsageError(f"{_SKIP_OPTION} is refused where CI is set")
+
+
+def pytest_report_header() -> list[str]:
+    return [reported(kind) for kind in KINDS]
 
 
 def _missing(config: pytest.Config, failure: ServerUnavailable) -> NoReturn:
