@@ -74,9 +74,10 @@ class TableRecord:
     belong to; `from_lsn`: entries up to this lsn are dealt with, whatever the Delta table records; `signature`: its
     columns as JSON, "" if not known; `reason`: why it is stopped or partial, or the last error; `handled`: id of the
     newest request about its id that was handled; `answered`: ids of requests for copies by the name asked for; `names`:
-    former ones; `copied_at`: the lsn as of which it was copied last; `conflict`: how the log's columns differed from
-    its own before it was copied for that; `metadata`, `deletion_vectors`: of its Delta table; `registered`: its name
-    in the catalog, `refused`: why that is not as it should be; `history`: it is the history of the table of this name.
+    former ones; `copied_at`: the lsn as of which it was copied last, of a history that of the copy with which it was
+    compared last; `conflict`: how the log's columns differed from its own before it was copied for that; `metadata`,
+    `deletion_vectors`: of its Delta table; `registered`: its name in the catalog, `refused`: why that is not as it
+    should be; `history`: it is the history of the table of this name.
     """
 
     table_id: str

@@ -159,6 +159,9 @@ class HistoryTask(Task):
 
     def _follow(self, record: TableRecord, mirrored: TableRecord | None, cursor: int) -> None:
         to = self.state.dealt_with(self.name)
+        if self._is_copied_here(record, mirrored, cursor):
+            self._compare(cursor, None)
+            return
         if cursor >= to:
             return
         if self._is_lost(cursor):
@@ -173,6 +176,13 @@ class HistoryTask(Task):
             self._execute(record, work, count, copied)
             return
         self._read(cursor, min(to, copied) if cursor < copied else to, copied)
+
+    def _is_copied_here(
+        self, record: TableRecord, mirrored: TableRecord | None, cursor: int
+    ) -> bool:
+        """True if the table was copied as of the entry at which the history is, and was not compared since."""
+        compared = -1 if record.copied_at is None else record.copied_at
+        return compared < cursor == _copied_at(mirrored, self.name)
 
     def _read(self, cursor: int, to: int, copied: int) -> None:
         def read(answer: Answer) -> None:
@@ -263,6 +273,7 @@ class HistoryTask(Task):
             return
         mirrored = self.state.find(self.name, lsn + 1)
         used = [self.table_id, *([mirrored.table_id] if mirrored else [])]
+        copied = _copied_at(mirrored, self.name)
         if not all(map(self.state.is_free, used)):
             return
 
@@ -271,6 +282,8 @@ class HistoryTask(Task):
             self.cursor, self._compare_at = lsn, None
             self._items = [item for item in self._items if item.lsn > lsn]
             after = replace(self.record, from_lsn=lsn)
+            if 0 <= copied <= lsn:
+                after = replace(after, copied_at=copied)
             if begins:
                 after = replace(after, state=Live(), reason="")
             self.state.save(after)
@@ -311,7 +324,10 @@ class HistoryTask(Task):
             return False
         if isinstance(self.record.state, Creating):
             return self._waits_for_table()
-        return isinstance(self.record.state, Stopped) or (self.cursor or 0) >= goal
+        if isinstance(self.record.state, Stopped):
+            return True
+        cursor = self.cursor or 0
+        return cursor >= goal and not self._is_copied_here(self.record, self.mirrored, cursor)
 
     def _waits_for_table(self) -> bool:
         """True if its table was dropped before the history began: it waits for another such table."""
