@@ -1,4 +1,4 @@
-"""Makes pages of a report: `benchmarks/report.md` with its plots, and the tables in README and docs.
+"""Makes pages of a report: `benchmarks/report.md` with its plots, and the tables of measured values in README and docs.
 
 `python -m benchmarks.report` renders the committed `benchmarks/report.json`. A table in a document stands between the
 comments `<!-- benchmarks NAME -->` and `<!-- end of benchmarks -->`, and is replaced. Plots need matplotlib, which is
@@ -151,8 +151,91 @@ def decoding_table(report: Report) -> str:
     return _table(("reader", "version", *(f"{log}, rows per CPU second" for log in logs)), rows)
 
 
+def peers_table(report: Report) -> str:
+    """What a reader of MySQL's log costs and does, beside the programs that people use today.
+
+    Rows, latency and start are those of this report, and a program that it did not measure says so. The first row and
+    the last one are facts of `docs/comparison.md`.
+    """
+    not_measured = ("not measured",) * 4
+    rows = [
+        (
+            "connections at the server",
+            "one per account and server",
+            "one per connector",
+            "one per process",
+            "one per instance",
+            "one per pipeline",
+        ),
+        *(
+            (f"rows per CPU second, {log}", *_rates_beside(report, log))
+            for log in sorted({series.log for series in report.series if series.part == "decoding"})
+        ),
+        ("rows per second from MySQL into Spark, as JSON", _into_spark(report), *not_measured),
+        ("commit to reader", _latency(report), *not_measured),
+        ("after a crash", f"goes on from what was acknowledged; {_ready(report)}", *_RECOVERY),
+    ]
+    header = ("", "binlog-dispatcher", "Debezium", "Maxwell", "Canal", "a connection per pipeline")
+    return _table(header, rows)
+
+
+_RECOVERY = (
+    "Kafka Connect moves the connector to another worker; time not measured",
+    "another process leads, by ZooKeeper or Raft; time not measured",
+    "another instance takes over, by ZooKeeper; time not measured",
+    "each pipeline does what it was written to do",
+)
+_PEERS = (
+    ("Debezium embedded",),
+    (),  # Maxwell
+    ("Canal's parser",),
+    ("python-mysql-replication", "mysql-binlog-connector-java"),
+)
+
+
+def _rates_beside(report: Report, log: str) -> Iterable[str]:
+    """Rows per CPU second: our own, then those of the peers, each with the ratio of ours to it."""
+    quantity = "rows per CPU second"
+    own = report.median("decoding", log, "to Arrow", quantity)
+    yield "not measured" if own is None else number(own)
+    for subjects in _PEERS:
+        found = []
+        for subject in subjects:
+            rate = report.median("decoding", log, subject, quantity)
+            if rate is not None and own is not None:
+                found.append(f"{number(rate)} by {subject} (ratio {number(own / rate)})")
+        yield ", ".join(found) or "not measured"
+
+
+def _into_spark(report: Report) -> str:
+    rate = report.median("Spark source", "", "json rows", "from MySQL to Spark")
+    cores = report.machine.get("cores", "?")
+    return "not measured" if rate is None else f"{number(rate)} on {cores} cores"
+
+
+def _latency(report: Report) -> str:
+    load = "1,000 transactions per second"
+    found = {
+        percentile: report.median("a reader's cycle", "", load, f"commit to reader, {percentile}")
+        for percentile in ("p50", "p99")
+    }
+    values = [f"{name} {number(value)} ms" for name, value in found.items() if value is not None]
+    return f"{', '.join(values)}, at {load}" if values else "not measured"
+
+
+def _ready(report: Report) -> str:
+    found = {
+        consumers: report.median("a reader's cycle", "", consumers, "start until ready")
+        for consumers in ("1 consumer", "1,000 consumers")
+    }
+    values = [
+        f"{number(value)} s with {name}" for name, value in found.items() if value is not None
+    ]
+    return f"ready after {', '.join(values)}" if values else "the start was not measured"
+
+
 BLOCKS = {
-    "targets": lambda report: targets_table(report) + "\n" + machine_line(report),
+    "peers": lambda report: peers_table(report) + "\n" + machine_line(report),
     "scaling": lambda report: series_table(report, "scaling"),
     "decoding": decoding_table,
 }

@@ -1,4 +1,4 @@
-"""Draws the README's pictures of the status page from a real run: `python -m deploy.screenshot docs`.
+"""Draws the pictures of docs/status-page.md from a real run: `python -m deploy.screenshot docs`.
 
 A MySQL server, a daemon and readers run for about a minute. One consumer is read slowly and is detached, one has lost
 its reader, one asks for transactions that the server has purged, and the server of another is down.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import os
 import re
@@ -14,10 +13,13 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from dispatcher.settings.load import load_settings
 from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.server_facts import examine
+from spark_sink.cli import app
 from tests.cli.program import free_port
 from tests.daemon.harness import until
 from tests.servers.installs import Kind
@@ -126,11 +128,18 @@ def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Pat
         until(read, "the reader has written a part")
 
 
-def test_the_programs_are_python() -> None:
-    programs = blocks("python")
-    assert len(programs) == 2
-    for text in programs:
-        compile(text, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+def test_the_program_is_python() -> None:
+    (program,) = blocks("python")
+    compile(program, "README.md", "exec")
+
+
+def test_the_mirror_has_the_options_of_its_command() -> None:
+    (words,) = re.findall(r"^    python -m spark_sink (run .+)$", README, re.MULTILINE)
+    command, *options = words.split()
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    context = group.commands[command].make_context(command, options)
+    assert context.params["target"] == "/data/mirror"
 
 
 def test_every_reference_exists() -> None:

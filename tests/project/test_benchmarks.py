@@ -22,6 +22,28 @@ def test_the_tables_of_a_document_are_those_of_the_report(document: Path) -> Non
     assert pages.with_blocks(text, COMMITTED) == text, "run `python -m benchmarks.report`"
 
 
+def test_the_targets_are_in_the_page_alone() -> None:
+    table = pages.targets_table(COMMITTED)
+    assert table in pages.PAGE.read_text(encoding="utf-8")
+    header = table.splitlines()[0]
+    assert not [file.name for file in pages.DOCUMENTS if header in file.read_text(encoding="utf-8")]
+
+
+def test_a_program_that_was_not_measured_has_no_figure() -> None:
+    """Each row but the facts has a cell for us and for each peer."""
+    run = Run(Report("quick", {"cores": "2"}), lambda _: None, None)
+    empty = pages.peers_table(run.report).splitlines()[2:]
+    assert [re.findall(r"\d", row) for row in empty] == [[]] * len(empty)
+    run.series("decoding", "bulk", "to Arrow", "rows per CPU second", "rows/s", [900.0])
+    run.series("decoding", "bulk", "Canal's parser", "rows per CPU second", "rows/s", [200.0])
+    run.series("decoding", "bulk", "asyncmy", "rows per CPU second", "rows/s", [1.0])
+    (row,) = (row for row in pages.peers_table(run.report).splitlines() if "bulk" in row)
+    assert row == (
+        "| rows per CPU second, bulk | 900 | not measured | not measured"
+        " | 200 by Canal's parser (ratio 4.5) | not measured |"
+    )
+
+
 def test_the_page_is_that_of_the_report() -> None:
     page = pages.PAGE.read_text(encoding="utf-8")
     assert page == pages.page(COMMITTED), "run `python -m benchmarks.report`"

@@ -12,6 +12,7 @@ from dispatcher.model.errors import POLICY, ErrorKind
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+INDEX = ROOT / "docs/README.md"
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -54,9 +55,16 @@ def test_every_link_and_anchor_exists(document: Path) -> None:
     assert broken == []
 
 
-def test_the_readme_links_to_every_document() -> None:
-    linked = {target for target, _ in _LINK.findall((ROOT / "README.md").read_text())}
-    assert {f"docs/{document.name}" for document in (ROOT / "docs").glob("*.md")} <= linked
+def test_the_index_links_to_every_document_once() -> None:
+    targets = [target for target, _ in _LINK.findall(prose(INDEX))]
+    pages = sorted(document.name for document in (ROOT / "docs").glob("*.md"))
+    assert sorted(target for target in targets if "/" not in target) == [
+        name for name in pages if name != INDEX.name
+    ]
+
+
+def test_the_readme_links_to_the_index() -> None:
+    assert ("docs/README.md", "") in _LINK.findall(prose(ROOT / "README.md"))
 
 
 def test_every_path_in_the_architecture_exists() -> None:
