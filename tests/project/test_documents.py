@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 INDEX = ROOT / "docs/README.md"
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 _PATH = re.compile(r"[a-z_0-9./-]+(?:/|\.(?:py|toml|yaml))")
@@ -85,6 +86,23 @@ def test_every_class_and_constant_in_the_architecture_exists() -> None:
     missing = {name for name in names if not re.search(rf"\b{name}\b", source())}
     assert len(names) > 15
     assert missing == set()
+
+
+def test_every_module_of_the_glossary_has_the_name_of_its_row() -> None:
+    cells = re.findall(r"^\| [^|]+ \| [^|]+ \| (`[^|]+) \|$", GLOSSARY, re.MULTILINE)
+    assert len(cells) > 50
+    for name, span in re.findall(r"(?:`(\w+)` in )?`([^`]*/[^`]*)`", "\n".join(cells)):
+        paths = [path for path in (ROOT / span, ROOT / "dispatcher" / span) if path.exists()]
+        assert paths, span
+        assert not name or re.search(rf"\b(?:class|def) {name}\b", paths[0].read_text()), name
+
+
+def test_every_answer_is_short_and_has_a_link() -> None:
+    text = (ROOT / "docs/faq.md").read_text(encoding="utf-8")
+    answers = re.findall(r"^## (.+\?)\n\n((?:.+\n)+)(?=\n## |\Z)", text, re.MULTILINE)
+    assert len(answers) == text.count("\n## ") >= 15
+    assert [question for question, answer in answers if answer.count("\n") > 5] == []
+    assert [question for question, answer in answers if not _LINK.search(answer)] == []
 
 
 def test_every_package_is_in_the_architecture() -> None:
