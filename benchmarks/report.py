@@ -168,7 +168,7 @@ def peers_table(report: Report) -> str:
             "one per pipeline",
         ),
         *(
-            (f"rows per CPU second, {log}", *_rates_beside(report, log))
+            (f"rows decoded per CPU second, {log}", *_rates_beside(report, log))
             for log in sorted({series.log for series in report.series if series.part == "decoding"})
         ),
         ("rows per second from MySQL into Spark, as JSON", _into_spark(report), *not_measured),

@@ -128,6 +128,10 @@ def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Pat
         until(read, "the reader has written a part")
 
 
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) < 150
+
+
 def test_the_program_is_python() -> None:
     (program,) = blocks("python")
     compile(program, "README.md", "exec")

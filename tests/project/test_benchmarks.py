@@ -39,7 +39,7 @@ def test_a_program_that_was_not_measured_has_no_figure() -> None:
     run.series("decoding", "bulk", "asyncmy", "rows per CPU second", "rows/s", [1.0])
     (row,) = (row for row in pages.peers_table(run.report).splitlines() if "bulk" in row)
     assert row == (
-        "| rows per CPU second, bulk | 900 | not measured | not measured"
+        "| rows decoded per CPU second, bulk | 900 | not measured | not measured"
         " | 200 by Canal's parser (ratio 4.5) | not measured |"
     )
 

@@ -46,7 +46,7 @@ def code_spans(text: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", text)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_link_and_anchor_exists(document: Path) -> None:
     broken = []
     for target, anchor in _LINK.findall(prose(document)):
