@@ -226,11 +226,13 @@ class _History:
         """Let works end until none is left. `until`: not longer, but with those that run."""
         world = self.world
         for _ in range(FINISH_MAX):
+            if world.drain and world.mirror.at_rest():
+                return  # also while works run
             if running := world.running():
                 world.finish(self.rng.choice(running))
                 continue
             wakeup = world.mirror.next_wakeup()
-            if world.now > until or (world.drain and world.mirror.at_rest()):
+            if world.now > until:
                 return
             if wakeup is not None:
                 world.tick(wakeup - world.now)

@@ -92,6 +92,7 @@ class TableRules:
         taken = self._taken()
         for record in self._control.records.values():
             self.table(record)
+            self._is_newest(record)
             waits = isinstance(record.state, Creating | Copying | Replaying | CatchingUp)
             if isinstance(record.state, CatchingUp) and record.folder in taken:
                 says_why = TAKEN in record.reason or "waits for its place" in record.reason
@@ -102,6 +103,15 @@ class TableRules:
         # A request about a history may wait for a table that is stopped.
         asked = [i for i in by_id if not self._control.records[i].history]
         assert not asked and self._excluded.issuperset(by_name), "a request is lost"
+
+    def _is_newest(self, record: TableRecord) -> None:
+        """A table that is complete equals the server's as of the end of the log."""
+        is_complete = isinstance(record.state, Live) and record.state.complete
+        if is_complete and record.move is None and not record.history:
+            table, truth = self._lake.of(record), self._server.tables.get(record.name)
+            held = _values(Counter() if table is None else table.rows)
+            wanted = _values(Counter() if truth is None else truth.rows)
+            assert held == wanted, f"{record.label} is not drained to the end of the log"
 
     def at_rest(self) -> None:
         """Everything is applied: each table of the server is live, unless somebody else has its place, and no request
