@@ -34,6 +34,7 @@ _REQUESTS = (
         "a move that was begun ends before a request is answered",
         "mirror.Mirror._answer_requests",
         Replace("self.state.is_free(record.table_id)", "not self.state.is_busy(record.table_id)"),
+        tests=_RULES + "test_a_request_waits_for_the_end_of_a_move",
     ),
     _mutant(
         "a record overwrites a request",
@@ -342,6 +343,7 @@ _LOG = (
         "a history stops before entries that the log has lost",
         "tasks.history_task.HistoryTask._read",
         Insert("self._stand(answer.error)", "self.cursor = (answer.last + 1 << 32) - 1; return"),
+        tests=_RULES + "test_a_history_stops_before_entries_that_are_lost",
     ),
     _mutant(
         "the end of the log is not read on",
@@ -526,6 +528,7 @@ _TABLES = (
         "a table that has recovered says so",
         "retries.recovered",
         Return("record"),
+        tests=f"{_PLAYS}[failed_steps]",
     ),
     _mutant(
         "recovers what does not fail",
@@ -559,6 +562,7 @@ _RENAMES = (
             "(has_former, not record.is_dropped, record.serial)",
             "(not record.is_dropped, has_former, record.serial)",
         ),
+        tests=_RULES + "test_a_history_compares_with_the_table_that_had_the_name",
     ),
     _mutant(
         "renames at the same time",
@@ -577,12 +581,14 @@ _RENAMES = (
         "a RENAME that was not executed when it was due stops the tables that it concerns",
         "tasks.replay_task._is_missed",
         Return("False"),
+        tests=_RULES + "test_a_rename_that_was_lost_when_it_was_due_stops_a_replay",
     ),
     _mutant(
         "an excluded table is revived",
         "a dropped table that the settings leave out is not copied",
         "mirror.Mirror._after_request",
         If("self.state.options.excluded(record.name)", "False"),
+        tests=_RULES + "test_a_dropped_table_is_not_copied_that_the_settings_leave_out",
     ),
     _mutant(
         "an excluded table is asked for",
@@ -601,12 +607,14 @@ _RENAMES = (
         "a table goes on when it has got another place",
         "tasks.replay_task.ReplayTask.watch",
         If("record.folder != self._taken", "False"),
+        tests=_RULES + "test_a_table_that_waits_for_its_place_goes_on_when_it_is_renamed",
     ),
     _mutant(
         "a table whose folder may lie elsewhere",
         "a history reads no table whose move has not ended",
         "tasks.history_task.HistoryTask._compare",
         If("all(map(self.state.is_free, used))", "any(map(self.state.is_busy, used))"),
+        tests=_RULES + "test_a_history_waits_while_it_is_not_known_where_its_table_lies",
     ),
     _mutant(
         "a copy survives a RENAME",
@@ -619,6 +627,7 @@ _RENAMES = (
         "a dropped table loses the folder that another one gets",
         "renames.records_after",
         Assign("lost", "()"),
+        tests=_RULES + "test_a_dropped_table_loses_the_folder_that_another_one_gets",
     ),
     _mutant(
         "a table of a later time is doubled",
@@ -637,6 +646,7 @@ _RENAMES = (
         "a table whose rows were deleted when it was to leave is copied if it stays",
         "tasks.rename_task.RenameTask._changed",
         Drop("self._require_rows(tables)"),
+        tests=_RULES + "test_a_table_whose_rows_were_deleted_to_leave_is_copied_if_it_stays",
     ),
     _mutant(
         "folders stay",
@@ -655,6 +665,7 @@ _RENAMES = (
         "a table whose place is taken does not hold up the others",
         "tasks.log_tasks.RepairTask.go",
         Drop("self._without_place |= answer.refused.keys()"),
+        tests=_RULES + "test_a_repair_goes_on_without_a_table_whose_place_is_taken",
     ),
     _mutant(
         "nothing is repaired",
@@ -667,12 +678,14 @@ _RENAMES = (
         "until a move is answered nothing but the same move may follow",
         "tasks.folder_move.begin_move",
         Drop("state.unsure.update(ids)"),
+        tests=_RULES + "test_a_statement_waits_for_the_end_of_a_move",
     ),
     _mutant(
         "two tables in one folder",
         "a folder is moved to a place when the other table has left it",
         "tasks.folder_move.must_wait",
         Return("False"),
+        tests=_RULES + "test_a_copy_waits_until_another_table_has_left_its_place",
     ),
 )
 
@@ -826,6 +839,7 @@ _DRAINS = (
         "a drain answers requests before it ends",
         "mirror.Mirror.at_rest",
         Assign("asked", "False"),
+        tests=_RULES + "test_a_drain_answers_a_request_before_it_ends",
     ),
     _mutant(
         "a drain ends before its goal",
@@ -844,6 +858,7 @@ _DRAINS = (
         "a drain makes the copies that wait",
         "mirror.Mirror._will_go_on",
         Return("False"),
+        tests=_RULES + "test_a_drain_waits_for_a_copy_that_has_no_turn",
     ),
 )
 

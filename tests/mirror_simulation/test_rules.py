@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from spark_sink.mirror.rules.effects import Effect, MoveFolders, ReadLog
+from itertools import count
+
+from spark_sink.mirror.rules.effects import (
+    AskTable,
+    CompareVersions,
+    CopyTable,
+    Effect,
+    MoveFolders,
+    ReadLog,
+)
 from spark_sink.mirror.rules.events import Answer, Failure, RequestsRead, Ticked
 from spark_sink.mirror.rules.states import CatchingUp, Creating, LeftOut, Live, Stopped
-from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.rules.tasks.task import Task
+from spark_sink.mirror.values.entries import first_lsn
 from tests.mirror_simulation.plays import Stage
 
 
@@ -30,6 +40,28 @@ def table(stage: Stage, name: str) -> TableRecord:
 def kinds(stage: Stage) -> list[type[Effect]]:
     return [type(effect) for effect in stage.world.running()]
 
+
+def all_but_histories(stage: Stage) -> None:
+    """All works end that are not those of histories, until none of them runs."""
+    while works := [effect for effect in stage.world.running() if not _is_of_history(effect)]:
+        stage.world.finish(works[0])
+
+
+def _is_of_history(effect: Effect) -> bool:
+    reads_table = isinstance(effect, ReadLog) and effect.tables is not None
+    return reads_table or type(effect).__name__ in ("WriteVersions", "CompareVersions")
+
+
+# A copy that is about to take its place: the folder moves.
+COPIED = (
+    "settings",
+    "old a 1=1",
+    "start",
+    "insert a 2=2",
+    "append",
+    "work ReadLog StoreRecords ClearCopy StoreRecords CopyTable CopyTable",
+    "work StoreRecords StoreRecords AskTable StoreRecords",
+)
 
 STOPPED = (
     "settings",
@@ -143,11 +175,39 @@ def test_former_names_stay_while_a_history_needs_them() -> None:
     begun = ("create a", "insert a 1=1", "append", "works")
     stage = staged("settings history=yes", "start", *begun, "insert a 2=2", "append")
     made(stage, "work ReadLog", "work CommitRows", "rename a b", "append")
-    history = {"WriteVersions", "CompareVersions"}
-    while running := [e for e in stage.world.running() if type(e).__name__ not in history]:
-        stage.world.finish(running[0])
+    all_but_histories(stage)
     made(stage, "wait 6", "work StoreRecords")
     assert stage.world.control.applied >= table(stage, "b").names[0].until
+
+
+def test_a_history_compares_with_the_table_that_had_the_name() -> None:
+    begun = ("create a", "insert a 1=1", "append", "works")
+    stage = staged("settings history=yes", "start", *begun, "add a b=5", "append")
+    made(stage, "rename a c", "append", "drop c", "append", "create a", "append")
+    all_but_histories(stage)
+    while not (compared := _comparisons(stage)):
+        made(stage, "work ReadLog")
+    (compares,) = compared
+    assert compares.mirrored is not None
+    assert compares.mirrored.folder == "shop/c" and table(stage, "a").folder == ""
+
+
+def test_a_history_waits_while_it_is_not_known_where_its_table_lies() -> None:
+    begun = ("create a", "insert a 1=1", "append", "works")
+    stage = staged("settings history=yes", "start", *begun, "add a b=5", "append")
+    made(stage, "work ReadLog ChangeTable", "rename a c", "append")
+    while MoveFolders not in kinds(stage):
+        others = [effect for effect in stage.world.running() if not _is_of_history(effect)]
+        stage.world.finish(others[0])
+    made(stage, "work MoveFolders fails=after", "works")
+    assert not _comparisons(stage)
+    made(stage, "wait 60", "works")
+    history = stage.world.lake.folders["shop/a__history"]
+    assert history.version > first_lsn(2) and not history.rows
+
+
+def _comparisons(stage: Stage) -> list[CompareVersions]:
+    return [effect for effect in stage.world.running() if isinstance(effect, CompareVersions)]
 
 
 # -- works ---------------------------------------------------------------------------------------------------------
@@ -188,3 +248,128 @@ def test_a_place_that_is_taken_is_looked_at_again() -> None:
     assert isinstance(table(stage, "c").state, CatchingUp)
     made(stage, "free c", "wait 60", "works")
     assert table(stage, "c").word == "complete"
+
+
+# -- moves ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_waits_for_the_end_of_a_move() -> None:
+    stage = staged(*COPIED, "work MoveFolders fails=before")
+    made(stage, "ask a recopy", "insert a 3=3", "append", "works", "wait 60", "works")
+    assert table(stage, "a").word == "complete"
+
+
+def test_a_statement_waits_for_the_end_of_a_move() -> None:
+    stage = staged(*COPIED, "work MoveFolders fails=after")
+    made(stage, "truncate a", "append", "works", "wait 60", "works")
+    assert not stage.world.lake.folders["shop/a"].rows and table(stage, "a").word == "complete"
+
+
+def test_a_copy_waits_until_another_table_has_left_its_place() -> None:
+    stage = staged("settings files=yes", "start", "create b", "insert b 1=1", "append", "works")
+    made(stage, "old a 2=2", "insert a 3=3", "append")
+    made(stage, "work ReadLog StoreRecords ClearCopy StoreRecords", "insert a 4=4")
+    made(stage, "work CopyTable CopyTable StoreRecords", "append")
+    made(stage, "work ReadLog ReadLog StoreRecords", "swap a b", "append")
+    made(stage, "work AskTable ReadLog StoreRecords")
+    # The folder of `b` has not moved, and the copy of `a` is to take its place.
+    made(stage, "work MoveFolders fails=before", "works", "wait 60", "works")
+    assert {table(stage, name).word for name in ("a", "b")} == {"complete"}
+
+
+def test_a_dropped_table_loses_the_folder_that_another_one_gets() -> None:
+    stage = staged("settings unknown=partial", "start", "create b", "insert b 1=1", "drop b")
+    made(stage, "create a", "insert a 2=2", "append", "works", "rename a b", "append", "works")
+    made(stage, "rename b c", "append", "works")
+    made(stage, "purge", "create b", "gap", "works", "kill", "start", "works")
+    made(stage, "insert b 3=3", "append", "works")
+    assert table(stage, "b").word == "partial"
+
+
+def test_a_repair_goes_on_without_a_table_whose_place_is_taken() -> None:
+    stage = staged("settings files=yes", "start", "create a", "insert a 1=1", "append", "works")
+    made(stage, "rename a c", "append", "work ReadLog StoreRecords", "kill", "put c", "start")
+    made(stage, "works", "create b", "append", "works")
+    assert table(stage, "b").word == "complete"
+
+
+def test_a_table_that_waits_for_its_place_goes_on_when_it_is_renamed() -> None:
+    stage = staged(*STOPPED[:6], "put c", "rename a c", "append", "works")
+    made(stage, "rename c b", "append", "works")
+    assert table(stage, "b").word == "complete"
+
+
+# -- the border of the mirror --------------------------------------------------------------------------------------
+
+
+def test_a_table_whose_rows_were_deleted_to_leave_is_copied_if_it_stays() -> None:
+    stage = staged(
+        "settings", "exclude out", "start", "create a", "insert a 1=1", "append", "works"
+    )
+    made(
+        stage, "rename a out", "append", "work ReadLog", "kill ChangeTable", "include out", "start"
+    )
+    made(stage, "works")
+    assert table(stage, "out").word == "complete"
+    assert len(stage.world.lake.folders["shop/out"].rows) == 1
+
+
+def test_a_dropped_table_is_not_copied_that_the_settings_leave_out() -> None:
+    stage = staged("settings", "start", "create out", "insert out 1=1", "append", "works")
+    made(stage, "drop out", "append", "works", "kill", "exclude out", "start", "works")
+    (record,) = stage.world.control.records.values()
+    stage.world.ask(record.table_id, Wish.RECOPY)
+    stage.world.look()
+    made(stage, "works")
+    (record,) = stage.world.control.records.values()
+    assert record.is_dropped and record.handled
+
+
+# -- what the log has lost -----------------------------------------------------------------------------------------
+
+
+def test_a_history_stops_before_entries_that_are_lost() -> None:
+    stage = staged("settings history=yes", "start", "create a", "insert a 1=1", "append")
+    all_but_histories(stage)
+    made(stage, "lose 1", "works")
+    (history,) = (r for r in stage.world.control.records.values() if r.history)
+    assert history.word == "stopped"
+
+
+def test_a_rename_that_was_lost_when_it_was_due_stops_a_replay() -> None:
+    stage = staged("settings", "start", "create a", "insert a 1=1", "create b", "append", "works")
+    made(stage, "swap a b", "append", "lose 2", "works", "insert a 2=2", "append", "works")
+    made(stage, "restore", "ask a retry", "works")
+    record = table(stage, "a")
+    assert isinstance(record.state, Stopped) and "RENAME" in record.reason
+
+
+# -- drains --------------------------------------------------------------------------------------------------------
+
+
+def test_a_drain_answers_a_request_before_it_ends() -> None:
+    stage = staged("settings", "old a 1=1", "insert a 2=2", "append", "start drain=yes")
+    made(stage, *COPIED[5:], "work MoveFolders fails=before", "ask a recopy")
+    made(stage, "work MoveFolders fails=before")
+    assert not stage.world.mirror.at_rest()
+    made(stage, "wait 60", "works")
+    assert stage.world.mirror.at_rest() and table(stage, "a").handled
+
+
+def test_a_drain_waits_for_a_copy_that_has_no_turn() -> None:
+    stage = staged("settings", "create c", "insert c 1=1", "append", "start", "works", "kill")
+    made(stage, "old a 1=1", "old b 1=1", "insert a 2=2", "insert b 2=2", "clean c", "append")
+    made(stage, "start drain=yes")
+    keys = count(3)
+    while works := [e for e in stage.world.running() if not isinstance(e, AskTable)]:
+        if isinstance(works[0], CopyTable):
+            made(stage, f"insert a {next(keys)}=1")
+        stage.world.finish(works[0])
+    # The log ends before what the copies of `a` and `b` show: both fail, and then wait for the log, which goes on.
+    made(stage, "append", "wait 2")
+    while others := [e for e in stage.world.running() if not isinstance(e, ReadLog)]:
+        stage.world.finish(others[0])
+    assert isinstance(table(stage, "c").state, Creating) and kinds(stage) == [ReadLog]
+    assert not stage.world.mirror.at_rest()
+    made(stage, "works", "wait 2", "works")
+    assert stage.world.mirror.at_rest() and table(stage, "c").word == "complete"
