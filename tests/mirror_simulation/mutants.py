@@ -348,8 +348,8 @@ _LOG = (
     _mutant(
         "the end of the log is not read on",
         "S is the newest end of the log that was read",
-        "tasks.log_tasks.ReadTask._into_queues",
-        If("state.end.append < entry.append", "state.end is None"),
+        "mirror_state.MirrorState.learn_end",
+        If("self.end.append < entry.append", "is_end and self.end is None"),
     ),
 )
 
@@ -785,6 +785,7 @@ _COPIES = (
         "a change of the columns before R begins a copy again",
         "tasks.replay_task._copy_ends",
         Return("False"),
+        tests=_RULES + "test_a_change_of_the_columns_that_was_lost_begins_a_copy_again",
     ),
     _mutant(
         "a place is asked for once",

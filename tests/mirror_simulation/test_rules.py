@@ -344,6 +344,16 @@ def test_a_rename_that_was_lost_when_it_was_due_stops_a_replay() -> None:
     assert isinstance(record.state, Stopped) and "RENAME" in record.reason
 
 
+def test_a_change_of_the_columns_that_was_lost_begins_a_copy_again() -> None:
+    moves = COPIED[1:5]
+    stage = staged("settings unfollowed=stop", *moves)
+    made(stage, "work ReadLog StoreRecords ClearCopy StoreRecords")
+    assert kinds(stage) == [CopyTable]
+    made(stage, "add a b=5", "append", "lose 2", "work ReadLog", "restore")
+    made(stage, "work CopyTable CopyTable", "works")
+    assert table(stage, "a").word == "complete"
+
+
 # -- drains --------------------------------------------------------------------------------------------------------
 
 

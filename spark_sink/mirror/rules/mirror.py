@@ -19,8 +19,10 @@ from spark_sink.mirror.rules.effects import Effect, EndConsumer, StoreRecords
 from spark_sink.mirror.rules.events import (
     Answer,
     Claimed,
+    EntriesRead,
     Event,
     LogGrew,
+    LogLost,
     Registered,
     RequestsRead,
     Started,
@@ -132,6 +134,10 @@ class Mirror:
                 self._answer(event)
 
     def _answer(self, answer: Answer) -> None:
+        match answer:
+            # Also those of a task of one table: of an append that could not be read when it was the newest one.
+            case EntriesRead(entries=entries) | LogLost(before=entries):
+                self.state.learn_end(entries)
         task = self._works.pop(answer.run, None)
         if task is not None:
             task.answered(answer)

@@ -23,9 +23,10 @@ from spark_sink.mirror.rules.states import ASIDE, TableState
 from spark_sink.mirror.rules.table_record import Request, TableRecord, new_table_id
 from spark_sink.mirror.rules.table_work import UNKNOWN, DeltaFacts, WorkContext
 from spark_sink.mirror.rules.transitions import Situation
-from spark_sink.mirror.values.entries import LogEnd, last_lsn
+from spark_sink.mirror.values.entries import LogEnd, LogEntry, last_lsn
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import TablePolicy
+from spark_sink.source.raw_entries import EntryKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,14 @@ class MirrorState:
         self.learn(record, DeltaFacts(applied, None, record.table_id))
 
     # -- the log -----------------------------------------------------------------------------------------------
+
+    def learn_end(self, entries: Iterable[LogEntry]) -> None:
+        """Entries were read, which may tell the end of a newer append."""
+        for entry in entries:
+            is_end = entry.kind is EntryKind.END and entry.position is not None
+            # Entries come again after a crash, and are read for single tables.
+            if is_end and (self.end is None or self.end.append < entry.append):
+                self.end = LogEnd(entry.append, entry.position)
 
     def leave(self, record: TableRecord, lsn: int) -> None:
         """An entry is left in the log."""

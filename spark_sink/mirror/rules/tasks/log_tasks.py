@@ -14,7 +14,7 @@ from spark_sink.mirror.rules.retries import LASTING_AFTER
 from spark_sink.mirror.rules.tasks.folder_move import begin_move
 from spark_sink.mirror.rules.tasks.task import Task
 from spark_sink.mirror.schema.statements import effects_of
-from spark_sink.mirror.values.entries import LogEnd, LogEntry, append_of, first_lsn, last_lsn
+from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn, last_lsn
 from spark_sink.source.raw_entries import EntryKind
 
 ITEMS_MAX = 200_000  # that wait in memory before the log is read on
@@ -84,9 +84,6 @@ class ReadTask(Task):
         for entry in entries:
             if entry.kind is EntryKind.END and entry.position is not None:
                 state.server = entry.position.server
-                # After a crash entries come again that are older than the end.
-                if state.end is None or state.end.append < entry.append:
-                    state.end = LogEnd(entry.append, entry.position)
             known = partial(state.names, dropped=entry.gap)
             for name, item in route(entry, effects_of, known, state.options.excluded):
                 state.queues.add(name, item)
