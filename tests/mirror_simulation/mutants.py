@@ -697,6 +697,13 @@ _COPIES = (
         If("self._begin[0] < record.from_lsn", "False"),
     ),
     _mutant(
+        "a copy begins before lost entries",
+        "S is behind the newest entries of the log, also if they are lost",
+        "tasks.copy_task.CopyTask._creating",
+        If("last_lsn(end.append) < self.state.read_to", "False"),
+        tests=_RULES + "test_a_copy_begins_behind_the_newest_entries_if_they_are_lost",
+    ),
+    _mutant(
         "a copy on an older copy",
         "what an earlier copy has left is deleted first",
         "tasks.copy_task.CopyTask._creating",

@@ -344,6 +344,20 @@ def test_a_rename_that_was_lost_when_it_was_due_stops_a_replay() -> None:
     assert isinstance(record.state, Stopped) and "RENAME" in record.reason
 
 
+def test_a_copy_begins_behind_the_newest_entries_if_they_are_lost() -> None:
+    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
+    made(stage, "insert a 2=2", "append", "lose 2", "works", "ask a recopy", "works")
+    made(stage, "insert a 3=3", "append", "works", "wait 60", "works")
+    assert table(stage, "a").word == "complete"
+
+
+def test_a_copy_does_not_go_back_behind_entries_that_were_skipped() -> None:
+    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
+    made(stage, "insert a 2=2", "append", "lose 2", "works", "ask a skip", "works")
+    made(stage, "ask a recopy", "works")
+    assert "newest entries of the log are lost" in table(stage, "a").reason
+
+
 def test_a_change_of_the_columns_that_was_lost_begins_a_copy_again() -> None:
     moves = COPIED[1:5]
     stage = staged("settings unfollowed=stop", *moves)

@@ -83,6 +83,10 @@ class CopyTask(Task):
             if end is None or end.position is None:
                 self._tell(_no_position(record))
                 return
+            if last_lsn(end.append) < self.state.read_to:
+                # A copy from before entries that are lost would stop at them, and the table as before.
+                self._tell(_no_end(record))
+                return
             self._begin = last_lsn(end.append), end.position
         if not self._cleared:
             self._clear()
@@ -201,6 +205,15 @@ def _no_position(record: TableRecord) -> BinlogError:
         f"table {record.label} cannot be copied before the log has a first position",
         where=f"consumer {record.consumer}",
         remedy="start the log stage; the copy begins when the log has its first entry",
+    )
+
+
+def _no_end(record: TableRecord) -> BinlogError:
+    return BinlogError(
+        ErrorKind.RANGE_UNAVAILABLE,
+        f"table {record.label} cannot be copied while the newest entries of the log are lost",
+        where=f"consumer {record.consumer}",
+        remedy="start the log stage; the copy begins when the log goes on",
     )
 
 
