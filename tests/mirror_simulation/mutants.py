@@ -270,6 +270,20 @@ _LOG = (
         Assign("waiting", "()"),
     ),
     _mutant(
+        "the log of a history is deleted",
+        "the log keeps what histories need",
+        "mirror.Mirror.needed_to",
+        Assign("histories", "()"),
+    ),
+    _mutant(
+        "the log of a history that has not begun is deleted",
+        "the log keeps what histories need, also while folders are repaired",
+        "mirror.Mirror._needs_log",
+        Replace(
+            "task is None or task.needed() < NEWEST", "task is not None and task.needed() < NEWEST"
+        ),
+    ),
+    _mutant(
         "a barrier does not wait",
         "a RENAME is executed when all its tables have reached it",
         "queues.TableQueues.start",
@@ -630,6 +644,13 @@ _RENAMES = (
         tests=_RULES + "test_a_dropped_table_loses_the_folder_that_another_one_gets",
     ),
     _mutant(
+        "a table in the way",
+        "a table whose name another one gets does not exist",
+        "renames.records_after",
+        Assign("got", "set()"),
+        tests=_RULES + "test_a_table_that_another_one_gets_the_name_of_is_dropped",
+    ),
+    _mutant(
         "a table of a later time is doubled",
         "a name has one record that is not dropped",
         "tasks.rename_task.RenameTask._without_double",
@@ -808,6 +829,19 @@ _HISTORIES = (
         "a history waits for a table that is not live",
         "tasks.history_task.HistoryTask._waits",
         Return("False"),
+    ),
+    _mutant(
+        "a history does not begin empty",
+        "a history of a table that was created has every version",
+        "tasks.history_task.history_of",
+        If("is_new and table.copied_at != since", "False"),
+        tests=_RULES + "test_a_history_of_a_new_table_has_every_version",
+    ),
+    _mutant(
+        "a history is not compared with a copy",
+        "behind a copy a history is compared with the table",
+        "tasks.history_task._copied_at",
+        Return("-1"),
     ),
     _mutant(
         "a version without a folder",

@@ -206,6 +206,14 @@ def test_a_history_waits_while_it_is_not_known_where_its_table_lies() -> None:
     assert history.version > first_lsn(2) and not history.rows
 
 
+def test_a_history_of_a_new_table_has_every_version() -> None:
+    begun = ("create a", "insert a 1=1", "update a 1=2", "add a b=5", "append", "works")
+    stage = staged("settings history=yes", "start", *begun)
+    history = stage.world.lake.folders["shop/a__history"]
+    ((created, alter),) = [[e.lsn for e in stage.world.log.entries if e.query]]
+    assert created < history.past[0][0] < alter
+
+
 def _comparisons(stage: Stage) -> list[CompareVersions]:
     return [effect for effect in stage.world.running() if isinstance(effect, CompareVersions)]
 
@@ -284,6 +292,13 @@ def test_a_dropped_table_loses_the_folder_that_another_one_gets() -> None:
     made(stage, "purge", "create b", "gap", "works", "kill", "start", "works")
     made(stage, "insert b 3=3", "append", "works")
     assert table(stage, "b").word == "partial"
+
+
+def test_a_table_that_another_one_gets_the_name_of_is_dropped() -> None:
+    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
+    # A copy is asked for of a table that does not exist.
+    made(stage, "copy c", "works", "rename a c", "append", "works")
+    assert table(stage, "c").word == "complete"
 
 
 def test_a_repair_goes_on_without_a_table_whose_place_is_taken() -> None:

@@ -49,6 +49,15 @@ class WatermarkRules:
             waits = isinstance(state, Copying | Copied | Replaying | CatchingUp | Stopped)
             if waits and not record.history:
                 assert needed <= record.from_lsn, f"the log is deleted that {record.label} needs"
+            if record.history and isinstance(state, Live) and record.name not in self._excluded:
+                assert needed <= self._version(record), (
+                    f"the log is deleted that {record.label} needs"
+                )
+
+    def _version(self, record: TableRecord) -> int:
+        """Returns the lsn up to which a history is."""
+        table = self._lake.folders.get(record.folder)
+        return max(record.from_lsn, -1 if table is None else table.version)
 
     def at_rest(self) -> None:
         """Everything is applied, and time has passed."""

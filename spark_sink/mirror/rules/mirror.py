@@ -49,7 +49,7 @@ from spark_sink.mirror.rules.states import (
 )
 from spark_sink.mirror.rules.table_record import Request, TableRecord, Wish, answering, handled
 from spark_sink.mirror.rules.tasks.copy_task import CopyTask
-from spark_sink.mirror.rules.tasks.history_task import HistoryTask, history_of
+from spark_sink.mirror.rules.tasks.history_task import NEWEST, HistoryTask, history_of
 from spark_sink.mirror.rules.tasks.log_tasks import ReadTask, RepairTask, lasting
 from spark_sink.mirror.rules.tasks.rename_task import RenameTask
 from spark_sink.mirror.rules.tasks.replay_task import ReplayTask
@@ -424,10 +424,13 @@ class Mirror:
             for record in self.state.tables()
             if not (record.is_live or record.is_dropped or isinstance(record.state, Creating))
         )
-        histories = (
-            task.record.from_lsn for task in self._histories.values() if task.needed() < 1 << 62
-        )
+        histories = (r.from_lsn for r in self.state.histories() if self._needs_log(r))
         return min([self._written, *waiting, *histories])
+
+    def _needs_log(self, history: TableRecord) -> bool:
+        """True if a history follows the log, or will: its task begins after the repair of folders."""
+        task = self._histories.get(history.table_id)
+        return self._follows(history.name) and (task is None or task.needed() < NEWEST)
 
     def at_rest(self) -> bool:
         """True if a drain is done: everything up to its goal is applied, or stands in the record of a table, or fails
