@@ -341,6 +341,12 @@ _LOG = (
         Replace("isinstance(record.state, Copying | Copied | Replaying)", "False"),
     ),
     _mutant(
+        "an old end of the log",
+        "S is not older than the end of the log",
+        "mirror_state.MirrorState.learn_end",
+        If("self.end.append < entry.append", "is_end"),
+    ),
+    _mutant(
         "lost entries are skipped",
         "tables stop before entries that the log has lost",
         "tasks.log_tasks.ReadTask._leave_out",
