@@ -844,6 +844,13 @@ _HISTORIES = (
         tests=_RULES + "test_a_history_of_a_new_table_has_every_version",
     ),
     _mutant(
+        "a copy where its history stands",
+        "a history is compared with a copy of the table that it has reached the entry of",
+        "tasks.history_task.HistoryTask._is_copied_here",
+        Return("False"),
+        tests="tests/mirror_simulation/test_history_rules.py::test_a_history_has_the_rows_of_a_copy_where_it_stands",
+    ),
+    _mutant(
         "a history is not compared with a copy",
         "behind a copy a history is compared with the table",
         "tasks.history_task._copied_at",

@@ -415,10 +415,7 @@ class Mirror:
     @property
     def needed_to(self) -> int:
         """The lsn behind which the log is still needed: by tables that are stopped, copied or replayed, and by
-        histories. A copy that has not begun begins at the log's end, and needs nothing. 0 until it is known what the
-        histories need."""
-        if self._reader is None:
-            return 0
+        histories. A copy that has not begun begins at the log's end, and needs nothing."""
         waiting = (
             record.from_lsn
             for record in self.state.tables()

@@ -243,9 +243,8 @@ class ReplayTask(TableTask):
 def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
     """The record of a copy that takes the table's place."""
     passed = replaying.passed
-    from_lsn = max(
-        passed, record.from_lsn
-    )  # entries behind R that were lost may have been left out
+    # Entries behind R that were lost may have been left out.
+    from_lsn = max(passed, record.from_lsn)
     goal = replace(replaying.goal, exact_from=passed if replaying.goal.complete else None)
     place = folder_of(record.name)
     copy = replace(record, folder=place, from_lsn=from_lsn, copied_at=passed)
