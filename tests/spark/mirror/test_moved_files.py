@@ -210,7 +210,10 @@ class TestATakenPlace:
         moves = Moves(moving("a", "x"), moving("b", "a"))
         assert moves.finish(Mover(store), "a", "b").keys() == {"a"}
         halted = moves.record("a")
-        assert (halted.word, halted.state) == (TableState.STOPPED, CatchingUp(Live()))
+        assert (halted.word, halted.state) == (
+            TableState.STOPPED,
+            CatchingUp(Live(), reason_before=""),
+        )
         assert "something else is there" in halted.reason
         assert store.rows(halted.lies_at) == ["rows of a1", "rows of a2"]
         assert store.rows("shop/a") == ["rows of b1", "rows of b2"]
