@@ -83,6 +83,7 @@ def check_failed(api: Api, consumer: str, kind: str, text: str) -> Problem:
     return caught.value
 
 
+@pytest.mark.rotate(1)
 @each_mode
 def test_a_reset_while_the_daemon_is_down_fails_the_consumers(
     kind_and_options: tuple[str, ...],
@@ -109,6 +110,7 @@ def test_a_reset_while_the_daemon_is_down_fails_the_consumers(
     check_failed(api, "d", "HISTORY_DIFFERS", "server history differs")
 
 
+@pytest.mark.rotate(1)
 @each_mode
 def test_a_reset_while_the_log_streams_fails_the_consumers(
     kind_and_options: tuple[str, ...],
@@ -178,6 +180,7 @@ def test_a_restored_server_that_has_purged_other_transactions_fails_the_consumer
         assert (problem.status, problem.kind) == (410, "HISTORY_DIFFERS")
 
 
+@pytest.mark.rotate(1)
 @each_mode
 def test_a_purge_past_a_stopped_consumer_fails_that_consumer_only(
     kind_and_options: tuple[str, ...],
@@ -202,6 +205,7 @@ def test_a_purge_past_a_stopped_consumer_fails_that_consumer_only(
     assert api.row("new")["state"] == "streaming"
 
 
+@pytest.mark.rotate(1)
 @each_mode
 def test_a_purge_of_logs_that_a_quiet_consumer_has_passed_harms_no_consumer(
     kind_and_options: tuple[str, ...],

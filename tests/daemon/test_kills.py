@@ -108,6 +108,7 @@ def check_complete(reader: Reader, server: Instance, ids: list[int]) -> None:
     assert [transaction.seq for transaction in unread.transactions][-len(seqs) :] == seqs
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_after_bytes_are_read_and_before_they_are_routed(
     run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
@@ -126,6 +127,7 @@ def test_killed_after_bytes_are_read_and_before_they_are_routed(
     check_complete(reader, server, writing.ids())
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_between_the_stored_acknowledgement_and_its_answer(
     run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
@@ -143,6 +145,7 @@ def test_killed_between_the_stored_acknowledgement_and_its_answer(
     check_complete(reader, server, writing.ids())
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_in_the_middle_of_a_large_transaction(
     run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
@@ -167,6 +170,7 @@ def test_killed_in_the_middle_of_a_large_transaction(
     assert max(len(t.data) for t in reader.transactions) > BIG_ROWS * 200
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("run", RUNS)
 def test_the_connection_is_cut_in_the_middle_of_large_transactions(
     run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
@@ -185,6 +189,7 @@ def test_the_connection_is_cut_in_the_middle_of_large_transactions(
     assert api.row("d")["state"] == "streaming"
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("run", RUNS)
 def test_the_server_is_killed_while_it_is_written_to(
     run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source

@@ -12,6 +12,7 @@ from tests.daemon.harness import Daemon, Problem, Reader
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 
+pytestmark = pytest.mark.rotate(1)
 KINDS = {
     "mysql97": ("mysql97",),
     "mysql56": ("mysql56",),

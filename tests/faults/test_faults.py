@@ -205,6 +205,7 @@ def kill_the_daemon(world: World, writing: Churn) -> None:
     world.until_streaming()
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -226,6 +227,7 @@ def test_a_fault_loses_and_repeats_no_transaction(
         world.daemon.api.until_state(name, "streaming")
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("kill", [False, True], ids=["restarted", "killed"])
 def test_a_server_restart_loses_and_repeats_no_transaction(world: World, kill: bool) -> None:
     began, opened = time.monotonic(), world.proxy.opened
@@ -239,6 +241,7 @@ def test_a_server_restart_loses_and_repeats_no_transaction(world: World, kill: b
     check(world, "server killed" if kill else "server restarted", began, opened)
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("kill", [False, True], ids=["restarted", "killed"])
 def test_a_crash_of_server_and_daemon_loses_and_repeats_no_transaction(
     world: World, kill: bool

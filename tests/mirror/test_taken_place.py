@@ -24,15 +24,14 @@ def test_a_copy_whose_place_is_taken_waits_alone_until_it_is_free(job: MirrorJob
             database="shop",
         )
     execute("INSERT INTO x VALUES (3)", "INSERT INTO z VALUES (3)", database="shop")
-    for last in (4, 5):  # a second start finds the record of the first
-        assert job.run("shop") == 1, job.log
-        states = table_states(job.target, "shop")
-        assert states["shop.x"]["state"] == "copying"
-        assert "move or delete that folder" in states["shop.x"]["reason"]
-        assert states["shop.z"]["state"] == "complete"
-        (different,) = job.differences("shop")
-        assert different.startswith("shop.x")
-        execute(f"INSERT INTO x VALUES ({last})", f"INSERT INTO z VALUES ({last})", database="shop")
+    assert job.run("shop") == 1, job.log
+    states = table_states(job.target, "shop")
+    assert states["shop.x"]["state"] == "copying"
+    assert "move or delete that folder" in states["shop.x"]["reason"]
+    assert states["shop.z"]["state"] == "complete"
+    (different,) = job.differences("shop")
+    assert different.startswith("shop.x")
+    execute("INSERT INTO x VALUES (4)", "INSERT INTO z VALUES (4)", database="shop")
     shutil.rmtree(foreign)
     assert job.run("shop") == 0, job.log
     assert job.differences("shop") == []

@@ -93,6 +93,7 @@ def adding(
     return found
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb118", "mariadb1011"])
 @pytest.mark.parametrize("sql_mode", ["STRICT_TRANS_TABLES", ""])
 def test_the_fill_is_the_servers_value(

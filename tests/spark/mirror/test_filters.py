@@ -61,6 +61,7 @@ def test_a_table_that_is_left_out_later_is_no_longer_complete(
     assert target.rows(source, "t") == [{"id": 1}]
 
 
+@pytest.mark.deep
 def test_a_table_that_is_taken_in_again_needs_a_copy(
     spark: SparkSession, mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_table_that_is_taken_in_again_needs_a_copy(
     assert f"python -m spark_sink copy {source.database}.u;" in record.reason
 
 
+@pytest.mark.deep
 def test_a_gap_does_not_copy_a_table_that_is_left_out(
     spark: SparkSession, mirror: Mirror, source: Source, target: Target
 ) -> None:

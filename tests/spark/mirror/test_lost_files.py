@@ -41,6 +41,7 @@ def log_files(target: Target) -> list[Path]:
 # -- a table -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize(
     "change",
     [
@@ -144,6 +145,7 @@ def test_a_table_whose_own_log_is_damaged_stops_alone(
 # -- the log -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("lose", [damage, Path.unlink])
 def test_tables_that_may_need_a_lost_file_of_the_log_stop_before_it(
     mirror: Mirror, source: Source, target: Target, lose: Callable[[Path], None]
@@ -265,6 +267,7 @@ def test_a_log_that_was_deleted_is_not_begun_again_without_a_word(
     assert {mirror.record(name).word for name in ("kept", "lost")} == {TableState.PARTIAL}
 
 
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("which", ["commit", "missing commit", "checkpoint"])
 def test_a_log_whose_own_log_is_damaged_is_said_in_one_line(
     mirror: Mirror,

@@ -97,6 +97,7 @@ def bits_of(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("zone", ZONES)
 def test_every_type_in_three_time_zones(
     zone: str, any_server: Server, new_database: NewDatabase
