@@ -11,13 +11,24 @@ import pytest
 from dispatcher.model.errors import POLICY, ErrorKind
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+# Every folder with modules; its README.md names them.
+PACKAGES = sorted(
+    {file.parent for tree in ("dispatcher", "spark_sink") for file in (ROOT / tree).rglob("*.py")}
+)
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        *(folder / "README.md" for folder in PACKAGES),
+    ]
+)
 INDEX = ROOT / "docs/README.md"
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 _PATH = re.compile(r"[a-z_0-9./-]+(?:/|\.(?:py|toml|yaml))")
+_MODULE = re.compile(r"[a-z_0-9]+\.py")
 _NAME = re.compile(r"[A-Za-z_]+(?:\.[a-z_]+)?")
 
 
@@ -46,7 +57,12 @@ def code_spans(text: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", text)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def within(path: Path) -> str:
+    """The path within the repository, as the name of a test."""
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=within)
 def test_every_link_and_anchor_exists(document: Path) -> None:
     broken = []
     for target, anchor in _LINK.findall(prose(document)):
@@ -66,6 +82,23 @@ def test_the_index_links_to_every_document_once() -> None:
 
 def test_the_readme_links_to_the_index() -> None:
     assert ("docs/README.md", "") in _LINK.findall(prose(ROOT / "README.md"))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=within)
+def test_the_readme_of_a_package_names_its_modules(package: Path) -> None:
+    """All of them and no others; a path of another package is one of the repository, or within the package."""
+    text = (package / "README.md").read_text(encoding="utf-8")
+    spans = code_spans(text)
+    named = {span for span in spans if _MODULE.fullmatch(span)}
+    modules = {file.name for file in package.glob("*.py")}
+    paths = {span for span in spans if re.fullmatch(r"[a-z_]+/[a-z_0-9./-]*", span)}
+    assert text.startswith(f"# {within(package)}\n")
+    assert modules - named - {"__init__.py"} == set()
+    assert named - modules == set()
+    assert {
+        path for path in paths if not any((root / path).exists() for root in (ROOT, package))
+    } == set()
+    assert len(text.splitlines()) <= 25
 
 
 def test_every_path_in_the_architecture_exists() -> None:
