@@ -49,7 +49,7 @@ def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float
     """The age of the oldest transaction that the reader has not acknowledged; 0 if it has acknowledged all.
 
     While the consumer gets nothing, because it has failed, waits or is not connected, the server may have committed
-    more at any time since the daemon last read at the end of its log: then the lag is at least the time since then.
+    more since the daemon was last at the end of its log. So the lag is then at least the time since that moment.
 
     `now_s`: wall clock, s since 1970; `now`: by the clock of `Client.step`.
     """
@@ -117,8 +117,8 @@ def status_row(
     now_s: float,
     now: float,
 ) -> dict[str, Any]:
-    """`rate`: events and bytes that a dispatcher read, per second; `now_s`: wall clock, s since 1970; `now`: by the
-    clock of `Client.step`."""
+    """Returns the row of a consumer. `rate`: events and bytes that a dispatcher read, per second; `now_s`: wall clock,
+    s since 1970; `now`: by the clock of `Client.step`."""
     queue = consumer.queue
     dispatcher = dispatcher_of(client, consumer)
     delivered = max(queue.delivered_seq, queue.acknowledged.seq)

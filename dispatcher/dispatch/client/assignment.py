@@ -1,8 +1,8 @@
 """Which dispatcher a waiting consumer attaches to, and which two dispatchers merge: `attachment`, applied to phases.
 
 Two dispatchers merge if all consumers of either may attach to the one behind; which of them is older, or furthest
-ahead, does not matter. While neither may, for instance because one waits for a full queue, nothing is done, and the
-next step asks again.
+ahead, does not matter. If they may not merge now, for instance because one waits for a full queue, nothing is done, and
+the next step checks again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dispatcher.dispatch.values.specs import ClientLimits
 
 
 class Assignment:
-    """`files`: of the server that the client reads; the client updates them."""
+    """`files`: the files of the server that the client reads; the client updates them."""
 
     def __init__(self, files: ServerFiles, limits: ClientLimits) -> None:
         self._files = files
@@ -42,8 +42,8 @@ class Assignment:
         return sorted(dispatchers, key=distance)
 
     def may_attach(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
-        """True if a waiting consumer may attach to a dispatcher now. Only a login verifies a position that a reader has
-        named, so such a consumer attaches before one."""
+        """True if a waiting consumer may attach to a dispatcher now. If a reader has named the consumer's position,
+        only a login verifies it; so the consumer must attach before the login."""
         if dispatcher.phase is Phase.CONNECTING:
             return self._may_join_login(consumer, dispatcher, now)
         if dispatcher.phase is not Phase.STREAMING or not consumer.started or not consumer.verified:
@@ -56,8 +56,8 @@ class Assignment:
         return unhindered and self._may_join_stream(consumer, dispatcher)
 
     def _may_join_login(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
-        """True if a consumer may attach to a dispatcher whose login has not begun. Its dump will begin at what all its
-        consumers have."""
+        """True if a consumer may attach to a dispatcher whose login has not begun. Its dump will begin at the
+        intersection of what its consumers have."""
         attached = dispatcher.attached
         if not attached or dispatcher.login_begun:
             return False
@@ -91,7 +91,7 @@ class Assignment:
         self, dispatchers: Iterable[Dispatcher], now: float
     ) -> tuple[list[Dispatcher], set[int]]:
         """Returns the dispatchers that may merge with some other, and the numbers of those that have changed since the
-        last call: for two that have not changed, the answer is the same as then."""
+        last call. For two dispatchers that have not changed, `may_merge` returns what it returned then."""
         states = {
             d: self._state(d) for d in dispatchers if _reads(d) and _unhindered(d.attached, now)
         }
@@ -114,7 +114,7 @@ class Assignment:
 
 
 def _in_same_phase(ahead: Dispatcher, behind: Dispatcher) -> bool:
-    """True if both are reading, or have come to the same end."""
+    """True if both are reading, or both have read the whole log up to the same end."""
     if ahead.phase is behind.phase is Phase.ENDED:
         assert ahead.read is not None and behind.read is not None
         return ahead.read.seq == behind.read.seq
@@ -129,5 +129,6 @@ def _reads(dispatcher: Dispatcher) -> bool:
 
 
 def _unhindered(consumers: Iterable[Consumer], now: float) -> bool:
-    """True if no consumer would stop the others, by a full queue or as shortly before again and again."""
+    """True if no consumer would make the others wait: no queue is full, and no consumer was detached a short time
+    ago."""
     return all(now >= c.wait_budget.merge_after and not c.queue.full for c in consumers)

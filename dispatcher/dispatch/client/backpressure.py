@@ -1,4 +1,5 @@
-"""What a client does about full queues: it pauses, waits on budgets, detaches, and bounds all queues together.
+"""What a client does about full queues: it pauses reading, waits within budgets, detaches consumers, and limits all
+queues together.
 
 A dispatcher with a full queue stops reading, and waits for that consumer as long as its budget allows. Then the
 consumer is detached: it keeps what is queued, its reader sees no error, and when half of the queue is read the consumer
@@ -8,11 +9,11 @@ The others do not wait for a consumer whose delivery an administrator has paused
 detached as soon as its queue is full, and does not attach before delivery is resumed.
 
 `queues_bytes_max` bounds the memory of all queues of a client. While they hold that much, or so much that a consumer
-with an empty queue cannot attach, all dispatchers wait for the largest queue, on that consumer's budget. Then the queue
-is evicted: its bytes are dropped down to the acknowledged position, and read from the server again when there is room.
-Its reader gets time to fetch some of them before, because otherwise the same bytes would be dropped again and again.
-The queue of a consumer that has failed is not counted and not evicted: it grows no more, and nothing would fill it
-again.
+with an empty queue cannot attach, all dispatchers wait for the largest queue, as long as the budget of its consumer
+allows. Then the queue is evicted: all bytes behind the acknowledged position are dropped, and read from the server
+again when there is room. Before that, its reader gets time to fetch some of them, because otherwise the same bytes
+would be dropped again and again. The queue of a consumer that has failed is not counted and not evicted: it does not
+grow, and after an eviction nothing would fill it again.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from dispatcher.dispatch.messages.effects import Effect, Note, Resume
 from dispatcher.dispatch.values.specs import ClientLimits, OnQueueFull
 
 PAUSE_MAX_S = 5.0
-# An evicted queue is not filled again before, and no queue is evicted sooner after memory ran low.
+# An evicted queue is filled again after this time at the earliest, and a queue is evicted at the earliest this long
+# after memory ran low.
 EVICTED_WAIT_S = 5.0
 EVICT_AFTER_S = 2.0
 
 
 class Backpressure:
-    """`consumers`: of the client, which adds and removes them."""
+    """`consumers`: those of the client, which adds and removes them."""
 
     def __init__(self, consumers: Mapping[str, Consumer], limits: ClientLimits) -> None:
         self._consumers = consumers
         self._bytes_max = limits.queues_bytes_max
-        self._waited_for: dict[Consumer, None] = {}  # and perhaps some whose wait has ended
+        self._waited_for: dict[Consumer, None] = {}  # may also hold some whose wait has ended
         # The earliest time at which a queue may be evicted; None while memory is not low.
         self.evict_at: float | None = None
 
@@ -47,7 +49,7 @@ class Backpressure:
         if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.BACKPRESSURE_CLOSED):
             return []
         effects: list[Effect] = []
-        # Most of many consumers have nothing queued, so nothing is done for each of them.
+        # If there are many consumers, most have nothing queued; so this does nothing per consumer.
         blocking = _blocking(dispatcher)
         for consumer in dict.fromkeys((*blocking, *self._waited_for_by(dispatcher))):
             if not (consumer in blocking and _may_detach(consumer, dispatcher)):
@@ -90,7 +92,7 @@ class Backpressure:
             ):  # as `DispatcherSet.wakeups` computes it
                 why = "a queue is full" if halted else "the server takes long to answer"
                 note = Note("info", "closed until there is room", _fields(dispatcher, full))
-                # The other consumers still wait, on the same budgets.
+                # The other consumers still wait, within the same budgets.
                 return [*dispatcher.close(why, now), note, *self.settle(dispatcher, now)]
         elif dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
             has_room = all(self._has_room(consumer) for consumer in dispatcher.attached)
@@ -114,12 +116,13 @@ class Backpressure:
 
     @property
     def _held_bytes(self) -> int:
-        # Counted twice for each batch: so nothing is called for a queue that holds nothing.
+        # This sum is computed twice per batch, so it calls nothing for a queue that holds nothing.
         return sum([c.queue.held_bytes for c in self._active() if c.queue.log.holds_memory])
 
     @property
     def _memory_exhausted(self) -> bool:
-        """True if no queue may grow. All may while none has a complete transaction: no reader could make room yet."""
+        """True if no queue may grow. While no queue has a complete transaction, all may grow, because no reader could
+        make room."""
         if not self._bytes_max or self._held_bytes < self._bytes_max:
             return False
         return any(consumer.queue.transactions for consumer in self._active())
@@ -130,7 +133,7 @@ class Backpressure:
         return bool(self._bytes_max) and self._held_bytes > self._bytes_max - self._bytes_max // 4
 
     def _blocks_progress(self, dispatchers: Iterable[Dispatcher], now: float) -> bool:
-        """True if, memory being low, all dispatchers are halted or a consumer with room is kept from attaching."""
+        """True if low memory halts all dispatchers, or keeps a consumer that has room from attaching."""
         if self._memory_exhausted:
             return True
         waiting = [c for c in self._active() if c.waiting and c.started and now >= c.attach_after]
@@ -141,7 +144,7 @@ class Backpressure:
         )
 
     def evict(self, dispatchers: Mapping[int, Dispatcher], now: float) -> list[Effect]:
-        """Evict the largest queue when the budget of waiting for it is spent."""
+        """Evict the largest queue when its consumer's budget is spent."""
         if not self._memory_low:
             self.evict_at = None
             return []
@@ -168,7 +171,8 @@ class Backpressure:
         return [Note("info", "queue forgotten, all queues are full", fields)]
 
     def _largest(self) -> Consumer | None:
-        """Choose the queue to evict: the largest, preferring queues no reader waits for; never the only consumer's."""
+        """Choose the queue to evict: the largest, if possible one that no reader waits for; never that of the only
+        consumer."""
         active = self._active()
         if len(active) == 1:
             return None
@@ -193,14 +197,16 @@ def _full(dispatcher: Dispatcher) -> list[Consumer]:
 
 
 def _blocking(dispatcher: Dispatcher) -> list[Consumer]:
-    """Returns the consumers for whose queues the others wait. A closed dispatcher needs more room than an open one."""
+    """Returns the consumers whose full queues make the others wait. A closed dispatcher needs more room than an open
+    one."""
     if dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
         return [consumer for consumer in dispatcher.attached if not consumer.queue.has_room]
     return _full(dispatcher)
 
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
-    """False for the last consumer of a dispatcher, which holds up no other, and with `on_queue_full: wait`."""
+    """False for the only consumer of a dispatcher, since no other waits for it, and for one with `on_queue_full:
+    wait`."""
     return _others_may_go_on(consumer) and len(dispatcher.attached) > 1
 
 
@@ -211,7 +217,7 @@ def _others_may_go_on(consumer: Consumer) -> bool:
 def _detach(consumer: Consumer, dispatcher: Dispatcher, now: float) -> list[Effect]:
     held = consumer.queue.held_bytes
     dispatcher.detach(consumer, now)
-    if consumer.delivery_paused:  # which says nothing about the speed of its reader
+    if consumer.delivery_paused:  # a pause says nothing about the speed of the reader
         consumer.wait_budget.end(now)
     else:
         consumer.wait_budget.record_detach(now)

@@ -1,8 +1,8 @@
 """Everything that shares one connection key: its consumers, and the dispatchers that they are attached to.
 
 `step(event, now) -> effects` is synchronous and decides everything; `runtime` executes the effects. A step has two
-parts. `_handle` does what the event itself requires (the table in `events` lists the effects). Then `dispatcher_set`
-restores the order of the client, whatever has happened.
+parts. `_handle` does what the event itself requires (the table in `events` lists the effects). Then, whatever the event
+was, `dispatcher_set` decides again which dispatchers there are and where each consumer is attached.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
 STORE_COVERED_EVERY_S = 1.0
-# How soon a replica that lacks transactions of a consumer is asked again.
+# After how many seconds a replica that lacks transactions of a consumer is asked again.
 LACKING_RETRY_S = 1.0
 
 
@@ -79,7 +79,8 @@ class Client:
         self.files = ServerFiles()
         self.consumers: dict[str, Consumer] = {}
         self.last_poll: ServerPolled | None = None
-        self._surveyed: Mapping[str, Position] = {}  # what the newest poll asked for `recovery`
+        # The positions that the newest poll asked about, for `recovery`.
+        self._surveyed: Mapping[str, Position] = {}
         self.new_epoch: Callable[[], int] = lambda: 0  # for consumers without stored progress
         self._allocate = allocate
         self._dispatcher_set = DispatcherSet(
@@ -88,7 +89,7 @@ class Client:
         self.dispatchers = self._dispatcher_set.dispatchers
         self._history = self._dispatcher_set.history
         self._duplicates = DuplicateWatch()
-        self._executed: GtidSet | None = None  # which the server has executed for certain
+        self._executed: GtidSet | None = None  # the server has certainly executed these
         self._stored_at = self._now = 0.0
         for spec in specs:
             self._add(spec, progress.get(spec.name))
@@ -156,7 +157,7 @@ class Client:
 
     def next_wakeup(self) -> float | None:
         """Returns when the next Tick is due by the clock of `step`, or None if nothing waits for time to pass."""
-        # A moment that has passed did not suffice: its consumer waits for something else.
+        # A time that has passed was not enough: its consumer waits for something else.
         times = [time for time in self._dispatcher_set.wakeups() if time > self._now]
         if any(consumer.covered_advanced for consumer in self.consumers.values()):
             times.append(self._stored_at + STORE_COVERED_EVERY_S)
@@ -186,8 +187,8 @@ class Client:
         return sorted({name for c in dispatcher.attached if (name := _file_of(c))})
 
     def offsets_to_probe(self, number: int) -> list[tuple[str, int]]:
-        """Returns the files and offsets whose events the history check needs, also for the other dispatchers. Call
-        `files_to_probe` first."""
+        """Returns the files and offsets at which the history check needs to know the events, including those of the
+        other dispatchers. Call `files_to_probe` first."""
         positions = [consumer.position for consumer in self._attached(number)]
         own = [(p.file, p.offset) for p in positions if p is not None]
         return history_check.offsets_to_probe([*own, *self._history.offsets(number)])
@@ -199,8 +200,8 @@ class Client:
         return sorted({*files, *(position.file for position in failed if position.file)})
 
     def offsets_to_poll(self) -> list[tuple[str, int]]:
-        """Begin a poll. Returns the files and offsets where the open dispatchers' consumers stand now, and those that
-        failed on another server than their own."""
+        """Begin a poll. Returns the files and offsets of the positions that the open dispatchers' consumers have now,
+        and of the consumers that failed on another server than their own."""
         self._history.take_snapshot(POLL)
         self._surveyed = recovery.positions_to_survey(self.consumers.values())
         failed = [(position.file, position.offset) for position in self._surveyed.values()]
@@ -208,7 +209,7 @@ class Client:
 
     @property
     def duplicate(self) -> BinlogError | None:
-        """That another daemon has this one's identity, as of the last poll."""
+        """The error if, as of the last poll, another daemon has this one's identity."""
         return self._duplicates.error
 
     @property
@@ -218,7 +219,7 @@ class Client:
 
     @property
     def awaits_other_server(self) -> bool:
-        """True if no consumer reads, and one waits for its own server to come back: surveys have to look at every
+        """True if no consumer reads, and one waits for its own server to come back. Then surveys have to ask every
         host."""
         return not self.dispatchers and recovery.is_awaited(self.consumers.values())
 
@@ -232,7 +233,7 @@ class Client:
         return dispatcher.attached if dispatcher else []
 
     def runway_s(self, name: str, now_s: float) -> float | None:
-        """How long until the server purges what a consumer still needs, s; None: never, or not known."""
+        """Returns the seconds until the server purges what a consumer still needs; None: never, or not known."""
         consumer = self.consumers[name]
         if not consumer.started or self.last_poll is None:
             return None
@@ -262,7 +263,8 @@ class Client:
         if first:
             self._dispatcher_set.detach_distant(dispatcher, now)
         if dispatcher.attached:
-            # A server that some consumer continues. One that was named by mistake tells nothing of prepared rows.
+            # At least one consumer continues on this server. A server that was named by mistake, on which none
+            # continues, says nothing about the prepared transactions.
             self.prepared.server = view.server
             self.prepared.retain(xa_retention.in_history(view), dispatcher.newest_xa)
             effects += dispatcher.start_dump(view, now)
@@ -280,8 +282,8 @@ class Client:
         return effects
 
     def _update_files(self, view: ServerView) -> None:
-        """Take the files of a view. The view may be old: if a dispatcher has read beyond its end, the log has grown.
-        Dispatchers that read another log are closed already (`HistoryWatch`)."""
+        """Take over the files of a view. The view may be old: if a dispatcher has read beyond its end, the log has
+        grown since. Dispatchers that read another log are closed already (`HistoryWatch`)."""
         end = file_number(view.file), view.offset
         late = any(
             d.read.log_order > end
@@ -327,9 +329,10 @@ class Client:
         return [Note("info", what, {"consumer": event.consumer})]
 
     def progress_after(self, name: str, position: Position) -> Progress | None:
-        """Returns what must be stored before an `Acknowledged` may be stepped, or None if it is not new.
+        """Returns what must be stored before the `Acknowledged` is passed to `step`, or None if the position is not
+        new.
 
-        Raises UserError for a position that is not this consumer's to acknowledge.
+        Raises UserError for a position that this consumer may not acknowledge.
         """
         consumer, queue = self.consumers[name], self.consumers[name].queue
         _, acknowledged, _, end = queue.locate(position)
@@ -350,7 +353,7 @@ class Client:
             queue.acknowledge(event.position)
             consumer.stored_covered, consumer.evicted_commit_us = event.covered, None
             return []
-        # The queue was evicted while this was being stored: it need not be read again up to here.
+        # The queue was evicted while this position was being stored. The log up to here need not be read again.
         covered = queue.executed_of(event.covered)
         created = queue.files.created_of(covered.file)
         to = seeking.Target(queue.server, queue.mode, queue.epoch, covered, created)
@@ -363,7 +366,7 @@ class Client:
     ) -> list[Effect]:
         """Move a consumer to its reader's position or an administrator's start. Other consumers are not affected.
 
-        Raises BinlogError, and nothing has changed, unless the server was found to have the position.
+        Raises BinlogError, and changes nothing, unless the server is known to have the position.
         """
         consumer = self.consumers[event.consumer]
         if isinstance(event, RelocationRequested):

@@ -1,16 +1,17 @@
 """The dispatchers of a client: which there are, and which consumers are attached to each.
 
-`settle` restores their order after each step, whatever has happened:
+`settle` runs after each step, whatever the event was, and applies these rules:
 
-1. A dispatcher with a full queue pauses, waits for that consumer as long as its budget allows, and goes on without it
-   (`backpressure`). A pause longer than `PAUSE_MAX_S` closes the connection, because the server would cut an undrained
-   dump after `net_write_timeout` and keeps its log from being purged meanwhile; it is opened again when there is room.
+1. A dispatcher with a full queue pauses, waits for that consumer as long as its budget allows, and then goes on without
+   it (`backpressure`). A pause longer than `PAUSE_MAX_S` closes the connection, because the server would cut off a dump
+   that is not read after `net_write_timeout`, and meanwhile could not purge its log. The connection is opened again
+   when there is room.
 2. While all queues together hold too much, the largest is evicted.
 3. A consumer that waits attaches to the nearest dispatcher that may serve it (`assignment`), or to a new one.
 4. A dispatcher without consumers is retired.
 5. Two dispatchers merge if all consumers of either may attach to the one behind.
 
-So any number of consumers, at any positions, end on one connection.
+So any number of consumers, at any positions, come to share one connection.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from dispatcher.dispatch.values.specs import ClientLimits
 
 
 class DispatcherSet:
-    """`consumers`, `files`: of the client, which changes them; `versions`: what the state store held at the start."""
+    """`consumers`, `files`: those of the client, which changes them; `versions`: what the state store held at the
+    start."""
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class DispatcherSet:
         return self._versions.store(self.main)
 
     def wakeups(self) -> list[float]:
-        """Returns the times at which `settle` may have something to do, some of them passed."""
+        """Returns the times at which `settle` may have something to do. Some of them may have passed."""
         times = [
             dispatcher.paused_since + PAUSE_MAX_S
             for dispatcher in self.dispatchers.values()
@@ -93,7 +95,7 @@ class DispatcherSet:
             self.dispatchers[consumer.dispatcher].detach(consumer, now)
 
     def detach_distant(self, dispatcher: Dispatcher, now: float) -> None:
-        """Detach consumers that are far from the one furthest ahead. They get dispatchers of their own in `settle`."""
+        """Detach consumers that are far from the one furthest ahead. `settle` gives them dispatchers of their own."""
         positions = [(consumer, consumer.queue.queued) for consumer in dispatcher.attached]
         near = group_ahead(self._files, dispatcher.mode, positions, self._limits.merge_bytes_max)
         for consumer in [consumer for consumer, _ in positions if consumer not in near]:

@@ -1,6 +1,7 @@
-"""Finds out that another daemon with this one's identity reads the same server, at the same time.
+"""Detects another daemon that has this one's identity and reads the same server at the same time.
 
-A server may hold a connection of a process that has ended for a while, so only one that stays is reported.
+A server may keep the connection of a process for a while after the process has ended, so only a connection that stays
+is reported.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class DuplicateWatch:
 
     def __init__(self) -> None:
         self.error: BinlogError | None = None
-        self._seen: dict[str, float] = {}  # since when each connection is there
+        self._seen: dict[str, float] = {}  # since when each connection has been there
 
     def compare(self, duplicates: Iterable[str], label: str, now: float) -> list[Effect]:
         """Take note of the connections that a poll has found. `label`: of the client."""

@@ -1,7 +1,7 @@
-"""Compares each view of the server with where the dispatchers stood when the server was about to be asked.
+"""Compares each view of the server with the positions that the dispatchers had just before the server was asked.
 
-A server answers late: its view may be older than what the dispatchers have read meanwhile, so it is compared with
-snapshots. A dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
+A server's answer takes time, and the dispatchers read on meanwhile. So its view is compared with snapshots. A
+dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from dispatcher.dispatch.history.continuity import QueuedPosition
 from dispatcher.dispatch.messages.effects import Effect
 from dispatcher.dispatch.values.server_view import ServerView
 
-POLL = 0  # stands for the poll where others stand for the login of a dispatcher
+# The number under which the snapshots of a poll are kept; other numbers are dispatchers that log in.
+POLL = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """Where a dispatcher stood. `stream`: which of its streams that was; `awaits_poll`: a batch was held for a poll."""
+    """The positions of a dispatcher at one moment. `stream`: the number of its stream; `awaits_poll`: True if a batch
+    was held for a poll."""
 
     dispatcher: Dispatcher
     stream: int
@@ -28,14 +30,14 @@ class _Snapshot:
 
 
 class HistoryWatch:
-    """`dispatchers`: of the client, by number."""
+    """`dispatchers`: those of the client, by number."""
 
     def __init__(self, dispatchers: Mapping[int, Dispatcher]) -> None:
         self._dispatchers = dispatchers
         self._snapshots: dict[int, list[_Snapshot]] = {}  # by dispatcher that logs in, or POLL
 
     def take_snapshot(self, number: int) -> None:
-        """The server is about to be asked: record where the dispatchers stand, except the one that logs in."""
+        """Record the positions of the dispatchers, except of the one that logs in. The server is about to be asked."""
         self._snapshots[number] = [
             _Snapshot(d, d.streams_begun, d.queued_positions(), d.gate.awaits_poll)
             for d in self._dispatchers.values()

@@ -1,12 +1,13 @@
-"""Consumers that failed on another server than their own: they go on when their own server is back.
+"""Lets consumers that failed on another server than their own go on when their own server is back.
 
-After a failover, the new server may lack what a consumer has read, or have purged some that it needs. That says nothing
-against the log that the consumer has read. So every survey checks whether the consumer's own server has that log: the
-file of its position, created when the consumer has read it.
+After a failover, the new server may lack what a consumer has read, or may have purged some of what it needs. The log
+that the consumer has read may still be in order. So every survey checks whether the consumer's own server has that log:
+the file of its position, with the creation time that the consumer knows.
 
-GTIDs alone do not suffice, neither those of its own server nor those of another one that has executed them at last: a
-server that lost transactions and was made a primary again gives their numbers to others. For the same reason a consumer
-that its own server contradicts (RESET, restore) stays failed, whatever that server executes later.
+GTIDs alone do not suffice, neither those of its own server nor those of another one that has executed them by now: a
+server that lost transactions and was made a primary again gives their numbers to other transactions. For the same
+reason, a consumer whose position its own server contradicts (RESET, restore) stays failed, whatever that server
+executes later.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def is_elsewhere(consumer: Consumer, view: ServerView, error: BinlogError) -> bo
 
 
 def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> BinlogError:
-    """Returns the error with the remedy that applies: the consumer's own server may come back."""
+    """Returns the error, with the remedy that the consumer's own server may come back if that applies."""
     position = consumer.position
     if position is None or not is_elsewhere(consumer, view, error):
         return error
@@ -50,10 +51,10 @@ def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
 def recover(
     consumers: Iterable[Consumer], surveyed: Mapping[str, Position], view: ServerView, label: str
 ) -> list[Effect]:
-    """Let each consumer go on that failed elsewhere, and whose log is this server's. A login checks it again.
+    """Let each consumer go on that failed on another server and whose log is this server's. A login checks it again.
 
-    `surveyed`: what `positions_to_survey` was when the server was asked. A view from before a consumer failed says
-    nothing of it: the consumer may have read further since.
+    `surveyed`: what `positions_to_survey` returned when the server was asked. A view from before a consumer failed does
+    not count for it, because the consumer may have read further since.
     """
     effects: list[Effect] = []
     for consumer in _failed_elsewhere(consumers):
@@ -68,7 +69,7 @@ def recover(
             effects += consumer.fail(error.at(f"consumer {consumer.name}, {label}"))
             continue
         if not start_position.created_of(consumer) or position.file not in view.created:
-            continue  # nothing shows that it is the same log
+            continue  # nothing shows that this server has the same log
         consumer.failed = consumer.error = None
         consumer.failed_elsewhere = False
         consumer.verified = False
@@ -78,7 +79,7 @@ def recover(
 
 
 def is_awaited(consumers: Iterable[Consumer]) -> bool:
-    """True if some consumer failed elsewhere."""
+    """True if some consumer failed on another server than its own."""
     return any(_failed_elsewhere(consumers))
 
 

@@ -1,9 +1,10 @@
-"""Where a reader or an administrator moves a consumer: decided before anything is changed or stored.
+"""Decides where a reader or an administrator moves a consumer, before anything is changed or stored.
 
 A reader whose position lies outside of its consumer's queue *seeks*: back, to read again, or forward, because its own
 checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch that was
-never used before. Only the server can tell whether it has the position. So both come with a `ServerView` that was asked
-for afterwards. Unless that view shows the position, they are refused with an error and nothing is changed:
+never used before. Only the server can tell whether it has the position. So both kinds of request come with a
+`ServerView` that was asked for after the request. Unless that view shows the position, the request is refused with an
+error and nothing is changed:
 
 * MySQL's GTIDs: the set contains everything that was purged, and the server has executed all of the set. A set means
   the same on all replicas. File and offset are a hint only; they are dropped if the server does not list the file.
@@ -13,10 +14,10 @@ for afterwards. Unless that view shows the position, they are refused with an er
 If the consumer has failed by HISTORY_DIFFERS, or what is stored of it cannot be read, the set alone does not prove that
 the position is of the server's present log: after a RESET the same numbers name other transactions. Then the search
 must find that very set at the position's file and offset. The same holds for a position of another epoch: after the
-loss of the state store, the first reader that comes to a consumer (`fresh`) may go on in the epoch of its checkpoint.
+loss of the state store, the first reader of a consumer (`fresh`) may go on in the epoch of its checkpoint.
 
-A start is resolved as for a new consumer. That does not depend on the stored position, so it mends a consumer whose
-stored position is of no use any more.
+A start is resolved as for a new consumer. The result does not depend on the stored position, so a relocation also helps
+a consumer whose stored position has become useless.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _RELOCATION_REFUSED = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a consumer is moved. `created`: creation time of `executed.file`, s since 1970, 0 = unknown; `anchored`:
-    True if all transactions of the position are known to lie before its file and offset."""
+    """The position to which a consumer is moved. `created`: creation time of `executed.file`, s since 1970, 0 =
+    unknown; `anchored`: True if all transactions of the position are known to lie before its file and offset."""
 
     server: str
     mode: Mode
@@ -86,7 +87,8 @@ def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_
     present = _epoch_of(consumer)
     epoch = max(epoch_min, 0 if present is None else present + 1)
     created = view.created.get(executed.file, 0)
-    # The server's log tells what lies before a file and offset; of a set, only the administrator says so.
+    # The server's log shows what lies before a file and offset. That the transactions of a set lie before a place is
+    # only the administrator's claim.
     anchored = not isinstance(start, AtGtid)
     return Target(view.server, view.mode, epoch, executed, created, anchored)
 
@@ -160,8 +162,8 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     server = queue.server if consumer.started else view.server
     if after.server != server or after.file not in dict(view.files):
         executed = without_file(executed)
-    # That the whole set lies before the file and offset is only the reader's claim; nothing has checked it. So no
-    # creation time is recorded, and the position does not count as anchored.
+    # Only the reader claims that the whole set lies before the file and offset; nothing has checked it. So no creation
+    # time is recorded, and the position does not count as anchored.
     return Target(server, view.mode, after.epoch, executed, 0)
 
 
@@ -221,7 +223,7 @@ def _check_epoch(consumer: Consumer, after: Position, view: ServerView, *, fresh
 
 
 def _in_doubt(consumer: Consumer, after: Position) -> bool:
-    """True if the set alone does not show that the position is of the server's present log."""
+    """True if the set alone does not prove that the position belongs to the server's present log."""
     doubts = (ErrorKind.HISTORY_DIFFERS, ErrorKind.STORED_POSITION)
     failed = consumer.failed is not None and consumer.failed.kind in doubts
     return failed or _epoch_of(consumer) not in (None, after.epoch)

@@ -1,4 +1,4 @@
-"""The position at which a consumer goes on in a server's log: decided after the login, before the dump."""
+"""Decides, after the login and before the dump, at which position a consumer goes on in a server's log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dispatcher.model.gtid import GtidSet
 def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
     """Give a consumer its position in this server's log, or check the one that it has. Raises BinlogError.
 
-    The effects store the position before anything that is read there can be delivered.
+    The effects store the position before anything that is read from there on can be delivered.
     """
     try:
         effects = _in_history(consumer, view, new_epoch)
@@ -64,7 +64,7 @@ def _purged_up_to(
 
 
 def check(consumer: Consumer, view: ServerView) -> None:
-    """Raises BinlogError unless this server has the position of a consumer that has one. Changes nothing."""
+    """Raises BinlogError unless this server has the consumer's position, if the consumer has one. Changes nothing."""
     if consumer.started:
         _check_queued(consumer, view)
     elif consumer.progress is not None:

@@ -1,9 +1,9 @@
 """Whether a server has the databases that consumers subscribe to.
 
-A consumer whose databases do not exist gets nothing for ever, and nothing fails: the name may be wrong, or the database
-may be created later. So it is a warning, which is withdrawn when the database is there. It is looked at with every
-login and every poll, but anew only if the server's databases have changed: the search for names that resemble a missing
-one takes 2 ms for each consumer.
+A consumer whose databases do not exist gets nothing, and nothing fails: the name may be wrong, or the database may be
+created later. So this is a warning, which is withdrawn when the database exists. It is checked at every login and every
+poll, but only if the server's databases have changed: the search for names that resemble a missing one takes 2 ms for
+each consumer.
 """
 
 from __future__ import annotations

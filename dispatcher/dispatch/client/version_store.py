@@ -1,4 +1,4 @@
-"""Which table versions of a client are stored: those of the dispatcher that is furthest ahead."""
+"""Stores the table versions of a client: those of the dispatcher that is furthest ahead."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class VersionStore:
         return Versions.from_stored(ahead)
 
     def retire(self, main: Dispatcher) -> None:
-        """Keep the versions of the dispatcher that is furthest ahead, and that is retired."""
+        """Keep the versions of the dispatcher that is furthest ahead, because it is being retired."""
         self._known = main.enrichment.versions.snapshot()
 
     def store(self, main: Dispatcher | None) -> list[Effect]:
-        """Store all versions if one has changed, or else how far they hold. A server with full metadata has none."""
+        """Store all versions if one has changed, else only the position up to which they hold. For a server with full
+        metadata there are none."""
         if main is None or main.read is None:
             return []
         versions = main.enrichment.versions

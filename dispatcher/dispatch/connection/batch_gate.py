@@ -1,4 +1,4 @@
-"""Holds back one batch of a dispatcher until the server has answered a question about it.
+"""Holds one batch of a dispatcher until the server has answered a question about it.
 
 Either tables of the batch have no known definition (`FetchSchema`), or the file of the batch may not follow what was
 read (`PollServer`, see `continuity`).
@@ -11,7 +11,7 @@ from dispatcher.dispatch.messages.events import BatchReceived, SchemaFetched
 from dispatcher.dispatch.tables.enrichment import Outcome
 from dispatcher.dispatch.values.executed_position import Gtids
 
-# One fetch is enough, unless the log goes on in another way meanwhile, as after a reset.
+# One fetch is enough, unless the log changes meanwhile, for instance by a reset.
 FETCHES_MAX = 3
 
 
@@ -25,9 +25,8 @@ class BatchGate:
         self._awaited = 0  # number of the request that is under way, 0 = none
         self._requests = 0
         self._fetches = 0  # for the held batch
-        self._read_ahead: tuple[Gtids, SchemaFetched] | None = (
-            None  # by the set at which the dump began
-        )
+        # The answer for which the log was read ahead, with the set at which that dump began.
+        self._read_ahead: tuple[Gtids, SchemaFetched] | None = None
 
     @property
     def fetching(self) -> bool:
@@ -58,7 +57,8 @@ class BatchGate:
     def hold_for_schema(
         self, received: BatchReceived, outcome: Outcome, *, streaming: bool
     ) -> list[Effect]:
-        """Hold a batch with missing tables; request them, unless the dispatcher is paused and a request under way."""
+        """Hold a batch whose tables are missing. Request them, unless the dispatcher is paused and a request is under
+        way."""
         assert outcome.start is not None
         self.held = received
         if self._awaited and not streaming:
@@ -78,7 +78,7 @@ class BatchGate:
         return [fetch, Note("info", "looking up tables", fields)]
 
     def answered(self, answer: SchemaFetched, read: Gtids | None) -> bool:
-        """Record an answer. Returns True if it is that of the newest request, and the log was read ahead for it.
+        """Record an answer. Returns True if it answers the newest request, and the log was read ahead for it.
 
         `read`: the set up to which the dispatcher has read.
         """

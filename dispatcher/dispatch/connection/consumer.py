@@ -1,4 +1,4 @@
-"""A declared consumer: its queue, its progress, and how far it takes part in dispatching."""
+"""A declared consumer: its queue, its progress, and whether it is attached, waits or has failed."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from dispatcher.model.position import Position
 
 
 class Consumer:
-    """`dispatcher`: the number of the one that it is attached to; None while it waits to attach, or has failed."""
+    """`dispatcher`: the number of the dispatcher that it is attached to; None while it waits to attach, or has
+    failed."""
 
     def __init__(
         self, spec: ConsumerSpec, progress: Progress | None, allocate: Allocate | None = None
     ) -> None:
         self.spec = spec
-        self.wake = Wake(spec.name)  # the same effect after each batch
+        self.wake = Wake(spec.name)  # made once: the effect is the same after each batch
         wanted = Filter(spec.databases, spec.tables, spec.exclude_tables)
         self.queue = Queue(wanted, spec.queue_bytes_max, allocate)
         self.progress = progress  # stored; applied when the server's mode is known
         self.started = False  # its queue has a position
-        # Its position is known to be of the server's history: it was read, or a login has checked it.
+        # True if its position is known to belong to the server's history: it was read, or a login has checked it.
         self.verified = True
         self.failed: BinlogError | None = None
         self.failed_elsewhere = False  # on another server than its own, see `recovery`
-        self.error: BinlogError | None = None  # the newest fault, failed or not
+        # The newest fault, even if it did not fail the consumer.
+        self.error: BinlogError | None = None
         self.warnings: tuple[str, ...] = ()  # what is probably wrong with its subscription
-        self.compared_with: frozenset[str] | None = (
-            None  # the server's databases that this was found with
-        )
-        # An administrator has paused its reader: nothing makes room in its queue.
+        # The server's databases that the subscription was compared with.
+        self.compared_with: frozenset[str] | None = None
+        # True if an administrator has paused its reader. Then nothing makes room in its queue.
         self.delivery_paused = False
         self.stored_covered = progress.covered if progress else None
         self.dispatcher: int | None = None
@@ -42,8 +43,8 @@ class Consumer:
         # When it was last known to have all of the server's log (`Dispatcher.current_at` while it is attached).
         self.current_at = 0.0
         self.evicted_commit_us: int | None = None  # of the oldest transaction that its queue lost
-        self.attach_after = 0.0  # it does not attach before
-        self.detaches = 0  # how often its dispatcher went on without it
+        self.attach_after = 0.0  # the earliest time at which it may attach
+        self.detaches = 0  # how often it was detached because its queue was full
         self.gaps = 0  # how often it skipped transactions that the server had purged
 
     @property
@@ -57,7 +58,7 @@ class Consumer:
 
     @property
     def position(self) -> Position | None:
-        """Up to where it has the log, as far as that is known without a server."""
+        """The position up to which it has the log, as far as that is known without a server."""
         if self.started:
             return self.queue.position(self.queue.queued)
         return self.progress.covered if self.progress else None
@@ -76,7 +77,7 @@ class Consumer:
 
     @property
     def covered_advanced(self) -> bool:
-        """True if the queue is covered further than is stored."""
+        """True if the queue's covered position is beyond the stored one."""
         if not self.started or self.stored_covered is None:
             return False
         covered, stored = self.queue.covered, self.stored_covered

@@ -1,8 +1,9 @@
-"""How a batch gets into the queues of a dispatcher's consumers.
+"""Puts a batch into the queues of a dispatcher's consumers.
 
-Consumers whose queues stand where the dispatcher stands are *level*: nearly always all of them. They share one `Stand`,
-and one pass over the batch finds out which of them gets what (`Lanes`). So a batch costs its events and the bytes that
-are delivered, however many level consumers get nothing: their position moves with the shared one.
+A consumer is *level* if its queue has the same position as the dispatcher. Nearly always all consumers are level. They
+share one `Stand`, and one pass over the batch finds out which of them gets what (`Lanes`). So the cost of a batch
+depends on its events and on the bytes that are delivered, not on the number of level consumers that get nothing: their
+position moves with the shared one.
 
 Any other consumer may have part of the batch already. It is served alone (`Queue.push`), and becomes level as soon as
 it has reached the dispatcher's position.
@@ -23,7 +24,8 @@ from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPos
 from dispatcher.model.errors import BinlogError
 
 Served = list[tuple[Consumer, BinlogError | None]]
-"""Consumers that got a transaction, and those without room on disk for one, with the error; as they were attached."""
+"""The consumers that got a transaction, and those without room on disk for one, with the error; in the order in which
+they were attached."""
 
 
 class Dealer:
@@ -32,15 +34,16 @@ class Dealer:
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._stand: Stand | None = None
-        # The attached consumers and the changes of the stand that the next four were computed from.
+        # The attached consumers and the changes of the stand from which the next four fields were computed.
         self._attached: list[Consumer] = []
         self._changes = -1
         self._level: list[Consumer] = []
-        self._others: list[Consumer] = []  # that are not level
+        self._others: list[Consumer] = []  # the consumers that are not level
         self._lanes = Lanes((), (), ())  # of the level consumers
-        self._holding: set[int] = set()  # those with something in their queues, and perhaps more
-        self._places: dict[str, int] = {}  # of all, by name
-        # What the level consumers know of the file that is read.
+        # Places of consumers with something in their queues, and perhaps of others.
+        self._holding: set[int] = set()
+        self._places: dict[str, int] = {}  # the place of each consumer, by name
+        # The file that is read, and its creation time, as the level consumers know them.
         self._created = ("", 0)
         self._anchored = False
 
@@ -48,7 +51,7 @@ class Dealer:
         """A stream begins at a position."""
         self._stand = stand = Stand(read)
         self._changes = -1
-        # The login may have moved a queue to another epoch, which the lanes hold.
+        # The login may have moved a queue to another epoch, and the lanes hold the epochs.
         self._set_level([])
         for consumer in attached:
             if consumer.queue.queued == read:
@@ -57,7 +60,7 @@ class Dealer:
     def demand(
         self, attached: Sequence[Consumer], gtids: BatchGtids, read: ExecutedPosition
     ) -> Demand:
-        """Returns who of the attached consumers gets events of the next batch. `read`: the position before it."""
+        """Returns which of the attached consumers get events of the next batch. `read`: the position before it."""
         self._find_level(attached)
         if self._level and not gtids.all_after(self._level[0].queue.mode, read):
             for consumer in self._level:
@@ -70,7 +73,7 @@ class Dealer:
         stand = self._stand
         assert stand is not None, "a batch before the dump"
         if stand.changes == self._changes and attached == self._attached:
-            return  # as nearly always: nothing is done for each of many consumers
+            return  # the usual case: nothing is done per consumer
         self._changes, self._attached = stand.changes, list(attached)
         self._set_level([consumer for consumer in attached if consumer.queue.stand is stand])
         self._others = [consumer for consumer in attached if consumer.queue.stand is not stand]
@@ -103,7 +106,7 @@ class Dealer:
         """Push a batch into all queues. `after`: the dispatcher's position after it; `others`: the consumers that are
         not level, and whether each is in sync; `anchored`: see `Continuity`.
 
-        Nothing of the batch counts for a consumer without room: it must be detached.
+        For a consumer without room, nothing of the batch counts, and the caller must detach it.
         """
         stand = self._stand
         assert stand is not None, "a batch before the dump"

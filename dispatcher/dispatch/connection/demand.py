@@ -19,7 +19,7 @@ _NO_ROUTES: U8 = np.zeros(0, dtype=np.uint8)
 @dataclass(slots=True)
 class _ConsumerDemand:
     consumer: Consumer
-    in_sync: bool  # its queue stands where the dispatcher stands
+    in_sync: bool  # its queue has the same position as the dispatcher
     route_mask: U8  # one byte per route
     already_executed: U8 | None  # one byte per transaction, 1 = already in the queue; None: all 0
 
@@ -30,8 +30,8 @@ class _ConsumerDemand:
 
 
 class Demand:
-    """`read`: the dispatcher's position before the batch; `level`: consumers that are known to stand there, and
-    `level_mask` has one byte per route, 1 = one of them gets its events; `consumers`: the others."""
+    """`read`: the dispatcher's position before the batch; `level`: the consumers that are known to be at that position;
+    `level_mask`: one byte per route, 1 = one of these gets its events; `consumers`: the other consumers."""
 
     def __init__(
         self,

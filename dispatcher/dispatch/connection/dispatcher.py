@@ -1,7 +1,7 @@
 """One replication connection and the consumers attached to it.
 
-A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and has it dealt to its consumers (`dealing`). It
-fails the consumers that a fault of the log concerns, and makes a lost connection again (`retry`). `client` decides
+A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and passes the batch to its consumers (`dealing`). It
+fails the consumers that a fault of the log concerns, and opens a lost connection again (`retry`). `client` decides
 which consumers are attached.
 
 If a batch raises a question that only the server can answer, it is held (`batch_gate`), and reading pauses as for a
@@ -64,25 +64,25 @@ class Dispatcher:
         self.label = label  # of the client
         self.phase = Phase.CONNECTING
         self.attached: list[Consumer] = []
-        self._filled: dict[Consumer, None] = {}  # see `filled`; and perhaps more
+        self._filled: dict[Consumer, None] = {}  # see `filled`; may also hold others
         self.view: ServerView | None = None
-        self.error: BinlogError | None = None  # why there is no connection
+        self.error: BinlogError | None = None  # the reason why there is no connection
         self.read: ExecutedPosition | None = None
-        self.open_transaction: OpenTransaction = None  # in which the last batch ended
+        # The transaction inside of which the last batch ended.
+        self.open_transaction: OpenTransaction = None
         self.enrichment = Enrichment(routes, versions)
         self.continuity = Continuity()
         self.gate = BatchGate(number)
-        self.last_timestamp = 0  # of the newest event, s since 1970
-        self.tip_seq = 0  # of the end of the server's log, as it was last known
+        self.last_timestamp = 0  # timestamp of the newest event, s since 1970
+        self.tip_seq = 0  # seq of the end of the server's log, as far as it is known
         self.current_at = -math.inf  # when it was last known to have read all of the log
         self.events = self.bytes = self.reconnects = 0
         self.streams_begun = 0
         self.paused_since = self.stream_begun_at = 0.0
-        self.login_begun = False  # what the login asks the server was decided
-        self.newest_xa = 0  # number of the newest prepared transaction then
-        self.lacking_since: float | None = (
-            None  # since when the server lacks transactions of consumers
-        )
+        self.login_begun = False  # True once it was decided what the login asks the server
+        self.newest_xa = 0  # number of the newest prepared transaction when the login began
+        # The time since which the server lacks transactions of consumers.
+        self.lacking_since: float | None = None
         self._routes = routes
         self._dealer = Dealer(routes)
         self._retry = RetryPolicy()
@@ -207,7 +207,7 @@ class Dispatcher:
         """Connect again after a fault, or fail all consumers if that cannot help."""
         self._roll_back(now)
         if self.phase is Phase.BACKPRESSURE_CLOSED:
-            return []  # it was to be closed anyway
+            return []  # the connection was closed on purpose
         error, fatal = self._retry.classify(error, self.read)
         self.error = error
         self.reconnects += self.open
@@ -218,8 +218,9 @@ class Dispatcher:
     def reconnect(
         self, error: BinlogError, now: float, after_s: float | None = None
     ) -> list[Effect]:
-        """`after_s`: None for the backoff of the retry policy. With a time of its own a server has answered, so that
-        backoff begins anew: otherwise the hosts between two answers would make each wait longer than the last."""
+        """`after_s`: None for the backoff of the retry policy. If it is given, a server has answered, so the backoff
+        begins anew: otherwise the failures of other hosts between two answers would make each wait longer than the one
+        before."""
         self.error = error
         if after_s is not None:
             self._retry.connected()
@@ -234,7 +235,8 @@ class Dispatcher:
         ]
 
     def login_again(self, reason: str, now: float) -> list[Effect]:
-        """Log in again, because the log may be another one than was read: that login checks each consumer."""
+        """Log in again, because the log may be another one than the one that was read. The login checks each
+        consumer."""
         fields = {"dispatcher": self.number, "reason": reason}
         self.reconnects += 1
         return [
@@ -329,8 +331,8 @@ class Dispatcher:
         return self.pause(now) if self.phase is Phase.STREAMING else []
 
     def _lacks_room(self, consumer: Consumer, error: BinlogError, now: float) -> list[Effect]:
-        """Detach a consumer without room on disk for a transaction that is larger than its queue. The transaction is
-        dropped, and read again later."""
+        """Detach a consumer that has no room on disk for a transaction that is larger than its queue. The transaction
+        is dropped, and read again later."""
         self.detach(consumer, now)
         consumer.error = error.at(self._where(consumer))
         consumer.attach_after = now + OPERATOR_RETRY_S
@@ -351,8 +353,8 @@ class Dispatcher:
     # -- the server's history --------------------------------------------------------------------------------
 
     def queued_positions(self) -> list[QueuedPosition]:
-        """Returns where the consumers stand now. A view that the server is asked for later must agree with these
-        positions."""
+        """Returns the positions that the consumers have now. A view that the server is asked for later must agree with
+        them."""
         positions: dict[tuple[int, bool], QueuedPosition] = {}
         for consumer in self.attached if self.open else ():
             queue, queued = consumer.queue, consumer.queue.queued
@@ -386,8 +388,8 @@ class Dispatcher:
     def _read_after(self, batch: Batch, gtids: BatchGtids, created: int) -> ExecutedPosition:
         """Returns the position after the last complete transaction of a batch.
 
-        It is never inside a transaction, where no dump may begin. Outside of one it moves on over other events, such as
-        a rotation: without GTIDs, only that keeps it out of files that will be purged.
+        It is never inside a transaction, where no dump may begin. Outside of a transaction it moves on over other
+        events, such as a rotation: without GTIDs, it would otherwise stay in files that will be purged.
         """
         before = self.read
         assert before is not None
@@ -402,14 +404,14 @@ class Dispatcher:
                 return before
             offset = int(gtids.end[gtids.ended][-1])
         if self.mode is Mode.GTID:
-            # A dump from a set begins with the head of the file in which the server looks for what follows: that does
-            # not tell where the set ends.
+            # A dump from a set begins with the head of the file in which the server searches for the next transaction.
+            # That head does not show where the set ends.
             if not count and (not before.file or (file_number(file), offset) < before.log_order):
                 return before
             return ExecutedPosition(executed, file, offset, before.seq + count)
         if not count and not created and file != before.file and self.continuity.can_ask:
-            # The server has not sent the head of the new file yet. A position there could not be told from one in a
-            # file of the same name after a RESET.
+            # The server has not sent the head of the new file yet. A position in that file could not be distinguished
+            # from one in a file of the same name after a RESET.
             return before
         seq = packed_seq(file, offset)
         return before if seq <= before.seq else ExecutedPosition(executed, file, offset, seq)
@@ -421,7 +423,8 @@ class Dispatcher:
         return (gtids.sources[source] if source >= 0 else "", int(gtids.gno[-1]))
 
     def _fail_concerned(self, batch: Batch, fault: Fault, now: float) -> list[Effect]:
-        """Fail every consumer whose filter matches the event behind a batch, except those already past it."""
+        """Fail every consumer whose filter matches the event behind a batch, except those that are already past this
+        event."""
         effects: list[Effect] = []
         for consumer in list(self.attached):
             mask = consumer.queue.filter.route_mask(self._routes)

@@ -1,1 +1,2 @@
-"""What follows from a server's history: where a dump may begin or go on, who may attach, and when to retry."""
+"""What follows from a server's history: where a dump may begin or go on, which consumers may attach, and when to
+retry."""

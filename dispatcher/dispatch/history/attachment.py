@@ -1,13 +1,13 @@
-"""Which dispatcher a consumer may attach to: the predicate that serves attaching, merging and restarting.
+"""Decides to which dispatcher a consumer may attach: for attaching, merging and restarting.
 
-A consumer may attach where the dispatcher has read nothing that the consumer has not queued, because the dispatcher
-will not read it again; and where the two are near each other in the log, because the dispatcher delivers nothing to the
-consumer before it reaches the consumer's position. The *queued* position counts. If the delivered or the acknowledged
-position counted, the consumer would get some transactions twice.
+A consumer may attach to a dispatcher under two conditions. The dispatcher has read nothing that the consumer has not
+queued, because the dispatcher will not read it again. And the two are near each other in the log, because the
+dispatcher delivers nothing to the consumer before it reaches the consumer's position. The *queued* position counts. If
+the delivered or the acknowledged position counted, the consumer would get some transactions twice.
 
-A dispatcher may stand inside a transaction, part of which it has already copied to its consumers. Then a consumer may
-attach only if it has queued that transaction, because it passes over the rest. On a stream that never pauses this is
-the usual case.
+A dispatcher may be inside a transaction, part of which it has already copied to its consumers. Then a consumer may
+attach only if it has queued that transaction, so that it can skip the rest. On a stream that never pauses this is the
+usual case.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 
-# Positions whose distance in bytes is not known, as after a failover, are near if so few transactions differ.
+# Positions whose distance in bytes is not known, as after a failover, are near if they differ by at most this many
+# transactions.
 UNKNOWN_TRANSACTIONS_MAX = 1000
 
 OpenTransaction = tuple[str, int] | int | None
-"""The transaction that a dispatcher stands in: source and number, or (without MySQL's GTIDs) the seq reached in it."""
+"""The transaction that a dispatcher has read in part: source and number, or (without MySQL's GTIDs) the seq reached in
+it."""
 
 T = TypeVar("T")
 
@@ -43,9 +45,9 @@ class ServerFiles:
         self._sizes: dict[int, int] = {}  # by number
 
     def update(self, view: ServerView, *, late: bool = False) -> None:
-        """Replace what was known of the server, or of another one.
+        """Replace what was known of this server, or of the one that was read before.
 
-        `late`: True if a dispatcher has read beyond the log as it is in `view`; then the larger sizes stay.
+        `late`: True if a dispatcher has read beyond the end that `view` shows; then the larger sizes stay.
         """
         known = self._sizes if late and view.server == self.server else {}
         self.updates += 1
@@ -85,7 +87,7 @@ def has_all_read(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -
         return read.seq <= queued.seq
     assert isinstance(read.gtids, GtidSet) and isinstance(queued.gtids, GtidSet)
     if read.seq > queued.seq:
-        return False  # a larger set: no need to look into it
+        return False  # the set is larger, so it need not be compared
     return queued.gtids.contains(read.gtids)
 
 
@@ -103,7 +105,8 @@ def has_transaction(queued: ExecutedPosition, transaction: OpenTransaction) -> b
 def is_near(
     files: ServerFiles | None, mode: Mode, a: ExecutedPosition, b: ExecutedPosition, bytes_max: int
 ) -> bool:
-    """True if one dump may serve consumers at these positions. `files`: None if the server's files are not known."""
+    """True if the positions are near enough for one dump to serve both consumers. `files`: None if the server's files
+    are not known."""
     distance = files.distance(mode, a, b) if files is not None else None
     if distance is not None:
         return distance <= bytes_max
@@ -120,7 +123,7 @@ def group_ahead(
     positions: Sequence[tuple[T, ExecutedPosition]],
     bytes_max: int,
 ) -> list[T]:
-    """Returns the consumer furthest ahead, and the others that are near it and near each other."""
+    """Returns the consumer that is furthest ahead, and the others that are near it and near each other."""
     ordered = sorted(positions, key=lambda pair: pair[1].seq, reverse=True)
     group: list[tuple[T, ExecutedPosition]] = []
     for consumer, queued in ordered:
@@ -140,6 +143,6 @@ def dump_start(mode: Mode, positions: Sequence[ExecutedPosition]) -> ExecutedPos
     same = [executed for executed in positions if executed.gtids == gtids]
     if same:
         return max(same, key=lambda executed: executed.log_order)
-    # No consumer stands there; the log goes on at the first of their positions, or somewhat before it.
+    # No consumer has this position. The log goes on at the first of their positions, or somewhat before it.
     first = min(positions, key=lambda executed: executed.log_order)
     return make_executed(mode, str(gtids), first.file, first.offset)

@@ -1,19 +1,19 @@
-"""Whether a file that a dump comes to follows what was read before it.
+"""Checks whether a file that a dump reaches follows what was read before it.
 
-A dump survives a RESET as long as the new log is shorter than the offset that the dump has reached: the server goes on
-to send heartbeats, and when the new log rotates, it goes on with the *second* file of that (MySQL and MariaDB, with
-GTIDs and without). So no position moves into a file, and nothing of it is delivered, before its head was compared with
-what was read:
+A dump survives a RESET as long as the new log is shorter than the offset that the dump has reached: the server keeps
+sending heartbeats, and when the new log rotates, it continues with the *second* file of the new log (MySQL and MariaDB,
+with GTIDs and without). So no position moves into a file, and nothing of the file is delivered, before its head was
+compared with what was read:
 
 * The GTIDs that the head lists as executed before the file (PREVIOUS_GTIDS, MariaDB's GTID_LIST) must be those that
   were read.
-* If it lists none, or the file before it was still being written when the dump began, the server is asked: the file
-  before must be the one that was read, or have been purged. Files that were closed by then, as many are while a
-  consumer catches up, need no question.
+* If the head lists none, or the file before it was still being written when the dump began, the server is asked: the
+  file before must be the one that was read, or must have been purged. The server is not asked about files that were
+  closed when the dump began, of which there are many while a consumer catches up.
 
-A log may differ for a reason: GTIDs that were set by hand, a transaction that a crash has cut off. So a head that does
-not fit ends the connection, and the next login checks every consumer's position. If that login finds no fault and the
-same head comes again, the dispatcher accepts it.
+A log may differ for a valid reason: GTIDs that were set by hand, a transaction that a crash has cut off. So a head that
+does not fit ends the connection, and the next login checks every consumer's position. If that login finds no fault and
+the same head comes again, the dispatcher accepts the head.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 
-# MySQL counts the header of an encrypted file into its size, but not into offsets.
+# MySQL counts the header of an encrypted file in its size, but not in offsets.
 _ENCRYPTION_HEADER_BYTES = 512
 
 
@@ -60,10 +60,12 @@ class Continuity:
 
     def __init__(self) -> None:
         self.anchored = False
-        self._may_skip = False  # executed transactions may lie behind some that are not
-        self._begun: Gtids = GtidSet()  # read when the stream began
-        self._end = 0, 0  # the end of the log then
-        self.can_ask = False  # a folder of files knows itself which file follows which
+        # True if executed transactions may lie behind some that are not executed.
+        self._may_skip = False
+        self._begun: Gtids = GtidSet()  # what was read when the stream began
+        self._end = 0, 0  # the end of the log when the stream began
+        # False for a folder of files, which knows itself which file follows which.
+        self.can_ask = False
         self._accepted = ""  # the file whose head was compared
         self._doubted = ("", "")  # file and GTIDs of a head that did not fit
 
@@ -78,7 +80,7 @@ class Continuity:
     def advance(self, read: ExecutedPosition, gtids: BatchGtids) -> None:
         """The stream has reached `read`.
 
-        It is `anchored` once it has passed everything that was executed when it began. That is so after the first new
+        The stream is `anchored` once it has passed everything that was executed when it began: after the first new
         transaction, if no executed one can follow it, or at the point where the log ended when the stream began.
         """
         if not self._may_skip and gtids.count:
@@ -123,7 +125,7 @@ class Continuity:
         return True
 
     def _doubts(self, file: str, head: Head) -> bool:
-        """True if this head does not fit for the first time, and remembers it.
+        """Returns True if this is the first time that the head does not fit, and remembers the head.
 
         False if the same head comes again: the login in between has found no fault.
         """
@@ -149,9 +151,9 @@ class Continuity:
 
 
 def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> BinlogError | None:
-    """Returns why the server's log, as of `view`, is not the one that these positions were read from earlier.
+    """Returns the error if the server's log, as of `view`, is not the one from which these positions were read earlier.
 
-    A purge since then, and a view in another mode or of another server, are left to the next login.
+    It ignores a purge since then, and a view in another mode or of another server: the next login checks these.
     """
     for at in positions:
         if at.mode is not view.mode or at.server != view.server:

@@ -1,9 +1,9 @@
-"""Whether a position is part of a server's history, and which position a start means there.
+"""Checks whether a position is part of a server's history, and finds the position that a start means on a server.
 
-A server accepts wrong positions without complaint: a GTID set from before a RESET looks like a set that contains some
-transactions, and a file of the same name like the same file. So both are checked before each dump: by the creation time
-of the file that was being read, and, because that counts whole seconds, by the file's size and by what stands at the
-offset.
+A server accepts wrong positions without an error: it takes a GTID set from before a RESET for a set of its own
+transactions, and a file of the same name for the same file. So both are checked before each dump: by the creation time
+of the file that was being read and, because that time has whole seconds only, by the file's size and by the event at
+the offset.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
-# Each offset that a server is asked about costs a short dump. Consumers of one login stand near each other: if one of
-# them has read this history, all have.
+# Each offset that a server is asked about costs a short dump. The consumers of one login are near each other in the
+# log: if one of them has read this history, all have.
 _PROBES_MAX = 8
 
 
@@ -141,8 +141,8 @@ def _check_gtids(view: ServerView, executed: ExecutedPosition) -> None:
 
 
 def unwritten(view: ServerView, gtids: GtidSet) -> GtidSet:
-    """Returns the transactions of a set that the server's log cannot hold. One that is being committed is not among
-    them: the server sends a transaction to replicas before it counts as executed."""
+    """Returns the transactions of a set that the server's log cannot hold. A transaction that is being committed is not
+    among them: the server sends a transaction to replicas before it counts the transaction as executed."""
     return gtids.subtract(view.written)
 
 

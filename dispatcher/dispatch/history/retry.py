@@ -1,4 +1,4 @@
-"""When a dispatcher connects again after a fault, and which faults no new connection can mend."""
+"""Decides when a dispatcher connects again after a fault, and which faults a new connection cannot repair."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dispatcher.model.errors import Action, BinlogError, ErrorKind
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
 OPERATOR_RETRY_S = 10.0
-# The log itself is damaged if the same fault comes this often in a row without a transaction between: damage on the
-# network does not repeat. After a log was purged or reset, the next login finds which consumers that concerns.
+# The log itself is damaged if the same fault occurs this often in a row without a transaction in between: damage on the
+# network does not repeat. After a log was purged or reset, the next login finds out which consumers are concerned.
 DAMAGE_MAX = 3
-# A dump that the server ends for a duplicate UUID may have met its own predecessor, whose end the server had not
-# noticed yet. Once in this time.
+# If the server ends a dump for a duplicate UUID, the other dump may be the dispatcher's own earlier one, whose end the
+# server had not noticed yet. That can happen once in this time.
 DUPLICATE_WINDOW_S = 60.0
 _READ_AGAIN = (
     ErrorKind.CHECKSUM_MISMATCH,
@@ -27,7 +27,8 @@ class RetryPolicy:
 
     def __init__(self) -> None:
         self._attempts = 0
-        self._damage: tuple[str, int] = ("", 0)  # where, and how often in a row
+        # The place, and how often in a row it was damaged there.
+        self._damage: tuple[str, int] = ("", 0)
         self._duplicate_at: float | None = None
         self._unreadable_at: ExecutedPosition | None = None
 
@@ -35,16 +36,15 @@ class RetryPolicy:
         self._attempts = 0
 
     def passed_damage(self) -> None:
-        """A whole transaction was read."""
+        """Note that a whole transaction was read."""
         self._damage = ("", 0)
 
     def classify(
         self, error: BinlogError, read: ExecutedPosition | None
     ) -> tuple[BinlogError, bool]:
-        """Returns the error as it is to be reported, and True if no new connection can mend it. `read`: the
-        dispatcher's position."""
+        """Returns the error to report, and True if a new connection cannot help. `read`: the dispatcher's position."""
         if error.kind is ErrorKind.SERVER_LOG and self._unreadable_at != read:
-            # A server whose log is reset during the dump also reports this, and then the next login tells the reason.
+            # A server whose log is reset during the dump also reports this error. Then the next login finds the reason.
             self._unreadable_at = read
             error = BinlogError(ErrorKind.CONNECTION_LOST, error.what, where=error.where)
         read_again = error.kind in _READ_AGAIN

@@ -1,8 +1,9 @@
-"""How long until the server purges the binlog files that a consumer still needs, and how far it is behind the log.
+"""Computes how long it takes until the server purges files that a consumer still needs, and how far the consumer is
+behind the log.
 
-A server purges a whole file some time (`expire_s`) after it closed the file, which is when it began the next one. It
-purges when it rotates or starts, so the computed moment is the earliest one. Limits by size, which some servers have
-too, are not known here.
+A server purges a whole file some time (`expire_s`) after it has closed the file; it closes a file when it begins the
+next one. It purges when it rotates or starts, so the computed moment is the earliest one. Limits by size, which some
+servers have too, are not known here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dispatcher.dispatch.messages.events import ServerPolled
 
 
 def files_to_poll(poll: ServerPolled | None, needed: Iterable[str]) -> list[str]:
-    """Returns the files whose creation times say when the needed files were closed."""
+    """Returns the files whose creation times show when the needed files were closed."""
     if poll is None:
         return []
     return sorted({file for name in set(needed) if (file := _file_after(poll, name))})

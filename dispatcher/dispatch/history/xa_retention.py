@@ -1,4 +1,4 @@
-"""Which prepared XA transactions of the `XaStore` the consumers of a connection key may still need."""
+"""Decides which prepared XA transactions of the `XaStore` the consumers of a connection key may still need."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def acknowledged_by_all(
             return isinstance(executed.gtids, GtidSet) and executed.gtids.has(
                 point.source, point.gno
             )
-        # A point lies within its transaction, an executed position between two.
+        # A point lies inside its transaction, an executed position lies between two transactions.
         return packed_seq(executed.file, executed.offset) > point.mark.key
 
     return lambda point: all(is_before(point, executed) for executed in acknowledged)
 
 
 def in_history(view: ServerView) -> Callable[[LogPoint], bool]:
-    """Returns a function that tells from the server's view if a point is part of the server's history.
+    """Returns a test: True if, by the server's view, a point is part of the server's history.
 
     Points from before a RESET are not.
     """

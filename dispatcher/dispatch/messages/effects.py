@@ -14,8 +14,8 @@ from dispatcher.dispatch.values.specs import Progress
 class Connect:
     """Open a dispatcher's connection after about `after_s` seconds (the executor adds jitter).
 
-    An unknown number begins a new dispatcher. A dispatcher has one connection, or attempt to make one, at a time: the
-    first effect for it is a Connect, and others follow only a Lost, an Ended or a Close.
+    An unknown number begins a new dispatcher. A dispatcher has one connection, or attempt to make one, at a time: its
+    first effect is a Connect, and another Connect follows only after a Lost, an Ended or a Close.
     """
 
     dispatcher: int
@@ -43,7 +43,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """As Close, and forget the dispatcher: a new one may get its number."""
+    """As Close; and forget the dispatcher, whose number a new one may get."""
 
     dispatcher: int
     reason: str
@@ -63,7 +63,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Make a consumer's progress durable. Its readers get nothing before its first progress is."""
+    """Store a consumer's progress durably. Its readers get nothing before its first progress is stored."""
 
     consumer: str
     progress: Progress
@@ -86,12 +86,12 @@ class FetchSchema:
 
 @dataclass(frozen=True, slots=True)
 class PollServer:
-    """Ask the source for its `ServerView` now, again until a `ServerPolled` was stepped."""
+    """Ask the source for its `ServerView` now, and again until a `ServerPolled` was passed to `step`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreVersions:
-    """Make durable up to where the log was read, and (unless None) all known versions of tables."""
+    """Store durably the position up to which the log was read and, unless None, all known versions of tables."""
 
     position: LogPosition
     versions: StoredVersions | None

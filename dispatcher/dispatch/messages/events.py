@@ -12,8 +12,8 @@
 | Tick | Store and StoreVersions, at most once a second |
 | Added, Removed, Acknowledged | none; only where rules are broken (see `Client`) a Store |
 
-Every step then settles the order of the client (see `dispatcher_set`): Pause, Resume, Close, Connect, Retire, Wake. Any
-event that fails a consumer adds a Note and a Wake.
+After that, every step may return the effects of `DispatcherSet.settle`: Pause, Resume, Close, Connect, Retire, Wake.
+Any event that fails a consumer adds a Note and a Wake.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class ServerPolled:
-    """The source was asked for its present state, beside the dispatchers' connections. `expire_s`: how many seconds
-    after it was closed the server purges a file; None: never by age."""
+    """The source was asked for its present state, beside the dispatchers' connections. `expire_s`: the server purges a
+    file this many seconds after it closed the file; None: never by age."""
 
     view: ServerView
     expire_s: int | None
@@ -70,7 +70,7 @@ class ServerPolled:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The settings declare a new consumer. `progress`: what is stored of it, or why that cannot be read."""
+    """The settings declare a new consumer. `progress`: what is stored of it, or the error if that cannot be read."""
 
     spec: ConsumerSpec
     progress: Progress | BinlogError | None
@@ -79,7 +79,8 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The settings no longer declare a consumer. A changed consumer is removed, and added as it is now.
+    """The settings no longer declare a consumer. A consumer whose settings changed is removed, and added with the new
+    ones.
 
     `changed`: an `Added` for it follows at once.
     """
@@ -90,8 +91,8 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A reader has acknowledged a position, and the `Progress` of `Client.progress_after` is stored: `position` is its
-    acknowledged position."""
+    """A reader has acknowledged `position`, and the `Progress` that `Client.progress_after` returned for it is
+    stored."""
 
     consumer: str
     position: Position
@@ -100,8 +101,9 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class SeekRequested:
-    """A reader names a position outside of its consumer's queue. `view`: asked for afterwards, with the results of the
-    searches that `seeking.seek_starts` names; `fresh`: True if no session was opened yet under this state store."""
+    """A reader names a position outside of its consumer's queue. `view`: asked for after the request, with the results
+    of the searches that `seeking.seek_starts` names; `fresh`: True if no session was opened yet under this state
+    store."""
 
     consumer: str
     after: Position
@@ -111,8 +113,8 @@ class SeekRequested:
 
 @dataclass(frozen=True, slots=True)
 class RelocationRequested:
-    """An administrator moves a consumer to a start. `view`: asked for afterwards, with the result of the search for the
-    start; `epoch_min`: the least number of the new epoch, which is also higher than the present one."""
+    """An administrator moves a consumer to a start. `view`: asked for after the request, with the result of the search
+    for the start; `epoch_min`: the least number of the new epoch, which is also higher than the present one."""
 
     consumer: str
     start: Start
@@ -130,17 +132,17 @@ class DeliveryChanged:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFetched:
-    """The answer to a `FetchSchema`: the definitions of the tables, and every statement between `request.start` and
-    them that may have altered one."""
+    """The answer to a `FetchSchema`: the definitions of the tables, and every statement between `request.start` and the
+    definitions that may have altered one of the tables."""
 
-    request: FetchSchema  # names the dispatcher
+    request: FetchSchema  # it names the dispatcher
     definitions: tuple[FetchedDefinition, ...]
     statements: tuple[AlteringStatement, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The moment that `Client.next_wakeup` named has come."""
+    """The time that `Client.next_wakeup` returned has come."""
 
 
 OfDispatcher = LoggedIn | BatchReceived | Lost | Ended | SchemaFetched

@@ -1,1 +1,1 @@
-"""A consumer's queue: what it holds, and what its reader has of it."""
+"""A consumer's queue: what it holds, and what its reader has received."""

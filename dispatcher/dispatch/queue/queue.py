@@ -33,7 +33,7 @@ _seq = attrgetter("seq")
 
 @dataclass(frozen=True, slots=True)
 class QueuedTransaction:
-    """One transaction, valid whatever becomes of the queue: `format` and `parts` are its bytes."""
+    """One transaction, which stays valid when the queue changes: `format` and `parts` are its bytes."""
 
     server: str
     epoch: int
@@ -68,10 +68,10 @@ class Queue(QueueContents):
         return executed.position(self.server, self.epoch)
 
     def locate(self, position: Position) -> FoundPosition:
-        """Returns where a position lies that was handed out and is not yet acknowledged.
+        """Returns where a position lies that was returned to a reader and is not yet acknowledged.
 
-        The queue has recorded executed positions itself. Returned is the one at the position's seq or the nearest
-        before it; the consumer has no transaction between the two. The position's other fields are only checked.
+        The result has the executed position that the queue has recorded at the position's seq, or the nearest before
+        it; the consumer has no transaction between the two. The position's other fields are only checked.
 
         Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
         this history.
@@ -99,7 +99,8 @@ class Queue(QueueContents):
         return FoundPosition(position, executed, count, offset)
 
     def _recorded(self, seq: int, number: int | None) -> ExecutedPosition:
-        """Returns the newest recorded position up to a seq. `number`: of the last transaction up to there."""
+        """Returns the newest recorded position up to a seq. `number`: the number of the last transaction up to that
+        seq."""
         known = [self.acknowledged, self.covered, self.queued, *self._delivered]
         best = max((executed for executed in known if executed.seq <= seq), key=_seq)
         if number is not None and best.seq < seq and best.seq < self._index.seq(number):
@@ -139,7 +140,8 @@ class Queue(QueueContents):
             )
 
     def executed_of(self, position: Position) -> ExecutedPosition:
-        """Raises UserError unless the position is of this history, and its parts fit each other."""
+        """Returns the parts of a position. Raises UserError unless the position is of this history, and its parts fit
+        each other."""
         self.check_history(position)
         executed = executed_of(self.mode, position)
         if not executed.seq_fits(self.mode):
@@ -169,7 +171,7 @@ class Queue(QueueContents):
         return ReadableRange(found.position, found.offset - start.offset, last - first)
 
     def deliver(self, end: Position) -> None:
-        """Record that `end` of the newest readable range was handed out."""
+        """Record that `end` of the newest readable range was returned to a reader."""
         self.delivered_seq = max(self.delivered_seq, end.seq)
         # A position behind markers is recorded nowhere else.
         recorded = self._delivered[-1].seq if self._delivered else -1
@@ -179,8 +181,8 @@ class Queue(QueueContents):
     def cut_points(
         self, start: Position, end: Position, n: int, *, inside: bool = False
     ) -> list[RangeCut]:
-        """Returns at most n - 1 places strictly between, balanced by bytes: at transaction boundaries or, with
-        `inside`, also inside of large transactions."""
+        """Returns at most n - 1 places between `start` and `end` that divide the range into parts of similar size: at
+        transaction boundaries or, with `inside`, also inside of large transactions."""
         lo, hi = self.locate(start).offset, self.locate(end).offset
         cuts = balanced_cuts(self._index, self.log, lo, hi, n, inside=inside)
         return [
@@ -200,7 +202,8 @@ class Queue(QueueContents):
         return self.locate(end).number - self.locate(start).number
 
     def _range_end(self, position: Position, inside: EventPoint | None) -> RangeEnd:
-        """Raises UserError as `locate` does, or if the transaction that ends at the position has no such point."""
+        """Returns an end of a range. Raises UserError as `locate` does, or if the transaction that ends at the position
+        has no such point."""
         offset = self.locate(position).offset
         if inside is None:
             return RangeEnd(offset)
@@ -218,8 +221,9 @@ class Queue(QueueContents):
         """Returns the binlog of (start, end]: magic, then FORMAT_DESCRIPTION wherever it changes, and the
         transactions.
 
-        With `start_event` it begins at that point inside of the transaction that ends at `start`, with what a reader
-        needs to decode the rest of it; with `end_event` it ends inside of the transaction that ends at `end`.
+        With `start_event` the binlog begins at that point inside of the transaction that ends at `start`, after the
+        events that a reader needs to decode the rest of the transaction. With `end_event` it ends inside of the
+        transaction that ends at `end`.
         """
         begin = self._range_end(start, start_event)
         lo, hi = begin.offset, self._range_end(end, end_event).offset
@@ -242,10 +246,10 @@ class Queue(QueueContents):
         return out
 
     def acknowledge(self, position: Position) -> None:
-        """Drop everything up to a position that `locate` has found, and that has been stored since."""
+        """Drop everything up to a position that `locate` has found and that is stored by now."""
         _, executed, number, end = self.locate(position)
         if executed.seq < position.seq:
-            # The queue moved on while the position was stored, and has kept another one.
+            # The queue moved on while the position was being stored, and has recorded another one at its seq.
             executed = self.executed_of(position)
         self._acknowledged_end = end
         self.acknowledged = executed

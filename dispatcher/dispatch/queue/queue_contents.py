@@ -1,25 +1,25 @@
-"""What a consumer's queue holds, and how it is filled: bytes, the index of their transactions, and the positions.
+"""What a consumer's queue holds, and how it is filled: bytes, an index of transactions, and positions.
 
 queued ⊇ delivered ⊇ acknowledged. The bytes lie in a `ConsumerLog`, found by logical offset; a `TransactionIndex` has
 seq, logical end and position of every transaction. A reader's position is found by its seq, which is totally ordered
 within an epoch. Between two of the consumer's transactions there are only markers, and a position among them means
 "everything up to here", so it needs no entry.
 
-*Covered* is how far, beyond what is acknowledged, no transaction of the consumer lies. It never moves back, because the
-server may purge its log up to there; an evicted queue (`evict`) is filled again from there.
+*Covered* is a position at or beyond the acknowledged one; the consumer has no transaction between the two. It never
+moves back, because the server may purge its log up to there. An evicted queue (`evict`) is filled again from there.
 
-The queues that stand where their dispatcher stands share one `Stand`, which it moves for all of them: a batch without
-anything for a consumer changes nothing in its queue.
+The queues that have the same position as their dispatcher share one `Stand`, and the dispatcher moves it for all of
+them: a batch that has nothing for a consumer changes nothing in its queue.
 
 Bound: a queue that is not full accepts a whole batch, so it holds in memory at most
 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
 bytes, segments at their allocated size, where `batch` is the size of the last batch's events with a record for each
-transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. (Twice the first term while
-a reader asks for what it had before a restart.) A transaction that alone would hold more than the first term goes on in
-segments from `allocate` (see `ConsumerLog`), and is not counted. There is one such transaction at a time: while it is
-complete and not acknowledged, the queue is full.
+transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. (While a reader asks for
+what it had received before a restart, the first term counts twice.) A transaction that alone would hold more than the
+first term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There is at most one
+such transaction: once it is complete, the queue is full until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _seq = attrgetter("seq")
 
 
 class FoundPosition(NamedTuple):
-    """A position that was handed out, and where it lies. `executed`: what the queue has recorded at its seq or before
-    it; `number`: of the first transaction behind it; `offset`: logical."""
+    """A position that was returned to a reader, and where it lies. `executed`: the executed position that the queue has
+    recorded at its seq or before it; `number`: the number of the first transaction behind it; `offset`: logical."""
 
     position: Position
     executed: ExecutedPosition
@@ -63,8 +63,8 @@ class FoundPosition(NamedTuple):
 
 
 class Stand:
-    """The queued position of one queue, or of all that stand level with their dispatcher. `changes`: how often a queue
-    has joined or left it."""
+    """The queued position of one queue, or of all queues that are level with their dispatcher. `changes`: how often a
+    queue has joined or left this object."""
 
     __slots__ = ("changes", "executed")
 
@@ -74,7 +74,7 @@ class Stand:
 
 
 class QueueContents:
-    """Has no position until `reset()`. `server`, `epoch`: of every position that it hands out.
+    """Has no position until `reset()`. `server`, `epoch`: those of every position that it returns.
 
     `allocate`: allocates segments on disk for transactions that do not fit; without it they stay in memory.
     """
@@ -94,7 +94,7 @@ class QueueContents:
         self.files = QueueFiles()
         self.transactions = self.events = 0  # queued and not acknowledged
         self.pushed_transactions = self.pushed_bytes = 0  # since the start
-        self.newest_commit_us = 0  # of the last of them
+        self.newest_commit_us = 0  # commit time of the last of them
         # An eighth, so that acknowledged segments are soon given back.
         segment_max = min(SEGMENT_MAX, bytes_max // 8)
         self.log = ConsumerLog(
@@ -103,10 +103,10 @@ class QueueContents:
         self._index = TransactionIndex()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # logical
-        self._appended_end = 0  # what is committed and counted, logical
-        # The newest delivered positions, oldest first; of older ones those of the transactions are enough.
+        self._appended_end = 0  # logical end of what is committed and counted
+        # The newest delivered positions, oldest first. Of older ones, those at the ends of transactions suffice.
         self._delivered: deque[ExecutedPosition] = deque(maxlen=DELIVERED_MAX)
-        # Both ends of the newest readable range: its reader asks for its bytes, and acknowledges it.
+        # Both ends of the newest readable range. Its reader will ask for its bytes, and acknowledge it.
         self._found: tuple[FoundPosition, ...] = ()
 
     def reset(
@@ -141,14 +141,15 @@ class QueueContents:
         self._found = ()
 
     def skip_to(self, server: str, mode: Mode, executed: ExecutedPosition, created: int) -> None:
-        """Go on at a position, without the transactions before it: history changes, so the epoch does, too."""
+        """Go on at a position, without the transactions before it. The history changes by this, so the epoch changes,
+        too."""
         self.reset(server, mode, self.epoch + 1, executed, created, anchored=True)
 
     def evict(self) -> None:
-        """Drop everything that is not acknowledged, to be read from the server again, from the covered position on.
+        """Drop everything that is not acknowledged. It is read from the server again, from the covered position on.
 
-        Positions that were handed out stay valid: their ranges are unavailable until they have been read again. Not to
-        be called inside of a transaction.
+        Positions that were returned to readers stay valid: their ranges are unavailable until they have been read
+        again. Do not call this inside of a transaction.
         """
         self.queued = self.covered
         self._drop_all()
@@ -193,13 +194,14 @@ class QueueContents:
 
     @property
     def refetching(self) -> bool:
-        """True while a reader waits for transactions that it was given before, and that are read again."""
+        """True while transactions that a reader was given before are read again, and the reader waits for them."""
         return self.queued.seq < self.needed_seq
 
     @property
     def full(self) -> bool:
-        """True if the queue accepts no batch. A transaction that has begun is accepted whole, because it can be read
-        only then. So only complete ones make a queue full, and a reader can always make room."""
+        """True if the queue accepts no batch. A transaction that has begun is accepted as a whole, because a reader can
+        read it only when it is complete. So only complete transactions make a queue full, and a reader can always make
+        room."""
         if not self.transactions:
             return False
         if self.refetching:
@@ -209,7 +211,7 @@ class QueueContents:
 
     @property
     def has_room(self) -> bool:
-        """True if the queue is at most half full: worth a connection."""
+        """True if the queue is at most half full, so that a connection is worth its cost."""
         if self.full:
             return False
         return self.log.kept <= self.bytes_max // 2 or self.refetching
@@ -224,13 +226,13 @@ class QueueContents:
         self.stand = Stand(executed)
 
     def join(self, stand: Stand) -> None:
-        """Stand level with others from now on, at the same position as before."""
+        """Share the position of `stand` from now on. It equals the queue's own position."""
         self.stand.changes += 1
         stand.changes += 1
         self.stand = stand
 
     def leave(self) -> None:
-        """Stand alone from now on, at the same position as before."""
+        """Have a position of its own from now on. It equals the shared one."""
         self.queued = self.stand.executed
 
     def push(
@@ -245,8 +247,8 @@ class QueueContents:
     ) -> None:
         """Append the consumer's part of a batch.
 
-        `after`: the dispatcher's position after the batch. `in_sync`: the queue and the dispatcher stood at the same
-        position before it (so all consumers at the tip share one value); else the consumer may have part of it already.
+        `after`: the dispatcher's position after the batch. `in_sync`: True if the queue and the dispatcher had the same
+        position before the batch; otherwise the consumer may have part of the batch already.
 
         Raises BinlogError if there is no room on disk; then nothing of the batch counts, and `rollback()` must follow.
         """
@@ -266,7 +268,7 @@ class QueueContents:
         if not in_sync and self.mode is not Mode.GTID:
             seq = after.seq
         if not in_sync and seq <= self.queued.seq:
-            return  # the consumer has had all of the batch
+            return  # the consumer has all of the batch already
         if not count:
             self.pass_over(gtids)
         if not in_sync:
@@ -278,8 +280,8 @@ class QueueContents:
     def take(
         self, format_: FormatDescription, gtids: BatchGtids, copying: CopiedShares, lane: int
     ) -> None:
-        """Count transactions that the log has appended as a lane, at least one. `queued` is still the position before
-        their batch."""
+        """Count transactions, at least one, that were appended to the log as a lane. `queued` is still the position
+        before their batch."""
         count, _, events, commit_us, kept = copying.totals[lane]
         if not (kept and self._index.extend(gtids, count)):
             self._add(gtids, copying.appended(lane))
@@ -292,7 +294,7 @@ class QueueContents:
         self.log.keep_columns(run.columns, run.count, len(run.intervals) - 1)
 
     def _count(self, format_: FormatDescription, count: int, events: int, commit_us: int) -> None:
-        """`events`: of `count` transactions, `commit_us`: of the last one."""
+        """Count transactions. `events`: the events of all of them, `commit_us`: the commit time of the last one."""
         start = self._appended_end
         self._appended_end = self.log.committed
         if not self._formats or self._formats[-1][1] is not format_:
@@ -304,7 +306,7 @@ class QueueContents:
         self.pushed_bytes += self._appended_end - start
 
     def pass_over(self, gtids: BatchGtids) -> None:
-        """A batch that has no transaction of the consumer moves its position."""
+        """Move the position over a batch that has no transaction of the consumer."""
         self._index.skip_batch(gtids)
 
     def rollback(self) -> None:
@@ -319,7 +321,8 @@ class QueueContents:
         return self._index.commit_us(self._index.dropped) if self._index else None
 
     def commit_us_behind(self, position: Position) -> int | None:
-        """When the first transaction behind a position was committed, as `oldest_commit_us`; None if none is here."""
+        """When the first transaction behind a position was committed, as `oldest_commit_us`; None if the queue has none
+        there."""
         found = self._remembered(position)
         number = self._index.count_seq(position.seq) if found is None else found.number
         number = max(self._index.dropped, number)
@@ -334,7 +337,7 @@ class QueueContents:
 
     @property
     def covered(self) -> ExecutedPosition:
-        """How far no transaction of the consumer lies beyond the acknowledged position."""
+        """The covered position: between the acknowledged position and this one lies no transaction of the consumer."""
         return max(self.acknowledged, self._covered, key=_seq) if self._index else self.queued
 
     def covered_after(self, end: int, executed: ExecutedPosition) -> ExecutedPosition:
@@ -345,5 +348,5 @@ class QueueContents:
 
 
 def is_behind(after: ExecutedPosition, queued: ExecutedPosition) -> bool:
-    """True if `queued`, of the same seq, tells better where the log goes on."""
+    """True if `queued`, which has the same seq, is the better place to go on reading."""
     return after.seq == queued.seq and after.log_order < queued.log_order

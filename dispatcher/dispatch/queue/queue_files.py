@@ -1,4 +1,4 @@
-"""What a queue knows of the binlog files in which its positions lie."""
+"""What a queue knows about the binlog files in which its positions lie."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dispatcher.model.position import file_number
 
 
 class QueueFiles:
-    """When each file was created, and from where on positions are *anchored*.
+    """When each file was created, and from which position on all positions are *anchored*.
 
-    All transactions of an anchored position lie before its file and offset in the server's log. With GTIDs that is not
-    so after a start at a set, or after a failover: transactions of the set may follow.
+    All transactions of an anchored position lie before its file and offset in the server's log. With GTIDs, a position
+    is not anchored after a start at a set, or after a failover: transactions of its set may lie behind its file and
+    offset.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Ranges of a queue: where a reader's range begins and ends, and how it is divided for several readers.
+"""Ranges of a queue: finds where a reader's range begins and ends, and divides a range for several readers.
 
 A range ends at a position, which lies between transactions, or inside of the transaction that ends at a position. Such
 a point is named by that transaction's *end*, not by its beginning, so that the position says how far the server must
@@ -18,7 +18,7 @@ from dispatcher.dispatch.queue.transaction_index import TransactionIndex
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 
-# A part may be larger by this share if it then ends between two transactions.
+# A part may be larger by one part in so many if it then ends between two transactions.
 TOLERANCE = 8
 
 
@@ -95,8 +95,9 @@ def inside_end(
 def formatted_bytes(
     formats: Iterable[tuple[int, FormatDescription]], log: ConsumerLog, start: RangeEnd, hi: int
 ) -> list[bytes | memoryview]:
-    """Returns the bytes from `start` to `hi`, behind a FORMAT_DESCRIPTION wherever it changes (the last one if there
-    are none). If `start` lies inside of a transaction, they begin with what a reader needs before the rest of it.
+    """Returns the bytes from `start` to `hi`, with a FORMAT_DESCRIPTION before them and wherever it changes (the last
+    one if there are no bytes). If `start` lies inside of a transaction, the events come first that a reader needs to
+    decode the rest of it.
 
     `formats`: with the logical offset from which on each is valid.
     """

@@ -1,8 +1,8 @@
-"""What is known of a consumer's reader: the calls of its newest session, and the state that follows from them.
+"""What is known about a consumer's reader: the calls of its newest session, and the state that follows from them.
 
-The state is separate from the consumer's `state`, which says how the consumer gets its data: each of the two sides can
-be in order while the other is not. Only calls that may acknowledge count. A read-only session makes no room in the
-queue, so it must not hide that the reader is gone.
+The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: one of the two
+can be in order while the other is not. Only calls that may acknowledge count: a read-only session makes no room in the
+queue, so its calls do not show that the reader is still there.
 
 Times are seconds of a monotonic clock.
 """
@@ -18,7 +18,7 @@ SILENT_MAX_S = 60.0
 """A reader that has not called for this long, and has no call open, is gone. The longest poll takes as long."""
 FULL_MIN_S = 10.0
 """A reader is slow if its calls have found a full queue for this long, or for most of the time."""
-_FULL_SHARE = 1 - math.exp(-1)  # of the time, weighted with a decay over `FULL_MIN_S`
+_FULL_SHARE = 1 - math.exp(-1)  # share of the time, weighted with a decay over `FULL_MIN_S`
 _USER_AGENT_MAX = 200
 
 
@@ -28,12 +28,12 @@ class ReaderState(StrEnum):
     READING = "reading"
     SLOW = "slow"
     GONE = "gone"
-    PAUSED = "paused"  # by an administrator, whatever it does
+    PAUSED = "paused"  # an administrator has paused it, whatever it does
 
 
 class PollBounds(NamedTuple):
     """Bounds of the range that a poll returns. `bytes_max`: None for the queue's limit; `bytes_min`: the poll waits
-    for so many."""
+    until there are so many bytes."""
 
     bytes_max: int | None = None
     bytes_min: int = 0
@@ -53,7 +53,7 @@ class Caller:
 
 
 class ReaderActivity:
-    """The newest session of one consumer, as far as it has called since the daemon started.
+    """The calls of the newest session of one consumer since the daemon started.
 
     `events` and `bytes`: transactions and bytes handed to readers in answers, repeats included, of all sessions.
     """
@@ -64,27 +64,27 @@ class ReaderActivity:
         self.begin(session, now)
 
     def begin(self, session: int, now: float) -> None:
-        """A session was opened, or all were fenced: what the session before did says nothing about its successor."""
+        """A session was opened, or all sessions were fenced. What the session before did does not count for the new
+        one."""
         self.session, self.caller = session, Caller()
         self.polled_at: float | None = None
         self.acknowledged_at: float | None = None
         self._called_at: float | None = None
         self._since = now
-        self._full_share = (
-            0.0  # for which part of the last time the queue was full, as of `_asked_at`
-        )
+        # The share of the recent time in which the queue was full, as of `_asked_at`.
+        self._full_share = 0.0
         self._asked_at = now
         self._disconnected = False
         self._polls = self._answers = 0  # open calls
 
     def called(self, now: float, *, full: bool) -> None:
-        """The newest session calls, while the queue is full or not."""
+        """Note a call of the newest session. `full`: True if the queue is full now."""
         self._called_at, self._disconnected = now, False
         self._full_share, self._asked_at = self._share(now, full=full), now
 
     def _share(self, now: float, *, full: bool) -> float:
-        """The share if the queue has been full, or not, since the last call. Short gaps do not change it much: a
-        reader that is too slow makes room now and then, and its queue is full again at once."""
+        """Returns the share of time that the queue was full, if it was full (or not) since the last call. Short gaps do
+        not change it much: a reader that is too slow makes room now and then, and its queue is full again at once."""
         kept = math.exp((self._asked_at - now) / FULL_MIN_S)
         return self._full_share * kept + full * (1 - kept)
 
@@ -130,6 +130,6 @@ class ReaderActivity:
                 return ReaderState.NONE
         if not unacknowledged:
             return ReaderState.WAITING
-        # Rounded: ten calls, a second apart, are ten seconds.
+        # The tolerance is for rounding errors: ten calls, a second apart, count as ten seconds.
         stays_full = self._share(now, full=full) >= _FULL_SHARE - 1e-9
         return ReaderState.SLOW if stays_full else ReaderState.READING

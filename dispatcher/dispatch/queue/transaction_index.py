@@ -1,14 +1,16 @@
-"""Which transactions a queue holds, and the positions between them: small, and found by bisection.
+"""The index of the transactions that a queue holds, and of the positions between them. It is small, and searched by
+bisection.
 
-A stuck consumer may hold a hundred thousand tiny transactions, each from a batch of its own. So their numbers, one
-column per transaction, are gathered from many batches into a `GtidRun`, and no reference to a batch is kept.
+A consumer without a reader may hold a hundred thousand tiny transactions, each from a batch of its own. So the numbers
+of transactions of many batches, one column per transaction, are collected in a `GtidRun`, and no reference to a batch
+is kept.
 
-A position is computed when it is asked for: a run has its *base*, the consumer's set before its first transaction, and
-an *interval log*, the intervals that were added to the set since, in order, with those of other consumers'
-transactions. Each transaction knows how far along that log it lies. Consecutive intervals of one source are joined, so
-with one source the log has one entry, however long the run. With several sources that take turns, the intervals between
-two transactions of the consumer (the *gap*) are ordered by source before they are added, so the log is hardly longer
-than the run.
+A position is computed when it is asked for. A run has a *base*, the consumer's set before its first transaction, and an
+*interval log*: the intervals that were added to the set since then, in order, including those of other consumers'
+transactions. For each transaction, the run records its place in that log. Consecutive intervals of one source are
+joined, so with one source the log has one entry, whatever the length of the run. With several sources that alternate,
+the intervals between two transactions of the consumer (the *gap*) are ordered by source before they are added, so the
+log is hardly longer than the run.
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.copying import Appended
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids
 
-# Of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC, as the log
-# returns them; and how far along the interval log it lies: index of the interval (-1 = before all), and the number up
-# to which that is in.
+# The columns of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC,
+# as the log returns them; and its place in the interval log: index of the interval (-1 = before all), and the number up
+# to which that interval counts.
 _AT, _GNO_END = k.TX, k.NUMBER_END
 _FIELDS = k.DONE_SIZE
 
 Columns = NDArray[np.int64]  # one row per field, one column per transaction
-FEW = 8  # runs of a batch that are looked at one by one
+FEW = 8  # up to so many runs of a batch are handled one by one
 _Interval = tuple[str, int, int]  # source, first number, last number + 1
 
 
 class GtidRun:
-    """Transactions of one file. `number`: of its first transaction, counted from the queue's first."""
+    """Transactions of one file. `number`: the number of its first transaction, counted from the queue's first."""
 
     __slots__ = ("base", "columns", "count", "file", "intervals", "number")
 
@@ -82,16 +84,17 @@ class GtidRun:
 
 
 class TransactionIndex:
-    """A queue's transactions, numbered from its first on. Those below `dropped` are dropped; the next is `count`."""
+    """A queue's transactions, numbered from its first on. Those below `dropped` are dropped; the next one gets the
+    number `count`."""
 
-    RUN_MAX = 1024  # transactions of a run that more are added to
+    RUN_MAX = 1024  # a run with so many transactions gets no more
     INTERVALS_MAX = 4096
 
     def __init__(self) -> None:
         self.dropped = self.count = 0
         self._runs: list[GtidRun] = []
         self._gap: dict[str, list[_Interval]] = {}
-        self._gap_is_lost = False  # it was too long: the next transaction begins a run
+        self._gap_is_lost = False  # the gap was too long, so the next transaction begins a run
 
     def __bool__(self) -> bool:
         return self.count > self.dropped
@@ -99,7 +102,7 @@ class TransactionIndex:
     # -- filling ---------------------------------------------------------------------------------------------
 
     def extend(self, gtids: BatchGtids, n: int) -> bool:
-        """Add `n` transactions of a batch, whose columns stand behind those of the newest run already. Returns False if
+        """Add `n` transactions of a batch, whose columns are already behind those of the newest run. Returns False if
         they do not continue that run: then `add` must follow."""
         if self.count == self.dropped or self._gap_is_lost or not gtids.is_one_run:
             return False
@@ -125,7 +128,7 @@ class TransactionIndex:
         n = appended.columns.shape[1]
         run = self._runs[-1] if self.count > self.dropped else None
         if run is None or not self._fits(run, gtids, n):
-            self._forget_gap()  # the base has it
+            self._forget_gap()  # the base contains the gap
             run = GtidRun(base, gtids.file, self.count)
             self._runs.append(run)
         if self._gap:
@@ -164,7 +167,8 @@ class TransactionIndex:
         return len(run.intervals) + len(gtids.runs) + self._gap_size() <= self.INTERVALS_MAX
 
     def _widen_gap(self, gtids: BatchGtids, lo: int, hi: int) -> None:
-        """Add runs [lo, hi) of a batch, ordered by the last of each source: of a MariaDB domain, that one counts."""
+        """Add the runs [lo, hi) of a batch to the gap, ordered by the last run of each source: in a MariaDB domain, the
+        last one counts."""
         if hi - lo <= FEW:
             runs = [(0, source, start, end) for source, start, end, _ in gtids.runs[lo:hi]]
         else:
@@ -194,7 +198,7 @@ class TransactionIndex:
         starts, ends, firsts = gtids.columns
         which = np.searchsorted(firsts, tx, side="right") - 1
         gno_end = np.minimum(ends[which], starts[which] + tx - firsts[which] + 1)
-        gno_end[which < 0] = number  # before the first of them
+        gno_end[which < 0] = number  # transactions before the first run
         used = np.unique(which[which >= 0])
         # Index in the interval log, by index among the runs; [-1] is for transactions before the first run.
         located = np.full(len(gtids.runs) + 1, at)
@@ -230,7 +234,7 @@ class TransactionIndex:
         return max(number, self.dropped)
 
     def at(self, number: int) -> tuple[GtidRun, int]:
-        """Returns the run that a transaction is in, and its index there."""
+        """Returns the run that contains a transaction, and its index in the run."""
         run = self._runs[bisect_right(self._runs, number, key=lambda run: run.number) - 1]
         return run, number - run.number
 

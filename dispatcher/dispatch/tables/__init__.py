@@ -1,1 +1,1 @@
-"""The definitions of tables, where the log does not hold all that a reader needs."""
+"""The definitions of tables, for logs that do not hold everything that a reader needs."""

@@ -1,9 +1,9 @@
-"""Rewrites TABLE_MAPs so that they say all that a server with full metadata says.
+"""Rewrites TABLE_MAPs so that they hold everything that a server with full metadata writes.
 
 `Enrichment.enrich` goes through a batch in order: statements end versions, and TABLE_MAPs that lack metadata get it
-from the version that holds (`versions`). If none is known, the result lists the tables to be fetched, and `enrich` is
-called with the same batch again when that is done. A definition that is unknown then is a failure of the consumers that
-need the table.
+from the version that is valid there (`versions`). If no version is known, the result lists the tables to be fetched,
+and `enrich` is called with the same batch again after the fetch. If the definition is still unknown then, the consumers
+that need the table fail.
 
 For a server with full metadata this costs the kernel's comparison per TABLE_MAP (`binlog.stream.table_map_rewrite`).
 """
@@ -46,7 +46,7 @@ SUFFIXES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequirement:
-    """What the consumers that still need a transaction require of the definition for a TABLE_MAP in it.
+    """What the consumers that still need a transaction require of the definition for a TABLE_MAP in the transaction.
 
     `proven`: at least one accepts only a proven definition; `current`: at least one accepts the current definition if
     it fits; `later`: at least one needs a proven definition, but perhaps only for later transactions.
@@ -59,8 +59,8 @@ class SchemaRequirement:
 
 @dataclass(slots=True)
 class SchemaFailure:
-    """The consumers of a table cannot go on at transaction `t` of the batch. `even_current`: not even those that accept
-    the current definition."""
+    """The consumers of a table cannot go on at transaction `t` of the batch. `even_current`: True if this includes the
+    consumers that accept the current definition."""
 
     route: int
     t: int
@@ -70,8 +70,8 @@ class SchemaFailure:
 
 @dataclass(slots=True)
 class Outcome:
-    """Either `missing`: tables to be fetched before the batch can be delivered, and the log to be read from `start` on
-    for statements that alter them, or (`gaps`) any table; or the rewritten batch, with failures."""
+    """Either the tables that must be fetched before the batch can be delivered (`missing`): the log must be read from
+    `start` on for statements that alter them, or (`gaps`) any table. Or the rewritten batch, with failures."""
 
     batch: Batch
     missing: tuple[Name, ...] = ()
@@ -99,7 +99,7 @@ class _Walk:
 
 
 class Enrichment:
-    """`routes`: of the connection. `position`: where the stream goes on; None if that is not known yet."""
+    """`routes`: those of the connection. `position`: where the stream goes on; None if that is not known yet."""
 
     def __init__(self, routes: Routes, versions: Versions) -> None:
         self.versions = versions
@@ -113,11 +113,11 @@ class Enrichment:
         self._incomplete: dict[bytes, bool] = {}  # by layout
         self._starts = TransactionStarts()
         self._format: FormatDescription | None = None
-        self._begun = False  # a transaction of the stream was read
-        self._known_from: LogPosition | None = (
-            None  # versions are valid from here on, after the log was read ahead
-        )
-        self._gaps = False  # the stream may skip transactions that it has not come to yet
+        self._begun = False  # True once a transaction of the stream was read
+        # Versions are valid from here on, after the log was read ahead.
+        self._known_from: LogPosition | None = None
+        # True if the stream may leave out transactions that lie behind the ones that it sends.
+        self._gaps = False
         self._statements_ahead: list[
             AlteringStatement
         ] = []  # known, because the stream may skip them
@@ -127,10 +127,8 @@ class Enrichment:
     def begin(
         self, position: LogPosition | None, *, mariadb: bool, can_ask: bool, gaps: bool
     ) -> None:
-        """A stream begins, at `position` if that is known.
-
-        `can_ask`: True if there is a server that knows the tables. `gaps`: True if the stream may leave out
-        transactions that lie behind ones that it sends.
+        """A stream begins, at `position` if that is known. `can_ask`: True if there is a server that knows the tables.
+        `gaps`: True if the stream may leave out transactions that lie behind ones that it sends.
         """
         self._mariadb, self._can_ask, self._gaps = mariadb, can_ask, gaps
         self.position = position
@@ -164,7 +162,7 @@ class Enrichment:
         walk = _Walk(batch, created, requirement, ask, suffixes)
         self._walk(walk, route_mask)
         if walk.missing and ask:
-            # The same batch comes again.
+            # `enrich` will be called with the same batch again.
             self._statements_ahead = ahead
             self._begin_again()
             start = min(walk.missing.values(), key=lambda position: position.key)
@@ -174,7 +172,7 @@ class Enrichment:
 
     def _prepare(self, batch: Batch, created: int) -> None:
         if batch.format is not self._format:
-            # The server may have been restarted, and assign table ids anew.
+            # The server may have been restarted, and may assign table ids anew.
             self._format = batch.format
             self._tables.forget()
         if len(self._numbers) > SUFFIXES_MAX:
@@ -193,14 +191,15 @@ class Enrichment:
     def advance(self, batch: Batch, created: int) -> None:
         """The batch was delivered."""
         after = self._starts.after(batch, created)
-        # Before its first transaction a dump by GTIDs passes files of executed ones; it goes on at its position.
+        # Before its first transaction, a dump by GTIDs passes files whose transactions are all executed. Until then it
+        # goes on at its position.
         if self._begun:
             self.position = after
             self.versions.advance(after)
 
     def read_ahead(self, start: LogPosition, statements: list[AlteringStatement]) -> None:
-        """Add all statements between `start`, where a definition was missing first, and an end of the log behind
-        everything that the stream may leave out."""
+        """Add all statements from `start` on, where a definition was first missing, up to an end of the log that lies
+        behind everything that the stream may leave out."""
         if self._gaps:
             self._gaps = False
             self._known_from = start  # earlier versions may have ended before
@@ -229,7 +228,8 @@ class Enrichment:
             i += 1
 
     def _end_skipped(self, walk: _Walk, t: int) -> None:
-        """End the versions of the tables that skipped statements before a transaction have altered."""
+        """End the versions of the tables that were altered by statements before a transaction, which the stream has
+        left out."""
         if self._statements_ahead:
             at = self._starts.start(walk.batch, walk.created, t)
             while self._statements_ahead and self._statements_ahead[0].before.key < at.key:

@@ -1,18 +1,18 @@
-"""Which definition of a table holds where in a server's log.
+"""Finds the definition of a table that is valid at a point of a server's log.
 
 The TABLE_MAPs of a server without full metadata do not change when columns are renamed, labels are exchanged or a key
 is added. So a definition is valid for an event only if no statement that may alter the table lies between the event and
 the moment at which the server was asked. A *version* is a definition and the range of the log in which it holds.
 
-Points of the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs would not do,
+Points of the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs do not suffice,
 because the transactions that a dump skips have no place among those that it sends. A `LogPosition` lies between two
-transactions; the version there is that of the transaction which begins there.
+transactions; the version at that point is the one for the transaction that begins there.
 
 * A fetch returns the definition at one point and, from reading the log, every statement between the event that needed
-  it and that point. These cut the log into segments with one definition each. The last segment has the fetched one; a
-  definition that is known anywhere within a segment holds in all of it. A segment without a known definition is kept as
-  such, so that it is not fetched again.
-* A version is *open* while the stream has come from within its range without meeting such a statement: then it holds
+  the definition and that point. These statements divide the log into segments with one definition each. The last
+  segment has the fetched definition. A definition that is known anywhere within a segment is valid in all of it. A
+  segment without a known definition is recorded, too, so that it is not fetched again.
+* A version is *open* while the stream has been within its range and has met no such statement since: then it is valid
   wherever the stream is.
 * Points are compared only within one history: the same server, and files with the expected creation times.
 
@@ -45,7 +45,7 @@ from dispatcher.model.position import LogPosition as LogPosition  # noqa: PLC041
 Name = tuple[str, str]  # database, table
 Definition = Mapping[str, Any]  # see `source.mysql.table_schema`
 
-VERSIONS_MAX = 64  # of one table; the oldest are dropped first
+VERSIONS_MAX = 64  # per table; the oldest are dropped first
 
 # Statements that change neither columns nor keys.
 _HARMLESS = frozenset(
@@ -62,8 +62,8 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AlteredTables:
-    """The tables that a statement may alter: some, all of some databases, or any. Names are compared without regard to
-    case, because statements are logged as they were written."""
+    """The tables that a statement may alter: some tables, all tables of some databases, or any table. Names are
+    compared without regard to case, because statements are logged as they were written."""
 
     tables: frozenset[Name] = frozenset()
     databases: frozenset[str] = frozenset()
@@ -88,8 +88,8 @@ class AlteredTables:
 class AlteringStatement:
     """A statement in the log: old versions hold up to `before`, new ones from `after` on.
 
-    Both are the beginning of its transaction, unless rows of a table stand before the statement there, as in CREATE
-    TABLE ... SELECT; then `after` is the end of the transaction.
+    Both are the beginning of its transaction, unless the transaction has rows of a table before the statement, as in
+    CREATE TABLE ... SELECT. Then `after` is the end of the transaction.
     """
 
     before: LogPosition
@@ -99,7 +99,8 @@ class AlteringStatement:
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """`definition` None: none is known here, for the reason `why`, and `current` is the one that was fetched then."""
+    """If `definition` is None, no definition is known for this range, for the reason `why`, and `current` is the
+    definition that was fetched at that time."""
 
     name: Name
     start: LogPosition
@@ -109,14 +110,14 @@ class Version:
     current: Definition | None = None
 
     def holds(self, at: LogPosition) -> bool:
-        """True if the version holds for the transaction that begins at `at`. The log was read up to `end`, so a
+        """True if the version is valid for the transaction that begins at `at`. The log was read up to `end`, so a
         transaction may begin there."""
         if not self.start.key <= at.key <= self.end.key:
             return False
         for own in (self.start, self.end):
             if own.file == at.file and own.created and at.created and own.created != at.created:
                 return False
-        # A file in between was created in between, unless the log was reset.
+        # A file between the two was created between their times, unless the log was reset.
         low, high = self.start.created, self.end.created
         return not at.created or (low <= at.created and (not high or at.created <= high))
 
@@ -144,7 +145,7 @@ class StoredVersions:
 class Versions:
     """The versions of one connection.
 
-    `changed`: True if a version changed since `to_store()`, other than by reading on. Then `position` must not be
+    `changed`: True if a version has changed since `to_store()` by anything but reading on. Then `position` must not be
     stored alone, because it is the end of every stored version that is open.
     """
 
@@ -201,7 +202,7 @@ class Versions:
                 del self._open[name]
                 version.end = statement.before
                 self.changed = True
-        # A version that seems to hold on both sides was stored by a stream that skipped the statement.
+        # A version that is valid on both sides of the statement was stored by a stream that left the statement out.
         for version in self._all():
             spans = version.start.key < statement.before.key < version.end.key
             if spans and statement.altered.concerns(version.name):
@@ -209,12 +210,14 @@ class Versions:
                 self.changed = True
 
     def version_at(self, name: Name, at: LogPosition) -> Version | None:
-        """Returns the version for a transaction that begins at `at`, where the stream is now; None: fetch it."""
+        """Returns the version for a transaction that begins at `at`, where the stream is now; None if it must be
+        fetched."""
         version = self._open.get(name)
         return version if version is not None else self._reopen(name, at)
 
     def _reopen(self, name: Name, at: LogPosition) -> Version | None:
-        """Open the newest version that holds at `at`. At a statement two hold: the one before it and the one after."""
+        """Open the newest version that is valid at `at`. At a statement two are valid: the one before it and the one
+        after it."""
         for version in reversed(self._versions.get(name, ())):
             if not version.holds(at):
                 continue
@@ -244,7 +247,7 @@ class Versions:
         definitions: Iterable[FetchedDefinition],
         statements: Sequence[AlteringStatement],
     ) -> None:
-        """Add fetched definitions. `statements`: every one between `start` and the points of the definitions."""
+        """Add fetched definitions. `statements`: all statements between `start` and the points of the definitions."""
         for fetched in definitions:
             name, low = fetched.name, start
             for each in statements:
@@ -277,7 +280,7 @@ class Versions:
 
     def _trim(self, name: Name) -> None:
         versions = self._versions[name]
-        spare = [v for v in versions if self._open.get(name) is not v]  # open ones are in use
+        spare = [v for v in versions if self._open.get(name) is not v]  # open versions are in use
         for version in spare[: max(len(versions) - VERSIONS_MAX, 0)]:
             versions.remove(version)
 
@@ -301,8 +304,8 @@ class Versions:
         if stored is None:
             return cls()
         self, position = cls(stored.server, stored.position), stored.position
-        # A version that was open is open again only after the stream begins within it; until then it ends at the
-        # stored position.
+        # A version that was open is opened again when the stream begins within it. Until then it ends at the stored
+        # position.
         self.changed = any(open_ for *_, open_ in stored.versions)
         for name, start, end, definition, open_ in stored.versions:
             version = Version(name, start, end, definition)
@@ -321,7 +324,7 @@ class Versions:
 
 
 def _begins_in(version: Version, low: LogPosition, high: LogPosition) -> bool:
-    """True if a version begins within [low, high) and holds somewhere there."""
+    """True if a version begins within [low, high) and its range there is not empty."""
     return low.key <= version.start.key < min(version.end.key, high.key)
 
 
@@ -364,7 +367,7 @@ class TransactionStarts:
         log_pos = int(u32(batch.buf, off + 13))
         end = int(batch.tx.end[t])
         if log_pos and not batch.tx.flags[t] & CONTINUED:
-            # The header has 32 bits of it: the transaction's end has all.
+            # The header has 32 bits of the offset; the transaction's end has all of them.
             return LogPosition(batch.file, end - ((end - (log_pos - size)) & 0xFFFFFFFF), created)
         return LogPosition(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
 

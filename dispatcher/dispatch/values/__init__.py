@@ -1,1 +1,1 @@
-"""Values of the rules: what is declared, positions, what a server says of itself, budgets of waiting."""
+"""Values of the rules: what is declared, positions, the view of a server, and budgets of waiting."""

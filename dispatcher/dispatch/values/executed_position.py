@@ -1,7 +1,7 @@
-"""Up to where a server's log has been read: the value behind every position.
+"""The position up to which a server's log has been read. Every other position is made from it.
 
-There are two ways to say it. With MySQL's GTIDs a position is the set of executed transactions; its `seq` is the size
-of that set, so it grows by one with every transaction and means the same after any restart. Without them (MySQL with
+There are two forms. With MySQL's GTIDs a position is the set of executed transactions; its `seq` is the size of that
+set, so it grows by one with every transaction and means the same after any restart. Without them (MySQL with
 `gtid_mode` other than ON, MariaDB) a position is a file and an offset, and `seq` is both packed into one number;
 MariaDB's GTIDs are carried along for people and for failover.
 """
@@ -71,7 +71,7 @@ def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
 
 
 def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPosition:
-    """Returns a position that a person or a server has named, with the seq that belongs to it."""
+    """Returns a position that a person or a server has named, and computes its seq."""
     parsed = parse_gtids(mode, gtids)
     if mode is Mode.GTID and isinstance(parsed, GtidSet):
         return ExecutedPosition(parsed, file, offset, len(parsed))
@@ -86,8 +86,8 @@ def without_file(executed: ExecutedPosition) -> ExecutedPosition:
 def dump_offset(executed: ExecutedPosition) -> int:
     """Returns the offset at which a dump by file and offset begins.
 
-    COM_BINLOG_DUMP has 32 bits for the offset. Behind 4 GiB the dump begins with the file, and the transactions before
-    `executed` are skipped as they come.
+    COM_BINLOG_DUMP has 32 bits for the offset. Behind 4 GiB the dump begins at the start of the file, and the daemon
+    skips the transactions before `executed`.
     """
     return executed.offset if executed.offset < 1 << 32 else 4
 
@@ -137,10 +137,10 @@ class BatchGtids:
     source: NDArray[np.int32]
     gno: NDArray[np.int64]
     end: NDArray[np.int64]
-    ended: NDArray[np.bool_]  # neither open nor aborted
-    count: int  # of those that have ended
+    ended: NDArray[np.bool_]  # per transaction: True if it is neither open nor aborted
+    count: int  # number of transactions that have ended
     runs: GtidRunList
-    is_one_run: bool  # all that have ended are one run, from the first transaction on
+    is_one_run: bool  # True if all that have ended are one run, from the first transaction on
     _ranges: list[GtidRanges] | None = None
     _columns: NDArray[np.int64] | None = None
 
@@ -189,7 +189,8 @@ class BatchGtids:
         return seq + np.cumsum(self.ended) if mode is Mode.GTID else _packed(self.file, self.end)
 
     def all_after(self, mode: Mode, executed: ExecutedPosition) -> bool:
-        """True if the whole batch lies behind `executed`. After a dump from the start of a file, part lies before."""
+        """True if the whole batch lies behind `executed`. In a dump from the start of a file, part of a batch may lie
+        before it."""
         if mode is Mode.GTID or not len(self.end):
             return True
         return bool(_packed(self.file, self.end[:1])[0] > executed.seq)
@@ -202,7 +203,8 @@ class BatchGtids:
         gtids = executed.gtids
         assert isinstance(gtids, GtidSet)
         covers = [gtids.covers(source, start, end) for source, start, end, _ in self.runs]
-        # The runs have what has ended; the transaction that goes on in the next batch may be in the set, too.
+        # The runs contain the transactions that have ended. The one that continues in the next batch may be in the set,
+        # too.
         rest = np.flatnonzero(~self.ended & (self.source >= 0))
         covers += [gtids.has(self.sources[self.source[i]], int(self.gno[i])) for i in rest]
         if not any(cover is not False for cover in covers):
@@ -223,7 +225,7 @@ def _runs(
     named = (ended & (source >= 0)).nonzero()[0]
     if not len(named):
         return []
-    if len(named) == 1:  # of a server that writes little
+    if len(named) == 1:  # the usual case on a server that writes little
         at = int(named[0])
         return [(sources[source[at]], int(gno[at]), int(gno[at]) + 1, at)]
     s, g = source[named], gno[named]

@@ -1,4 +1,4 @@
-"""What a server says of itself at one moment."""
+"""The state that a server reports at one moment."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class ServerView:
 
     `created`: creation times of the files that were asked for, s since 1970; `knows_tables`: True if the source can be
     asked for the definition of a table; `starts`: the positions of the starts that the log was searched for, or an
-    error where a start means none, such as an offset inside a transaction; `boundaries`: of the files and offsets that
-    were asked for; one that the server could not be asked about is missing; `databases`: those that the account may
-    see, None = not known; `duplicates`: connections of other daemons that have this one's identity, as text; `owned`:
-    GTIDs of transactions that MySQL may have sent already and has not counted as executed yet.
+    error for a start that has no position, such as an offset inside a transaction; `boundaries`: those of the files and
+    offsets that were asked for, without the ones that the server could not be asked about; `databases`: those that the
+    account may see, None = not known; `duplicates`: connections of other daemons that have this one's identity, as
+    text; `owned`: GTIDs of transactions that MySQL may have sent already and has not counted as executed yet.
     """
 
     server: str
@@ -50,7 +50,7 @@ class ServerView:
 
     @property
     def written(self) -> GtidSet:
-        """What the log may hold, with MySQL's GTIDs: nothing outside of this set can have been read from it."""
+        """The transactions that the log may hold, with MySQL's GTIDs: no other can have been read from it."""
         return _union(self.executed, self.owned)
 
     @property

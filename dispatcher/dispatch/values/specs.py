@@ -54,7 +54,7 @@ def starts_to_search(starts: Iterable[Start]) -> list[Start]:
 class OnQueueFull(StrEnum):
     """How a dispatcher treats a consumer whose queue stays full while other consumers are attached."""
 
-    DETACH = "detach"  # wait on the consumer's budget, then go on without it
+    DETACH = "detach"  # wait as long as the consumer's budget allows, then go on without it
     WAIT = "wait"  # wait without limit
 
 
@@ -75,7 +75,7 @@ class ConsumerSpec:
     tables: tuple[TablePattern, ...] | None
     queue_bytes_max: int
     start: Start = Latest()
-    # Take a table's current definition where the log does not tell the one of its time.
+    # Use a table's current definition where the log does not show the definition at the time of an event.
     assume_current_schema: bool = False
     wait_max_s: float = 10.0
     on_queue_full: OnQueueFull = OnQueueFull.DETACH

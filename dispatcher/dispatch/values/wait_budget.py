@@ -1,10 +1,10 @@
 """How long a dispatcher waits for one consumer whose queue is full.
 
-Waiting spends a budget, which is refilled at a twentieth of the time that passes. A limit on each single wait would let
-a consumer that makes a little room every few seconds hold all others at its pace; with a budget, a slow consumer costs
-the others at most one budget plus 5 % of any long time. A dispatcher does not wait at all for a consumer that was
-detached three times in ten minutes, and such a consumer merges later after each detach, so that it does not open and
-close connections all day.
+Waiting spends a budget, which grows again by a twentieth of the time that passes. If only each single wait had a limit,
+a consumer that makes a little room every few seconds would slow down all others to its own speed. With a budget, a slow
+consumer costs the others at most one budget plus 5 % of any long time. A dispatcher does not wait at all for a consumer
+that was detached three times in ten minutes, and after each detach such a consumer waits longer before it merges, so
+that it does not open and close connections all the time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 REFILL = 0.05
 DETACHES_MAX = 3
 WINDOW_S = 600.0
-# By number of detaches in the window: how long after the last one the consumer may merge, s.
+# By number of detaches in the window: how many seconds after the last one the consumer may merge.
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
 
 
@@ -26,7 +26,7 @@ class WaitBudget:
         self._since: float | None = None  # when the present wait began
         self.is_waited_for = False
         self._detached: list[float] = []  # times of the detaches in the window
-        self.merge_after = 0.0  # the consumer does not merge before
+        self.merge_after = 0.0  # the earliest time at which the consumer may merge
         self.waited_s = 0.0  # in all
 
     def begin(self, now: float) -> None:
