@@ -1,1 +1,1 @@
-"""The mirror: a log of delivered bytes in the lake, and tables brought forward from it."""
+"""The mirror: a log of delivered bytes in the target, and Delta tables to which the log is applied."""

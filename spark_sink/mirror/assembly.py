@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def apply_options(settings: MirrorSettings) -> ApplyOptions:
-    """Returns how the settings want the log to be applied."""
+    """Returns the options of the applier, from the settings."""
     can_copy = settings.copy_from is not None
     unknown = UnknownTables.COPY if can_copy else UnknownTables.STOP
 
@@ -59,12 +59,12 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
 
 
 def make_applier(spark: SparkSession, settings: MirrorSettings, claims: Claims) -> Applier:
-    """Returns the applier of the settings' consumers, which the job has claimed."""
+    """Returns the applier of the consumers in the settings. The job has claimed them."""
     return Applier(spark, apply_options(settings), make_copier(spark, settings), claims)
 
 
 def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:
-    """Returns what copies tables; None if the settings name no server to copy from."""
+    """Returns the object that copies tables; None if the settings name no server to copy from."""
     if settings.copy_from is None:
         return None
     return Copier(

@@ -35,32 +35,35 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.schema.change_rows import LayoutRows
 
-_CLOCKS_APART = timedelta(days=1)  # of the server and the job, whose clock dates the log's days
+# Between the server's clock and the job's, which sets the days of the log.
+_CLOCKS_APART = timedelta(days=1)
 _PAYLOADS = ("small_payload", "payload")
 
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRange:
-    """What of a changelog is read: from `start` on, up to and without `end`; each a number of an entry of the log, a
-    time of commit, or None for no bound."""
+    """The part of a changelog that is read: from `start` on, up to and without `end`. Each bound is the number of an
+    entry of the log, a time of commit, or None."""
 
     start: int | datetime | None = None
     end: int | datetime | None = None
 
     @classmethod
     def parse(cls, start: str | None, end: str | None) -> ChangelogRange:
-        """Raises `UserError` for a text that is neither a number nor a time in ISO 8601; one without a zone is UTC."""
+        """Parse both bounds. Raises `UserError` for a text that is neither a number nor a time in ISO 8601; a time
+        without a zone is UTC."""
         return cls(_bound("--from", start), _bound("--to", end))
 
     def entries(self) -> Column:
-        """The condition on entries of the log, which may hold further changes."""
+        """Returns the condition on entries of the log. An entry that fulfils it may also hold changes outside of the
+        range."""
         chosen = F.lit(True)
         if isinstance(self.start, int):
             chosen &= F.col("lsn") >= self.start
         if isinstance(self.end, int):
             chosen &= F.col("lsn") < self.end
         if isinstance(self.start, datetime):
-            # An append is later than the commits in it.
+            # An append is made after the commits that it holds.
             chosen &= F.col("day") >= F.lit((_utc(self.start) - _CLOCKS_APART).date())
         return chosen
 
@@ -105,11 +108,11 @@ def table_changes(
     """Returns the changes of a table, in no order, with the columns of `change_rows.changelog_schema`; sort by
     `lsn`, `position`.
 
-    `table`: database.table, the name in the log: changes of before a RENAME are under the name of then; `consumer`:
-    whose log, "" for the only one that has the table. The frame's executors need this package.
+    `table`: database.table, the name in the log: changes from before a RENAME are under the old name; `consumer`: the
+    consumer whose log is read, "" for the only one that has the table. The frame's executors need this package.
 
-    Raises `UserError` UNKNOWN_TABLE if the log has no rows of the table; `BinlogError` UNSUPPORTED_CHANGE if a column
-    has had types that no type holds.
+    Raises `UserError` UNKNOWN_TABLE if the log has no rows of the table; `BinlogError` UNSUPPORTED_CHANGE if no type
+    holds all the types that a column has had.
     """
     from spark_sink.mirror.schema.change_rows import changelog_schema, joint_row  # noqa: PLC0415
 
@@ -187,7 +190,7 @@ def _layouts(entries: DataFrame, table: str, invalid_dates: InvalidDates) -> lis
 
 
 def _going_on(entries: DataFrame) -> list[int]:
-    """The entries whose last transaction goes on in the table's next entry; large transactions only."""
+    """Returns the entries whose last transaction continues in the table's next entry, as only large transactions do."""
     following = Window.partitionBy("epoch").orderBy("lsn")
     seqs = entries.select("lsn", "epoch", "first_seq", "last_seq")
     seqs = seqs.withColumn("next", F.lead("first_seq").over(following))

@@ -1,6 +1,6 @@
 """What the commands `resolve` and `adopt` do: they read the control table, and write requests into it.
 
-The application that applies a consumer does what is requested, at once if it runs, else at its next start.
+The application that applies a consumer executes the requests: at once if it runs, else at its next start.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# How a table that is stopped goes on.
+# The requests by which a stopped table goes on.
 RESOLUTIONS = (Wish.APPLIED, Wish.SKIP, Wish.RETRY, Wish.RECOPY, Wish.PARTIAL)
 
 
 def request_resolution(
     spark: SparkSession, target: str, patterns: Sequence[str], wish: Wish
 ) -> list[TableRecord]:
-    """Request how tables go on, by one of `RESOLUTIONS`. Returns the tables that it concerns.
+    """Request one of `RESOLUTIONS` for tables. Returns the tables that the request concerns.
 
-    Raises `UserError` for a pattern that fits no table, and if no table is in a state that this resolves. A history can
-    only be begun anew, by RECOPY and its own name.
+    Raises `UserError` for a pattern that fits no table, and if no table is in a state that `wish` resolves. For a
+    history, RECOPY is the only resolution, and the pattern must be its own name.
     """
     control = ControlTable(spark, target)
     chosen = selected(_tables_and_histories(control, patterns), patterns)
@@ -68,7 +68,7 @@ def request_resolution(
 
 
 def _tables_and_histories(control: ControlTable, patterns: Sequence[str]) -> list[TableRecord]:
-    """The tables, and the histories that a pattern names by themselves."""
+    """Returns the tables that fit a pattern, and the histories whose own names are patterns."""
     rows = control.rows()
     named = {pattern for pattern in patterns if "*" not in pattern}
     return [*rows.records.values(), *(r for r in rows.histories.values() if r.label in named)]
@@ -81,15 +81,15 @@ def adopt_tables(
     patterns: Sequence[str],
     count: Callable[[int], None] = lambda _: None,
 ) -> list[TableRecord]:
-    """Give tables of other consumers, or Delta tables without an owner, to `consumer`, with the rows that they have.
+    """Assign tables of other consumers, or Delta tables without an owner, to `consumer`, with the rows that they have.
 
     Applications that apply one of the consumers end, because their records are written here. Returns the new records.
-    `patterns`: of tables in the control table; a plain name may also be that of a Delta table that is not in it.
-    `count` is called with 1 for each table that is done. Raises `UserError` if there is no such table.
+    `patterns`: patterns of tables in the control table; a plain name may also name a Delta table that is not in the
+    control table. `count` is called with 1 after each table. Raises `UserError` if there is no such table.
     """
     control = ControlTable(spark, target)
     records = list(control.records().values())
-    # A table that stopped because a Delta table is in its place has no folder of its own.
+    # A table that was stopped because a Delta table is in its place has no folder of its own.
     labels = {
         record.label
         for record in records
@@ -126,7 +126,8 @@ def adopt_tables(
 def _adopted(
     consumer: str, name: TableName, folder: str, own: dict[TableName, TableRecord]
 ) -> TableRecord:
-    """The record of an adopted table: its columns and its epoch become those of the next rows, and rows are merged."""
+    """Returns the record of an adopted table. It takes its columns and its epoch from the next rows, and rows are
+    merged."""
     reason = "adopted with the rows that it had"
     if (record := own.get(name)) is None:
         return TableRecord(new_table_id(), consumer, *name, folder=folder, reason=reason)

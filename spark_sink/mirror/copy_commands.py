@@ -1,4 +1,4 @@
-"""What the commands `copy` and `verify` do. A copy is made by the application that applies the consumer."""
+"""What the commands `copy` and `verify` do. The application that applies the consumer makes the copies."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def run_copy(
 ) -> list[TableName]:
     """Ask for copies of the server's tables that fit a pattern. Returns their names.
 
-    The job that applies the tables' consumer makes the copies, at once or when it runs. Only the job makes records: it
-    may be making one of the same name now. `consumer`: of tables that the mirror does not have yet, "" if only one
-    consumer includes them. Tables that their consumer leaves out are not copied. Raises `UserError` if a pattern fits
-    no other table of the server, or the consumer is not clear.
+    The job that applies the tables' consumer makes the copies, at once or when it runs next. Only the job makes
+    records, because it may be making one of the same name now. `consumer`: the consumer of tables that the mirror does
+    not have yet, "" if only one consumer includes them. Tables that their consumer leaves out are not copied. Raises
+    `UserError` if a pattern fits only such tables or none, or if the consumer is not clear.
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:
@@ -81,7 +81,8 @@ def mirrored_names(
     owners: Mapping[TableName, str],
     consumer: str,
 ) -> list[TableName]:
-    """Returns the names that their consumer mirrors: the one of `owners`, else `consumer`, else any if that is "".
+    """Returns those of the names that their consumer mirrors. The consumer of a name is the one in `owners`, else
+    `consumer`, else any if that is "".
 
     Raises `UserError` if a pattern is the name of a table that is left out, or if all tables are.
     """
@@ -121,7 +122,8 @@ def run_verify(
     wait_s: float,
     watch: VerifyWatch,
 ) -> list[TableDifference]:
-    """Compare the mirror's tables that fit a pattern with the server; without one all that their consumers mirror."""
+    """Compare the mirror's tables that fit a pattern with the server; without patterns, all tables that their consumers
+    mirror."""
     server = CopyServer.of_settings(copy_section(settings), settings.omitted_columns)
     existing = [
         record

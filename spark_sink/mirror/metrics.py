@@ -1,7 +1,8 @@
 """The mirror's metrics in Prometheus text format, with the prefix `binlog_mirror_` and base units.
 
 Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. The name of a table is a label
-of series that end with their copy or their stop, and of those of its steps, whose number is bounded (`TABLES_MAX`).
+of two kinds of series: those about a copy or a stop, which end with it, and those about a table's steps, whose number
+is limited (`TABLES_MAX`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class MirrorCollector(Collector):
     """Reads the progress at each scrape."""
 
     def __init__(self, progress: Progress, log_stages: LogStages = tuple) -> None:
-        """`log_stages`: of each consumer whose log this application writes, whether that works."""
+        """`log_stages`: returns, for each consumer whose log this application writes, whether that works."""
         self._progress, self._log_stages = progress, log_stages
 
     def collect(self) -> Iterator[Metric]:

@@ -1,4 +1,5 @@
-"""What `tables` and `top` show of each table: its state, and how far it is, by the control table and the log."""
+"""What `tables` and `top` show for each table: its state, and how far it is applied, from the control table and the
+log."""
 
 from __future__ import annotations
 
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
 class TableLine:
     """A line of `tables`.
 
-    `waiting_rows`: row changes in the log that the table does not have yet; `lag_s`: seconds since the oldest of them
-    was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy of a table is
-    that is copied, else None; `catalog`: its name in the catalog, `catalog_error`: why that is not as it should be.
+    `waiting_rows`: how many row changes in the log the table does not have yet; `lag_s`: seconds since the oldest of
+    them was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy is while
+    the table is being copied, else None; `catalog`: its name in the catalog; `catalog_error`: the reason if this is not
+    the wanted name.
     """
 
     consumer: str
@@ -54,7 +56,8 @@ class TableLine:
 
 
 def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[TableRecord]:
-    """Returns the tables whose database.table fits one of the patterns, all for no pattern; sorted, no dropped ones.
+    """Returns, sorted, the tables whose database.table fits one of the patterns, or all tables without patterns.
+    Dropped tables are left out.
 
     Raises `UserError` for a pattern that fits no table.
     """
@@ -74,8 +77,8 @@ def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[Ta
 
 
 def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) -> list[TableLine]:
-    """Returns how far the tables of a target and their histories are. Raises `UserError` for a pattern that fits no
-    table."""
+    """Returns how far the tables of a target and their histories are applied. Raises `UserError` for a pattern that
+    fits no table."""
     known = ControlTable(spark, target).rows()
     tables = [*known.records.values(), *known.histories.values(), *_asked_for(known)]
     records = selected(tables, patterns)
@@ -106,7 +109,7 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
 
 
 def _asked_for(known: ControlRows) -> list[TableRecord]:
-    """The tables without a record whose copy is asked for, as the job will make them."""
+    """Returns records for tables that have none and whose copy is requested, as the job will make them."""
     reason = "a copy was asked for; the job makes it when it runs"
     live = {
         (record.consumer, record.name) for record in known.records.values() if not record.is_dropped
@@ -150,7 +153,8 @@ def _applied(spark: SparkSession, root: str, record: TableRecord) -> int:
 def _waiting(
     spark: SparkSession, target: str, records: Sequence[TableRecord], applied: dict[str, int]
 ) -> dict[str, tuple[int, datetime | None]]:
-    """Returns (rows, commit time of the oldest) of what each table does not have yet, by its id."""
+    """Returns, by table id, the number of row changes that each table does not have yet, and the commit time of the
+    oldest."""
     path = BinlogLog(spark, target).path
     if not records or delta_log.delta_version(spark, path) < 0:
         return {}

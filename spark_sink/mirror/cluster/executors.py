@@ -1,7 +1,8 @@
 """Checks executors on other hosts before they work for the mirror: those of the start, and each that comes later.
 
-A host that lacks the target's folder would write data files that the other hosts do not see, and a small mirror would
-not notice for a long time that executors reach no daemon, because the driver reads small batches itself.
+A host that lacks the target's folder would write data files that the other hosts do not see. And in a small mirror,
+executors that cannot reach the daemon would remain unnoticed for a long time, because the driver reads small batches
+itself.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class ExecutorWatch:
         self._first = threading.Event()
 
     def start(self) -> None:
-        """Returns when the executors of the start are checked, or when the job shall stop."""
+        """Start the thread. Returns when the executors that exist at the start are checked, or when the job has to
+        stop."""
         if str(self._spark.sparkContext.master).startswith("local"):
             return  # the driver is the executor
         self._thread.start()
@@ -76,7 +78,7 @@ class ExecutorWatch:
                 present = set(executor_ids(self._spark))
                 if not self._first.is_set() or present - self._checked:
                     hosts = check_executors(self._spark, self._settings)
-                    # One that came during the check may not have had a task of it.
+                    # An executor that registered during the check may not have run a task of it.
                     self._checked |= present
                     log.info("executors on %s are ready", ", ".join(hosts))
                 self._first.set()
@@ -102,9 +104,9 @@ class ExecutorWatch:
 
 
 def check_executors(spark: SparkSession, settings: MirrorSettings) -> list[str]:
-    """Check as many tasks as run at a time, which are on all executors if these are idle. Returns the hosts.
+    """Run as many checks as tasks can run at a time: they are on all executors if these are idle. Returns the hosts.
 
-    Raises `BinlogError` with the first fault of one, SETTINGS if its Python cannot load this package.
+    Raises `BinlogError` with the first fault of a host, SETTINGS if its Python cannot load this package.
     """
     with _mark(spark, settings.target) as mark:
         check = partial(check_hosts, _needs(settings, mark))
@@ -138,7 +140,7 @@ def _needs(settings: MirrorSettings, mark: str | None) -> HostNeeds:
 
 
 def _reached(endpoint: T, reach: Callable[[T], None]) -> T | None:
-    """Returns None for what does not answer the driver either: the stages try it again, and report it."""
+    """Returns None if the endpoint does not answer the driver either. Then the stages try it again, and report it."""
     try:
         reach(endpoint)
     except BinlogError:
@@ -148,7 +150,8 @@ def _reached(endpoint: T, reach: Callable[[T], None]) -> T | None:
 
 @contextmanager
 def _mark(spark: SparkSession, target: str) -> Iterator[str | None]:
-    """A file in a target on a local file system, by which an executor knows the driver's folder."""
+    """Makes a file in a target on a local file system. An executor that sees the file has the same folder as the
+    driver."""
     system = FileSystem(spark)
     path = own_path(target, f"check-{uuid.uuid4()}")
     local = system.local(path)

@@ -1,7 +1,7 @@
-"""What an executor's host must have, checked there: this package, the target's folder, the daemon and the server.
+"""Checks, on an executor's host, what it must have: this package, the target's folder, the daemon and the server.
 
-Runs in a Python worker of the executor. Everything that is checked was found by the driver on its own host before, so a
-fault is one of the executor's host.
+Runs in a Python worker of the executor. Before that, the driver has passed the same checks on its own host, so a fault
+is one of the executor's host.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _DISTRIBUTION = "binlog-dispatcher"
 class HostNeeds:
     """What each host of an executor must have.
 
-    `version`: of this package, "" if it is not installed as one; `mark`: a file in the target that the driver has made,
-    None if the target is not on a local file system; `daemon`, `server`: None if the driver does not reach them. The
-    server holds its password, which travels in the serialized function only.
+    `version`: the version of this package, "" if it is not installed as a package; `mark`: a file in the target that
+    the driver has made, None if the target is not on a local file system; `daemon`, `server`: None if the driver does
+    not reach them. `server` holds the password, which is sent in the serialized function only.
     """
 
     version: str
@@ -46,7 +46,7 @@ class HostNeeds:
 
 
 def package_version() -> str:
-    """Returns the version of this package, "" if it is not installed as one."""
+    """Returns the version of this package, "" if it is not installed as a package."""
     try:
         return version(_DISTRIBUTION)
     except PackageNotFoundError:
@@ -54,7 +54,7 @@ def package_version() -> str:
 
 
 def check_hosts(needs: HostNeeds, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the host and its first fault, whose texts are empty if there is none. Runs on the executors."""
+    """Yield the host and its first fault; the texts of the fault are empty if there is none. Runs on the executors."""
     import pyarrow as pa  # noqa: PLC0415
 
     for _ in numbers:
@@ -67,7 +67,7 @@ def check_hosts(needs: HostNeeds, numbers: Iterator[pa.RecordBatch]) -> Iterator
 
 
 def host_fault(needs: HostNeeds) -> BinlogError | None:
-    """Returns what this host lacks first."""
+    """Returns the first fault of this host; None if it has everything."""
     try:
         _check_version(needs.version)
         if needs.mark is not None:
@@ -115,7 +115,7 @@ def _check_folder(mark: str) -> None:
 
 
 def reach_daemon(daemon: DaemonEndpoint, consumer: str) -> None:
-    """Raises `BinlogError` if the daemon does not answer, or refuses this reader. Fences nothing."""
+    """Raises `BinlogError` if the daemon does not answer, or refuses this reader. Fences no other session."""
     client = ConsumerClient(replace(daemon, retry_timeout_s=_RETRY_S), consumer)
     try:
         client.open_session(None, read_only=True)

@@ -1,5 +1,5 @@
-"""What the executors do of a copy: read chunks, and write their files if the target is on a local file system. It
-imports only what that needs, since every Python worker loads it."""
+"""The part of a copy that executors do: they read chunks, and write their files if the target is on a local file
+system. This module imports no more than that needs, since every Python worker loads it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkReading:
-    """What the executors need to read chunks. The endpoint holds the password; it travels in the serialized function
+    """What the executors need to read chunks. The endpoint holds the password. It is sent in the serialized function
     only, and no text of a plan or of an error shows it."""
 
     endpoint: Endpoint
@@ -57,7 +57,7 @@ def write_chunks(
     reading: ChunkReading, destination: Destination, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write the rows of the chunks whose numbers are given, and yield the `add` actions of their files as `action`.
-    Runs on the executors. Raises `BinlogError`, SETTINGS if they do not share the driver's folder."""
+    Runs on the executors. Raises `BinlogError`, SETTINGS if an executor does not share the driver's folder."""
     import pyarrow as pa  # noqa: PLC0415
 
     require_folder(destination.folder)

@@ -1,8 +1,9 @@
-"""Ranges of a table by its key. The server compares key values, nothing here does.
+"""Ranges of a table by its key. Only the server compares key values; this module does not.
 
-A bound is the key of a row, as literals that the server reads back exactly: numbers as it wrote them, text as the bytes
-in the column's own character set, so that its collation decides. A range is everything behind one bound up to and with
-another; row values are written out as OR-chains, which every server resolves with the index.
+A bound is the key of a row, as literals that the server reads back exactly: numbers as the server wrote them, text as
+bytes in the column's own character set, so that the column's collation applies. A range is everything behind one bound,
+up to and including another. Comparisons of row values are written as chains of OR, for which every server uses the
+index.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ ROWS_MIN, ROWS_MAX = 1_000, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of a table: behind `lower`, up to and with `upper`; None: without that limit."""
+    """A range of a table: behind `lower`, up to and including `upper`; None: without that limit."""
 
     lower: Bound | None
     upper: Bound | None
 
 
 def chunk_rows(source: SourceTable, bytes_max: int, rows_max: int = ROWS_MAX) -> int:
-    """The rows of a chunk of about `bytes_max` by the server's estimate of a row."""
+    """Returns how many rows a chunk of about `bytes_max` has, by the server's estimate of the size of a row."""
     rows = bytes_max // max(source.row_bytes, 16)
     return max(1, min(max(rows, ROWS_MIN), rows_max))
 
@@ -50,12 +51,12 @@ def chunk_rows(source: SourceTable, bytes_max: int, rows_max: int = ROWS_MAX) ->
 def operand(column: Column) -> str:
     """A key column as it is compared, in the order of its index."""
     name = quoted_name(column.name)
-    # Compared with a number, a SET would be one with 53 bits.
+    # In a comparison with a number, a SET would be converted to a DOUBLE, which has 53 bits.
     return f"CAST({name} AS UNSIGNED)" if column.type in LABEL_TYPES else name
 
 
 def key_expression(column: Column) -> str:
-    """What to SELECT so that `key_literal` can write a key column's value."""
+    """Returns the expression to SELECT so that `key_literal` can write a key column's value."""
     name = quoted_name(column.name)
     if column.type in LABEL_TYPES:
         return operand(column)
@@ -76,7 +77,7 @@ def key_literal(column: Column, charset: str, text: str) -> str:
     if column.type in _NUMBERS or column.type in _FLOATS:
         if not _NUMBER.match(text):
             raise ValueError(f"{text[:40]!r} instead of a number")
-        # Without an exponent it would be a DECIMAL.
+        # Without an exponent the literal would be a DECIMAL.
         return f"{text}e0" if column.type in _FLOATS and "e" not in text else text
     if column.type in _TIMES or column.declared in inet.SIZES:
         pattern = _TIME if column.type in _TIMES else _ADDRESS
@@ -111,7 +112,7 @@ def _beyond(key: Sequence[Column], bound: Bound, comparison: str, last: str) -> 
 
 
 def boundary_query(source: SourceTable, lower: Bound | None, rows: int) -> str:
-    """The key of the row that is `rows` behind `lower`: an index-only walk."""
+    """Returns the query for the key of the row that is `rows` rows behind `lower`. It reads the index only."""
     key = source.key_columns
     columns = ", ".join(map(key_expression, key))
     order = ", ".join(quoted_name(column.name) for column in key)

@@ -1,15 +1,15 @@
-"""Copies one table from a server into its staging folder, in groups of chunks, and goes on where it was killed.
+"""Copies one table from a server into its staging folder, in groups of chunks, and continues a copy that was killed.
 
-1. Wait until the server's rows show everything up to S, the position where the log stood.
-2. Walk the key for the bounds of the next group's chunks, while the group before is read: several chunks at a time,
-   each by one statement without locks, on the executors.
-3. When nothing is left, ask the server for R, a position that covers all that the chunks can have shown.
+1. Wait until the server's rows show everything up to S, the end of the log when the copy begins.
+2. While the executors read one group, find the bounds of the next group's chunks along the key. Several chunks are read
+   at a time, each by one statement without locks.
+3. When nothing is left, ask the server for R, a position that covers every transaction that the chunks can have shown.
 
-The table is exact only when the log was replayed on the copy from S to R or beyond; until then some rows are of later
-transactions than others.
+The table is exact only after the log was replayed on the copy from S to R or beyond. Until then some rows are from
+later transactions than others.
 
-A table without a key is read in one transaction. Its snapshot shows exactly the transactions of a known position R, and
-the replay from S leaves these out.
+A table without a key is read in one transaction. Its snapshot shows exactly the transactions up to a known position R,
+and the replay from S leaves these transactions out.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.copy")
 
-CHUNKS_PER_TASK = 2  # of a group, so that a slow chunk does not leave the other tasks idle
+CHUNKS_PER_TASK = 2  # in a group, so that the other tasks are not idle while one reads a slow chunk
 _CHANGE_WAIT_S = 30.0
 _LOCAL_GROUP_BYTES = 64 << 20
-# What a table's definition or another statement has changed: no such column, table, database, index.
+# Errors after the definition of a table was changed: no such column, table, database or index, or another definition.
 _GONE = ("error 1054", "error 1146", "error 1049", "error 1176", "error 1412")
 
 
@@ -93,9 +93,9 @@ class Copier:
     def copy(
         self, record: TableRecord, *, begin: LogEnd, progress: Progress, stopping: Stopping
     ) -> CopyResult:
-        """Copy a table, or go on with its copy. `begin`: S, the end of the log when the copy was begun.
+        """Copy a table, or continue its copy. `begin`: S, the end of the log when the copy was begun.
 
-        The result tells whether it is complete: it is not if `stopping` ended it. Raises `BinlogError`.
+        The result says whether the copy is complete: it is not if `stopping` ended it. Raises `BinlogError`.
         """
         if begin.position is None:
             raise BinlogError(
@@ -107,13 +107,13 @@ class Copier:
         table = MirroredTable(
             record.table_id, own_path(self._target, "copies", record.table_id), record.label
         )
-        copy_id = f"{record.table_id}/{begin.append}"  # `tables` looks for it, too
+        copy_id = f"{record.table_id}/{begin.append}"  # `table_lines` reads this id, too
         staging = StagingTable(self._spark.newSession(), table, copy_id)
         one = _OneCopy(self._server, self._settings, self._invalid_dates, staging, progress)
         try:
             return one.run(record, begin.position, stopping)
         except BinlogError as error:
-            # The log brings the statement, upon which the applier begins another copy.
+            # The log will deliver the statement, and then the applier begins another copy.
             if was_altered(error) and waited(stopping, _CHANGE_WAIT_S):
                 return one.stopped(record)
             raise
@@ -161,7 +161,7 @@ class _OneCopy:
         return self._result(source)
 
     def stopped(self, record: TableRecord) -> CopyResult:
-        """The result of a copy that did not come to its end."""
+        """Returns the result of a copy that was stopped before its end."""
         source = self._source or SourceTable(
             record.database, record.table, (), (), (), "", "", 0, 0, False
         )
@@ -220,13 +220,13 @@ class _OneCopy:
         settings = self._settings
         rows = chunk_rows(source, settings.max_bytes_in_chunk)
         if settings.max_rows_per_second:
-            # A group takes a few seconds of what is allowed.
+            # A group has the rows that are allowed in a few seconds.
             share = 5 * settings.max_rows_per_second // (settings.parallel * CHUNKS_PER_TASK)
             rows = max(1, min(rows, share))
         return rows
 
     def _plan(self, source: SourceTable, lower: Bound | None, rows: int) -> list[Chunk]:
-        """The next chunks behind `lower`; the last one of the table has no upper bound."""
+        """Returns the next chunks behind `lower`. The last chunk of the table has no upper bound."""
         chunks: list[Chunk] = []
         with self._server.session() as connection:
             while len(chunks) < self._settings.parallel * CHUNKS_PER_TASK:
@@ -280,7 +280,7 @@ class _OneCopy:
         )
 
     def _finish(self, source: SourceTable) -> None:
-        """Record R. It is read when all rows were."""
+        """Record R. It is asked for after all rows were read."""
         with self._server.session() as connection:
             executed = executed_position(connection)
         state = replace(
@@ -291,7 +291,8 @@ class _OneCopy:
     # -- in one snapshot -------------------------------------------------------------------------------------
 
     def _copy_snapshot(self, source: SourceTable, decoder: TextDecoder, stopping: Stopping) -> None:
-        """Read a table without a key on the driver. A copy that was killed begins again: its snapshot is gone."""
+        """Read a table without a key on the driver. A copy that was killed begins again, because its snapshot no longer
+        exists."""
         if not self._settings.lock_keyless_tables:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -341,13 +342,13 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 
 
 def _layout_of(source: SourceTable, decoder: TextDecoder) -> str:
-    """A hash of what a copy depends on: columns, types, key."""
+    """Returns a hash of the columns, types and key, on which a copy depends."""
     text = f"{decoder.schema} {decoder.select_list} {source.key_columns}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _as_change(error: BinlogError, source: SourceTable) -> BinlogError:
-    """An error of the server that says that the table is not the one whose columns were read."""
+    """Returns the error for a table that no longer has the columns that were read."""
     if any(text in error.what for text in _GONE):
         return changed_during_copy(source.label, error.where)
     return error

@@ -1,4 +1,5 @@
-"""How fast a copy reads: pauses while the server is busy, a limit of rows a second, and waits between attempts."""
+"""Controls how fast a copy reads: it pauses while the server is busy, keeps a limit of rows per second, and waits
+between attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ Stopping = Callable[[], bool]
 
 
 def waited(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for a condition. Returns False if it did not come true in time."""
+    """Wait for a condition. Returns False if the condition was not true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -35,7 +36,7 @@ def wait_for_server(
 ) -> None:
     """Wait while the server is busy, or until the allowed number of rows a second is not exceeded.
 
-    `rows`: those that were copied since `began`, of `time.monotonic`.
+    `rows`: how many were copied since `began`, a time of `time.monotonic`.
     """
     if settings.max_rows_per_second:
         due = began + rows / settings.max_rows_per_second

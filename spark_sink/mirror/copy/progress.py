@@ -14,8 +14,8 @@ from spark_sink.mirror.schema.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """`rows_estimated`: of the whole table, by the server's estimate; `rest_s`: time that is left by it, None if
-    unknown."""
+    """`rows_estimated`: the server's estimate of the rows of the whole table; `rest_s`: the time that is left by this
+    estimate, None if unknown."""
 
     label: str
     rows: int
@@ -26,7 +26,7 @@ class CopyProgress:
     rest_s: float | None
 
     def fields(self) -> dict[str, Any]:
-        """The values for a line of the log, those that are known."""
+        """The known values, for a line of the log."""
         values = {"table": self.label} | {n: getattr(self, n) for n in self.__slots__[1:]}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -41,14 +41,14 @@ class CopyProgress:
 
 
 def remaining_s(rows: int, estimated: int, rows_per_second: float) -> float | None:
-    """Returns the time that a copy of `rows` rows still takes; None if speed or size are not known."""
+    """Returns the time that a copy still takes after `rows` rows; None if its speed or size is not known."""
     return max(0, estimated - rows) / rows_per_second if rows_per_second and estimated else None
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """`executed`: R; `exact`: the rows show exactly the transactions of R, of a table without a key; `complete`:
-    False if the copy was stopped before its end."""
+    """`executed`: R; `exact`: True if the rows show exactly the transactions of R, for a table without a key;
+    `complete`: False if the copy was stopped before its end."""
 
     rows: int
     bytes: int

@@ -1,10 +1,10 @@
 """The server that tables are copied from: what it has executed, how busy it is, and its tables.
 
 When a copy begins at a position of the log, its rows must be those of that position or of a later one. A dump may show
-a transaction before its rows can be seen, so `wait_until_executed` waits until they can: until the GTIDs are executed,
-which MySQL says after the rows are visible; on MariaDB until a consistent snapshot, which tells its place in the log,
-lies behind the position; and without GTIDs until the server has begun another binlog file, since it does so only when
-all transactions of the file before are committed.
+a transaction before its rows are visible, so `wait_until_executed` waits until they are. With GTIDs, it waits until
+MySQL counts them as executed, which it does after the rows are visible. On MariaDB, it waits until a consistent
+snapshot, which tells its place in the log, lies behind the position. Without GTIDs, it waits until the server has begun
+another binlog file, since it does so only when all transactions of the file before are committed.
 
 Sources: MySQL source, sql/binlog.cc (process_commit_stage_queue, new_file_impl); MariaDB knowledge base, "START
 TRANSACTION", "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
@@ -58,8 +58,8 @@ _SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """`threads_running`: statements that run now, this one included; `lag_s`: how far a replica is behind its source,
-    None if it is no replica or does not know."""
+    """`threads_running`: statements that run now, including this one; `lag_s`: how far a replica is behind its source,
+    None if the server is no replica or does not know."""
 
     threads_running: int
     lag_s: int | None
@@ -67,7 +67,8 @@ class ServerLoad:
 
 @dataclass(frozen=True, slots=True)
 class CopyServer:
-    """A server to copy from. Its `endpoint` holds the password and goes to the executors; no text shows it.
+    """A server to copy from. Its `endpoint` holds the password and is sent to the executors; no text shows the
+    password.
 
     `omitted`: names of columns that mirrored tables leave out."""
 
@@ -78,7 +79,8 @@ class CopyServer:
     def of_settings(
         cls, settings: CopySettings, omitted: OmittedColumns = no_columns
     ) -> CopyServer:
-        """Raises `BinlogError` SETTINGS for an address that cannot be read."""
+        """Returns the server that the settings name. Raises `BinlogError` SETTINGS for an address that cannot be
+        read."""
         try:
             login = MysqlSettings.parse(settings.mysql)
         except ValueError as error:
@@ -97,7 +99,7 @@ class CopyServer:
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
-        """A session that reads. Raises `BinlogError`."""
+        """Opens a session that only reads. Raises `BinlogError`."""
         connection = open_session(self.endpoint)
         try:
             yield connection
@@ -112,12 +114,12 @@ class CopyServer:
 
 
 def executed_position(connection: Connection) -> Position:
-    """Return a position that covers every transaction whose rows could be seen before the call. `seq` is that of the
-    daemon's positions, `epoch` is 0. Raises `BinlogError`."""
+    """Return a position that covers every transaction whose rows were visible before the call. Its `seq` is computed as
+    in the daemon's positions, its `epoch` is 0. Raises `BinlogError`."""
     facts = read_facts(connection)
     if not _has_gtids(facts):
         return _executed(facts)
-    # A replica's rows can be seen before their GTID is executed, but not before it was received.
+    # On a replica, rows can be visible before their GTID is executed, but not before it was received.
     executed = GtidSet.parse(facts.gtid_executed)
     for received in _received_gtids(connection, facts):
         executed = executed.union(received)
@@ -125,8 +127,9 @@ def executed_position(connection: Connection) -> Position:
 
 
 def snapshot_position(connection: Connection) -> Position:
-    """Return what the server has executed, without what a replica has only received: while a table is locked, these
-    are exactly the transactions whose rows of the table can be seen. `seq` as above. Raises `BinlogError`."""
+    """Return what the server has executed, without what a replica has only received. While a table is locked, these are
+    exactly the transactions whose rows of the table are visible. For `seq` see `executed_position`. Raises
+    `BinlogError`."""
     return _executed(read_facts(connection))
 
 
@@ -201,9 +204,9 @@ def wait_until_executed(
     timeout_s: float,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Wait until rows show everything up to `position`. Returns False if `stopping` ended it.
+    """Wait until rows show everything up to `position`. Returns False if `stopping` ended the wait.
 
-    Raises `BinlogError`: SERVER_SETTING if the server cannot tell, RANGE_UNAVAILABLE after `timeout_s`.
+    Raises `BinlogError`: SERVER_SETTING if the server cannot answer this, RANGE_UNAVAILABLE after `timeout_s`.
     """
     facts = read_facts(connection)
     has_executed = _question(connection, facts, position)
@@ -250,7 +253,7 @@ def _place(position: Position) -> tuple[int, int]:
 
 
 def _snapshot_place(connection: Connection) -> tuple[int, int]:
-    """Return the place in the binlog up to which MariaDB's rows can be seen now."""
+    """Return the place in the binlog up to which MariaDB's rows are visible now."""
     fetch(connection, _SNAPSHOT)
     try:
         file, offset = _snapshot_file(connection)
@@ -271,7 +274,7 @@ def _snapshot_file(connection: Connection) -> tuple[str, int]:
 
 
 def _mariadb_executed(connection: Connection) -> MariadbGtids:
-    """Return what a replica has executed: it commits this position with the rows."""
+    """Return what a replica of MariaDB has executed. It commits this position together with the rows."""
     text = ask_one(
         connection,
         "SELECT @@GLOBAL.gtid_slave_pos",
@@ -301,10 +304,10 @@ def _rotated(connection: Connection, position: Position) -> bool:
 
 @contextmanager
 def snapshot_at(server: CopyServer, deadline: float) -> Iterator[tuple[Connection, Position]]:
-    """A session whose transaction shows all tables as of the position that is returned with it, without any lock.
+    """Opens a session whose transaction shows all tables as of the position that is yielded with it. Takes no lock.
 
-    `deadline`: of `time.monotonic`; while transactions commit all the time, it may take many attempts. Raises
-    `BinlogError`.
+    `deadline`: a time of `time.monotonic`; if the server commits transactions without a pause, this may take many
+    attempts. Raises `BinlogError`.
     """
     with server.session() as connection:
         facts = read_facts(connection)
@@ -342,7 +345,7 @@ def snapshot_at(server: CopyServer, deadline: float) -> Iterator[tuple[Connectio
 
 
 def _log_place(connection: Connection, facts: ServerFacts) -> Position:
-    """Return where MySQL's log ends, with the executed set of the same moment."""
+    """Return the end of MySQL's log, with the executed set at the same moment."""
     statement = f"SHOW {'BINARY LOG' if says_replica(facts.version) else 'MASTER'} STATUS"
 
     def position(row: Row) -> Position:
@@ -362,10 +365,11 @@ def _log_place(connection: Connection, facts: ServerFacts) -> Position:
 def locked_snapshot(
     server: CopyServer, source: SourceTable
 ) -> Iterator[tuple[Connection, Position]]:
-    """A session whose transaction shows a table exactly as of the position that is returned with it.
+    """Opens a session whose transaction shows a table exactly as of the position that is yielded with it.
 
-    The table is locked while the transaction begins: no transaction that has changed it is open then, so each is in the
-    snapshot and in the position, or in neither. Raises `BinlogError`, GRANT_MISSING without LOCK TABLES.
+    The table is locked while the transaction begins. At that time no transaction that has changed the table is open, so
+    each one is in both the snapshot and the position, or in neither. Raises `BinlogError`, GRANT_MISSING without LOCK
+    TABLES.
     """
     if source.engine.upper() not in ("INNODB", "ROCKSDB", "MYROCKS", "TOKUDB"):
         raise BinlogError(
@@ -386,10 +390,11 @@ def _lock(connection: Connection, source: SourceTable) -> None:
     fetch(connection, "SET SESSION lock_wait_timeout = 10")
     name = f"{quoted_name(source.database)}.{quoted_name(source.table)}"
     version = server_version(connection)
-    # MySQL before 5.7.5 gives a read lock while transactions that have changed the table are open, and they may commit.
+    # MySQL before 5.7.5 grants a read lock while transactions that have changed the table are open, and lets them
+    # commit.
     waits = is_mariadb(version) or version_numbers(version) >= (5, 7, 5)
     if not waits:
-        # Of this session alone, which only locks.
+        # This concerns this session only, which does nothing but lock.
         fetch(connection, "SET SESSION TRANSACTION READ WRITE")
     try:
         fetch(connection, f"LOCK TABLES {name} {'READ' if waits else 'WRITE'}")

@@ -1,11 +1,11 @@
-"""Sessions for reading rows exactly: log in, set up, read the rows of one statement as Arrow batches.
+"""Sessions that read rows exactly: they log in, set variables, and read the rows of one statement as Arrow batches.
 
-The setting of a session says how the server writes values: text in each column's own character set, instants in UTC, no
-spaces behind CHAR, dates compared as they are stored. A session only reads, and its statements see committed rows
-without locking them.
+The variables of a session determine how the server writes values: text in each column's own character set, instants in
+UTC, no spaces behind CHAR, dates compared as they are stored. A session only reads, and its statements see committed
+rows without locking them.
 
-The rows are read past PyMySQL, which makes a Python object of each value: its socket is read into one buffer, in which
-`text_kernels.find_cells` finds the cells.
+The rows are not read by PyMySQL, which would make a Python object of each value. Its socket is read into one buffer, in
+which `text_kernels.find_cells` finds the cells.
 
 Source: MySQL manual, "COM_QUERY Response", "Column Definition".
 """
@@ -35,14 +35,14 @@ _CELLS_MAX = 1 << 21
 _ROW_BYTES_MAX = (1 << 31) - (1 << 25)
 _TIMEOUT_S = 300.0
 
-# ALLOW_INVALID_DATES: a bound such as '2023-02-31' is compared as it is.
+# With ALLOW_INVALID_DATES, a bound such as '2023-02-31' is compared unchanged.
 SESSION = (
     "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', SESSION time_zone = '+00:00', character_set_results = NULL,"
     " SESSION autocommit = 1, SESSION sql_big_selects = 1, SESSION sql_select_limit = 18446744073709551615,"
     " SESSION net_write_timeout = 600, SESSION lock_wait_timeout = 60"
 )
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-# Since MySQL 5.6 and MariaDB 10.0. Of these two variables each server has one or none.
+# READ ONLY exists since MySQL 5.6 and MariaDB 10.0. Of the two time limits, each server has one or none.
 _READ_ONLY = "SET SESSION TRANSACTION READ ONLY"
 _TIME_LIMITS = ("max_execution_time", "max_statement_time")
 
@@ -51,7 +51,7 @@ _UNSIGNED_FLAG = 32
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """What a result set says of a column that decides how its text is read."""
+    """The properties of a column in a result set that determine how its text is read."""
 
     type: int
     charset: int
@@ -60,8 +60,8 @@ class ResultColumn:
 
     @classmethod
     def parse(cls, packet: bytes) -> ResultColumn:
-        """Parse a column definition: six texts, then twelve bytes of a fixed form behind their length, and two that
-        are not used."""
+        """Parse a column definition: six texts, then a length byte, twelve bytes of a fixed form, and two that are not
+        used."""
         tail = packet[-12:]
         if len(packet) < 19 or packet[-13] != 12:
             raise ValueError(f"a column definition of {len(packet)} bytes")
@@ -105,7 +105,7 @@ class RowReader:
         decoder: TextDecoder,
         expected: tuple[ResultColumn, ...] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows. `expected`: what the statement's columns were when the copy began."""
+        """Yield the rows. `expected`: the columns that the statement had when the copy began."""
         done = False
         try:
             columns = self._ask(statement)
@@ -183,14 +183,14 @@ class RowReader:
                 return
 
     def _crowded(self, rows: int) -> bool:
-        """True if the rows found have to be decoded before more is received."""
+        """True if the rows that were found must be decoded before more is received."""
         return bool(rows and len(self._buf) - self._state[text_kernels.END] < len(self._buf) >> 4)
 
     def _receive(self) -> None:
         """Receive more bytes, into a larger buffer if one row fills it."""
         state, buf = self._state, self._buf
         if not state[text_kernels.ROWS] and state[text_kernels.NEXT]:
-            # No cell of the buffer is in use: move what is left to its start.
+            # No cell of the buffer is in use, so the rest is moved to its start.
             at, end = int(state[text_kernels.NEXT]), int(state[text_kernels.END])
             buf[: end - at] = buf[at:end].copy()
             state[text_kernels.NEXT], state[text_kernels.END] = 0, end - at
@@ -228,6 +228,6 @@ def changed_during_copy(table: str, where: str) -> BinlogError:
 
 
 def was_altered(error: BinlogError) -> bool:
-    """True if a table is gone, or no longer the one whose columns were read."""
+    """True if a table no longer exists, or no longer has the columns that were read."""
     altered = error.kind is ErrorKind.UNSUPPORTED_CHANGE and "was altered while" in error.what
     return altered or error.kind is ErrorKind.UNKNOWN_TABLE

@@ -26,7 +26,7 @@ _ESTIMATES = """
 SELECT ENGINE, TABLE_ROWS, AVG_ROW_LENGTH, TABLE_TYPE FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
-# MySQL 8.0.30: a generated invisible primary key is in the log, and may be hidden from the schema.
+# Since MySQL 8.0.30, a table may have a generated invisible primary key: the log has it, but the schema may hide it.
 _HIDDEN_KEY = "show_gipk_in_create_table_and_information_schema"
 
 
@@ -34,9 +34,9 @@ _HIDDEN_KEY = "show_gipk_in_create_table_and_information_schema"
 class SourceTable:
     """A table on the server.
 
-    `key`: indices into `columns` of the key that tells rows apart, () if there is none; `key_name`: the index that has
-    them; `charsets`: of each column, as the server names them; `rows`, `row_bytes`: the server's estimates;
-    `versioned`: MariaDB keeps old rows in it, which the log has too.
+    `key`: indices into `columns` of the key that identifies rows, () if there is none; `key_name`: the index over these
+    columns; `charsets`: the character set of each column, as the server names it; `rows`, `row_bytes`: the server's
+    estimates; `versioned`: True if MariaDB keeps old rows in the table, which are in the log, too.
     """
 
     database: str
@@ -55,7 +55,7 @@ class SourceTable:
         return f"{self.database}.{self.table}"
 
     def without(self, omitted: Collection[str]) -> SourceTable:
-        """The table without the columns of these names. Raises `BinlogError` as `kept_columns` does."""
+        """Returns the table without the columns of these names. Raises `BinlogError` as `kept_columns` does."""
         if not omitted:
             return self
         kept = kept_columns(self.columns, self.key, omitted, self.label)
@@ -72,7 +72,7 @@ class SourceTable:
 
     @property
     def from_clause(self) -> str:
-        """The table behind FROM, read through its key where it has one."""
+        """The table as it is written behind FROM, to be read by its key if it has one."""
         name = f"{quoted_name(self.database)}.{quoted_name(self.table)}"
         if self.versioned:
             name += " FOR SYSTEM_TIME ALL"
@@ -91,7 +91,7 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
     parsed = defined_columns(definition, f"{database}.{table}")
     columns = tuple(map(_as_logged, parsed, definition["columns"]))
     names = [column.name for column in columns]
-    # The key of a versioned table has the end of a row's time, too.
+    # The key of a versioned table also contains the column with the end of a row's time.
     parts = [name for name, _ in definition["primary"]] or definition["key"]
     estimates = ask(
         connection,
@@ -126,7 +126,7 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
 
 
 def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:
-    """Return a column as the log's TABLE_MAP describes it: with its collation, and its length in bytes."""
+    """Return a column as the TABLE_MAP in the log describes it: with its collation, and its length in bytes."""
     charset = entry["collation"] or column.charset or BINARY
     if column.type not in CHARACTER_TYPES | LABEL_TYPES:
         charset = 0
@@ -135,12 +135,13 @@ def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:
         meta = entry["bytes"]
     elif entry["bytes"] is not None and column.type == Type.MARIADB_VARCHAR_COMPRESSED:
         meta = entry["bytes"] + 1
-    unsigned = column.unsigned or column.type == Type.YEAR  # for the log a YEAR is a number
+    unsigned = column.unsigned or column.type == Type.YEAR  # in the log a YEAR counts as a number
     return replace(column, charset=charset, meta=meta, unsigned=unsigned, visible=entry["visible"])
 
 
 def _index_of(connection: Connection, database: str, table: str, parts: list[str]) -> str:
-    """Return the name of the unique index on these columns; "" if none has exactly them, or only prefixes of them."""
+    """Return the name of the unique index on these columns; "" if no index has exactly these columns, or only an index
+    over prefixes of them."""
     indexes: dict[str, list[str | None]] = {}
 
     def part(row: object) -> tuple[str, str | None]:

@@ -1,8 +1,8 @@
-"""The folder that a copy fills: chunks are read on the executors and appended in groups, each group once.
+"""The folder that a copy fills. Chunks are read on the executors and appended in groups, each group once.
 
 A group's commit records `(copy id, number of the group)` as its application id and version, so Delta skips a group that
-is written twice, and in its user metadata where the next group begins. So the folder itself says how far a copy is: a
-copy that was killed goes on behind the last group. Nothing else is stored.
+is written twice. It also records, in its user metadata, where the next group begins. So the folder itself shows how far
+a copy is, and a copy that was killed continues behind the last group. Nothing else is stored.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Batches: TypeAlias = "Sequence[pa.RecordBatch]"
 
 @dataclass(frozen=True, slots=True)
 class StagedCopy:
-    """How far a copy is. `group`: the last one that was appended, 0 = none; `upper`: the last key that was copied;
-    `layout`: the columns that it began with; `read_all`: True if no rows are left; `executed`: R, set behind that (JSON
-    of a position); `rows_estimated`: of the whole table; `seconds`: between the first and the last group, as `state`
-    finds them."""
+    """How far a copy is. `group`: the last group that was appended, 0 = none; `upper`: the last key that was copied;
+    `layout`: the columns with which the copy began; `read_all`: True if no rows are left; `executed`: R as JSON, set
+    after that; `rows_estimated`: the estimate for the whole table; `seconds`: the time between the first and the last
+    group, which `state` fills."""
 
     group: int = 0
     upper: Bound | None = None
@@ -59,13 +59,13 @@ class StagedCopy:
 
 
 class StagingTable:
-    """The Delta table of one copy. `copy_id`: another copy of the same table has another one."""
+    """The Delta table of one copy. `copy_id`: the id of the copy; each copy of a table has its own."""
 
     def __init__(self, spark: SparkSession, table: MirroredTable, copy_id: str) -> None:
         self._spark, self.table, self.copy_id = spark, table, copy_id
 
     def state(self) -> StagedCopy | None:
-        """Returns how far the copy is; None if there is no table, or one of another copy."""
+        """Returns how far the copy is; None if there is no table, or the table belongs to another copy."""
         if not self.table.exists(self._spark):
             return None
         found: StagedCopy | None = None
@@ -78,7 +78,7 @@ class StagingTable:
             first, last = commit["timestamp"], last or commit["timestamp"]
             added = _size_of(commit.asDict())
             rows, size = rows + added[0], size + added[1]
-            if found is None:  # the newest comes first
+            if found is None:  # the newest commit comes first
                 upper = value["upper"]
                 found = StagedCopy(
                     value["group"],
@@ -95,14 +95,14 @@ class StagingTable:
         return replace(found, rows=rows, bytes=size, seconds=seconds)
 
     def create(self, schema: pa.Schema) -> None:
-        """Make an empty table, in place of what is there."""
+        """Make an empty table. It replaces what the folder holds."""
         FileSystem(self._spark).delete(self.table.path)
         forget_table(self._spark, self.table.path)
         self.table.create(self._spark, spark_schema(schema))
 
     def append(self, rows: ChunkReading | Batches, state: StagedCopy) -> tuple[int, int]:
-        """Append the rows of the group `state.group`, after which the copy is at `state`: those of chunks, which the
-        executors read, or some that the driver has read. Returns (rows, bytes)."""
+        """Append the rows of the group `state.group`: rows of chunks, which the executors read, or rows that the driver
+        has read. After that the copy is at `state`. Returns (rows, bytes)."""
         transaction = DeltaTransaction(self._spark, self.table.path)
         if state.group <= transaction.recorded(self.app_id):
             return self._newest()
@@ -110,7 +110,7 @@ class StagingTable:
         columns = stored_columns(transaction.metadata()["fields"])
         if folder is None or columns is None:
             return self._append_by_spark(rows, state)
-        # Spark's own writer needs three times as long for the rows.
+        # Spark's own writer takes three times as long.
         destination = Destination(folder, columns, self._spark.version)
         if isinstance(rows, ChunkReading):
             lines = self.chunk_files(rows, destination).collect()
@@ -183,7 +183,7 @@ def _size_of(commit: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _metadata(text: str | None) -> dict[str, Any]:
-    """Returns the user metadata of a commit, {} if somebody else wrote it."""
+    """Returns the user metadata of a commit, {} if another program wrote it."""
     try:
         value = json.loads(text or "{}")
     except ValueError:

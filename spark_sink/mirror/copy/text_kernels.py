@@ -1,4 +1,4 @@
-"""Kernels over the rows of a text result set: one finds the cells, the others convert one column each.
+"""Kernels for the rows of a text result set: one finds the cells, each of the others converts one column.
 
 A row is a packet: three bytes of length, a sequence number, then one length-encoded text per column, or the byte 251
 for NULL. A row of 16 MiB and more is cut into several packets.
@@ -31,8 +31,8 @@ Bool = NDArray[np.bool_]
 
 # The slots of `find_cells`'s state: the next byte to read, the end of what was received, the rows found.
 NEXT, END, ROWS = 0, 1, 2
-# Its results: more bytes are needed, there is no room for more rows, the last row was read, the server reports an
-# error, the bytes are no row.
+# The results of `find_cells`: more bytes are needed, there is no room for more rows, the last row was read, the server
+# reports an error, the bytes are no row.
 MORE, FULL, DONE, FAILED, MALFORMED = 0, 1, 2, 3, 4
 
 PACKET_MAX = 0xFFFFFF
@@ -45,8 +45,8 @@ DATE, DATETIME, TIME = 0, 1, 2
 
 @njit
 def join_packets(buf: U8, p: Int, end: Int) -> tuple[Int, Int]:
-    """(end of the body, end of the last packet) of the row at `p`, whose packets are joined in place by moving the
-    parts together; (-1, -1) if not all of them were received."""
+    """Join the packets of the row at `p` in place. Returns (end of the body, end of the last packet); (-1, -1) if not
+    all packets were received."""
     stop = p + _HEADER + PACKET_MAX
     after = stop
     while True:
@@ -100,8 +100,8 @@ def find_row(buf: U8, start: Int, stop: Int, row: Int, at: I32, size: I32) -> bo
 def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
     """Find the cells of the rows in `buf[state[NEXT] : state[END]]`: `at` and `size` are (columns, rows).
 
-    Returns one of the results above. `state` is moved behind the rows that were found; with DONE and FAILED it is left
-    at the packet that says so.
+    Returns one of the results above. `state` is moved behind the rows that were found; with DONE and FAILED it stays at
+    the packet that says this.
     """
     p, end, row = state[NEXT], state[END], state[ROWS]
     result = FULL
@@ -159,7 +159,7 @@ def parse_integers(
     buf: U8, at: I32, size: I32, negative_max: np.uint64, positive_max: np.uint64, out: I64
 ) -> Int:
     """Read numbers whose magnitude is at most `negative_max` or `positive_max`; `out` gets their 64 bits."""
-    tenth = np.uint64(1844674407370955161)  # of 2^64 - 1, whose last digit is 5
+    tenth = np.uint64(1844674407370955161)  # a tenth of 2^64 - 1, whose last digit is 5
     for i in range(len(at)):
         out[i] = 0
         p = np.int64(at[i])
@@ -187,8 +187,8 @@ def parse_integers(
 
 @njit
 def decimal_digits_of(buf: U8, p: Int, end: Int, scale: Int) -> Int:
-    """The significant digits of the decimal buf[p:end], without a sign; -1 if it is none with `scale` digits behind the
-    point."""
+    """Returns how many significant digits the decimal buf[p:end] has, which has no sign; -1 if this is no decimal with
+    `scale` digits behind the point."""
     point = end - scale - 1 if scale else end
     if point < p or end == p:
         return np.int64(-1)
@@ -272,7 +272,7 @@ def number_at(buf: U8, p: Int, end: Int) -> Int:
 
 @njit
 def clock_at(buf: U8, p: Int, end: Int, hour_digits: Int) -> Int:
-    """The microseconds of `hh:mm:ss` with up to 6 digits behind a point; -1 if it is none."""
+    """Returns the microseconds of `hh:mm:ss` with up to 6 digits behind a point; -1 if the bytes are no such time."""
     minutes = p + hour_digits + 1
     behind = minutes + 5
     if end < behind or buf[minutes - 1] != 58 or buf[minutes + 2] != 58:

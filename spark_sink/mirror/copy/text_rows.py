@@ -1,8 +1,8 @@
 """Converts rows of the text protocol to Arrow: the types and values of `docs/types.md`, as the log gives them.
 
 A `TextDecoder` is built from a table's columns, as `column_definition` reads them. Its `select_list` asks for each
-column in a form from which the stored value follows exactly, in a session that `server.SESSION` has set up: text in the
-column's own character set, as the log has it, so that the same tables convert both; instants in UTC; FLOAT in an
+column in a form from which the stored value follows exactly, in a session that `session.SESSION` has set up: text in
+the column's own character set, as in the log, so that the same tables convert both; instants in UTC; FLOAT in an
 expression, because the server shows a column of that type with six digits.
 
 No Python runs per cell. `text_kernels` finds and converts the cells.
@@ -31,7 +31,7 @@ from spark_sink.mirror.copy import text_kernels
 
 DecodeText = Callable[[Bytes, Offsets, Offsets], Decoded]
 
-# Greatest magnitudes of negative and of other numbers. `parse_integers` compares them unsigned.
+# The greatest magnitudes of negative and of other numbers. `parse_integers` compares them as unsigned integers.
 _RANGES: dict[tuple[int, bool], tuple[int, int]] = {
     (code, unsigned): (0, (1 << bits) - 1) if unsigned else (1 << bits - 1, (1 << bits - 1) - 1)
     for code, bits in ((Type.TINY, 8), (Type.SHORT, 16), (Type.INT24, 24), (Type.LONG, 32), (Type.LONGLONG, 64))
@@ -45,7 +45,8 @@ _FORMS: dict[int, int] = {
     Type.TIMESTAMP2: text_kernels.DATETIME,
     Type.TIME2: text_kernels.TIME,
 }
-# MySQL 5.6 writes an invalid value of an ENUM, and the comma between members of a SET, in one byte in these sets.
+# In these character sets, MySQL 5.6 writes an invalid value of an ENUM, and the comma between members of a SET, as one
+# byte.
 _WIDE_CHARSETS = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
 
 
@@ -95,7 +96,7 @@ def quoted_name(name: str) -> str:
 
 
 def select_expression(column: Column) -> str:
-    """The expression whose text tells the stored value of a column exactly."""
+    """Returns the expression whose text shows the stored value of a column exactly."""
     name = quoted_name(column.name)
     if column.type in (Type.FLOAT, Type.DOUBLE):
         # The server writes a product with all its digits, and with the sign of -0.

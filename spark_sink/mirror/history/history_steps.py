@@ -1,8 +1,8 @@
 """Executes works on the histories of one consumer: each brings the Delta table of a history to an entry of the log.
 
-Rows come from the log, entry by entry, so every version is there. What a statement made of the rows is not worked out a
-second time: the mirrored table did that, and its Delta table still has the rows as they were behind the statement
-(`mirrored_rows`), which are compared with the current versions. Rows that are equal keep their version.
+Rows come from the log, entry by entry, so no version is missing. What a statement did to the rows is not computed a
+second time: the mirrored table has followed the statement, and its Delta table still has the rows as they were after it
+(`mirrored_rows`). These rows are compared with the current versions. Rows that are equal keep their version.
 
 Each work is committed once under its lsn, as those of mirrored tables are.
 """
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-MOMENT_APPENDS = 64  # that are searched for the time of a copy
+MOMENT_APPENDS = 64  # so many appends are searched for the time of a copy
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySteps:
-    """Each method raises `BinlogError` for rows of which there can be no history."""
+    """Each method raises `BinlogError` for rows that a history cannot hold."""
 
     consumer: str
     options: ApplyOptions
@@ -89,7 +89,8 @@ class HistorySteps:
         self._end_all(session, work.record, work.lsn, work.at or datetime.now(UTC))
 
     def compare(self, session: StepSession, work: CompareVersions) -> None:
-        """Make the current versions the rows that the mirrored table had at an lsn; none, if there was no table."""
+        """Change the current versions to the rows that the mirrored table had at an lsn; to none, if there was no
+        table."""
         spark, record, mirrored, lsn = session.spark, work.record, work.mirrored, work.lsn
         at = work.at or self._moment(lsn)
         rows = None
@@ -105,12 +106,13 @@ class HistorySteps:
 
     def _end_all(self, session: StepSession, record: TableRecord, lsn: int, at: datetime) -> None:
         history = self._table(record)
-        # The folder may be that of another table, then the history has no version yet.
+        # The folder may belong to another table. Then the history has no version yet.
         if history.table.owner(session.spark) == record.table_id:
             history.end_all(session, lsn, at)
 
     def _moment(self, lsn: int) -> datetime:
-        """When the newest of the transactions before `lsn` was committed; now, if that is long ago."""
+        """Returns when the newest transaction up to `lsn` was committed; the present time if the last `MOMENT_APPENDS`
+        appends have none."""
         after = max(0, first_lsn(append_of(lsn) - MOMENT_APPENDS)) - 1
         entries = self.binlog_log.entries(
             self.consumer, after, appends_max=MOMENT_APPENDS + 1, before=lsn + 1
@@ -123,14 +125,14 @@ class HistorySteps:
     def _fitted(
         self, spark: SparkSession, record: TableRecord, columns: StructType
     ) -> HistoryTable:
-        """Returns the history's Delta table, which has these columns of rows."""
+        """Returns the history's Delta table, which is made or changed so that it has these columns of rows."""
         table = self._table(record)
         self._require_own(spark, record, table)
         table.fit(spark, columns)
         return table
 
     def _require_own(self, spark: SparkSession, record: TableRecord, history: HistoryTable) -> None:
-        """Raises `BinlogError` if a folder is that of another table."""
+        """Raises `BinlogError` if a folder belongs to another table."""
         table = history.table
         is_mirrored = any(
             r.consumer == self.consumer and not r.is_dropped and folder_of(r.name) == record.folder

@@ -1,8 +1,8 @@
 """A history table: the versions of a mirrored table's rows (slowly changing dimension, type 2) in a Delta table.
 
 It has the columns that the mirrored table has or had, and `VERSION_COLUMNS`. Every step is one Delta commit that
-records the step's lsn, as the mirror's own tables do, so a step that is repeated changes nothing. Columns are added and
-widened, never dropped: a version keeps the values that it had.
+records the step's lsn, as for mirrored tables, so a step that is repeated changes nothing. Columns are added and
+widened, but not dropped, because a version keeps the values that it had.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ _TO = {"valid_to": "to_at", "valid_to_lsn": "to_lsn", "valid_to_position": "to_p
 
 @dataclass(frozen=True, slots=True)
 class HistoryTable:
-    """`table`: the Delta table; its label is that of the history."""
+    """`table`: the Delta table, with the label of the history."""
 
     table: MirroredTable
 
     # -- columns ---------------------------------------------------------------------------------------------
 
     def fit(self, spark: SparkSession, columns: StructType) -> None:
-        """Make the table have these columns of rows beside those that it has. It records no version.
+        """Make the table, or add the columns that it lacks and widen its types. This records no version.
 
-        Raises `BinlogError` UNSUPPORTED_CHANGE for the name of one of `VERSION_COLUMNS`, and for a column whose new
-        type does not hold its old values.
+        Raises `BinlogError` UNSUPPORTED_CHANGE for a column that has the name of one of `VERSION_COLUMNS`, and for a
+        column whose new type cannot hold its old values.
         """
         taken = {column.name for column in VERSION_COLUMNS}
         if clash := [column.name for column in columns if column.name.lower() in taken]:
@@ -109,12 +109,12 @@ class HistoryTable:
     def commit(
         self, session: StepSession, version: int, lines: pa.Table, key: Sequence[str]
     ) -> None:
-        """Commit `row_versions.version_lines` of one step."""
+        """Commit the lines of one step, whose schema is `row_versions.version_lines`."""
         import pyarrow.compute as pc  # noqa: PLC0415
 
         frame = session.spark.createDataFrame(lines.combine_chunks(), spark_schema(lines.schema))
         if not pc.any(lines.column("closes")).as_py():
-            # An append does not cast by itself: an earlier table of this name may have had wider columns.
+            # An append does not cast values, and an earlier table of this name may have had wider columns.
             types = {c.name.lower(): c.dataType for c in self.table.columns(session.spark)}
             values = {n: v.cast(types[n.lower()]) for n, v in self._values(frame, "").items()}
             self.table.append(version, frame.select(*(v.alias(n) for n, v in values.items())))
@@ -132,10 +132,11 @@ class HistoryTable:
         self.table.update(session, version, values, "is_current")
 
     def compare(self, session: StepSession, version: int, rows: DataFrame, at: datetime) -> None:
-        """Make the current versions those of `rows`, which hold all rows of the table at `version`: versions of other
-        values end then, and others begin. Versions of equal rows go on. The table has their columns.
+        """Change the current versions to `rows`, which are all rows of the table at `version`: versions with other
+        values end at `at`, and versions of new values begin. Versions of equal rows stay. The table has the columns of
+        the rows.
 
-        Rows are compared as a whole, so that it does not matter which columns were the key before.
+        Whole rows are compared, so that it does not matter which columns were the key before.
         """
         names = [quoted(name) for name in rows.columns]
         current = self.table.frame(session.spark).where("is_current").select(*names)
@@ -172,7 +173,7 @@ class HistoryTable:
 
     @staticmethod
     def _values(lines: DataFrame, alias: str) -> dict[str, Column]:
-        """The columns of a new version, over a line."""
+        """Returns the columns of a new version, as expressions over a line."""
         row = lines.schema["row"].dataType
         assert isinstance(row, StructType)
         values = {column.name: F.col(f"{alias}row.{quoted(column.name)}") for column in row}
@@ -191,5 +192,5 @@ def _one_field(kind: pa.DataType) -> pa.Schema:
 
 
 def _time(at: datetime) -> Column:
-    """A time that does not depend on the session's time zone."""
+    """Returns a time as an expression that does not depend on the session's time zone."""
     return F.timestamp_micros(F.lit(int(at.timestamp() * 1_000_000)))

@@ -1,12 +1,12 @@
 """Versions of rows (slowly changing dimension, type 2) from the changes of a table. Pure, on Arrow columns.
 
 Each change has a point: the number of its entry in the log, its position within the entry, and its time of commit. An
-image that a change writes is a version of the row with its key, from the change's point to the point of the next change
-of that key, however many changes of a key one step has. An update ends the version under the key of its before-image
-and begins one under the key of its after-image, so a change of the key is no special case.
+image that a change writes is a version of the row with its key. The version lasts from the change's point to the point
+of the next change of that key, even if one step has many changes of the key. An update ends the version under the key
+of its before-image and begins one under the key of its after-image, so a change of the key is no special case.
 
-A step knows all versions that begin in it. Of those that began before, it ends at most one for each key, at the key's
-first change in the step.
+A step contains the whole of the versions that begin in it. Of the versions that began before, it ends at most one per
+key, at the key's first change in the step.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _POINT = (
 
 
 def version_lines(row: pa.StructType, key: Sequence[str]) -> pa.Schema:
-    """Returns the columns of what a step makes of a history table, a line for each version.
+    """Returns the schema of the lines by which a step changes a history table, one line per version.
 
-    `closes`: True for a line that ends the version of `key` that is current, at the point `to_lsn`, `to_position`,
-    `to_at`; else the line is a new version with the values `row`, from the point `from_...` to the point `to_...`,
-    which is NULL if the version is current.
+    `closes`: True for a line that ends the current version of `key` at the point `to_lsn`, `to_position`, `to_at`; any
+    other line is a new version with the values `row`, from the point `from_...` to the point `to_...`, which is NULL if
+    the version is current.
     """
     return pa.schema(
         [
@@ -54,9 +54,9 @@ def row_versions(
 ) -> pa.Table:
     """Returns the `version_lines` of one step. Lines that end versions come first, one for each key at most.
 
-    `entries`: number of each entry, and its changes, in order; `exact`: an inserted row has no current version.
-    Raises `BinlogError` ROW_IMAGE if an after-image lacks a column or a before-image one of the key, INVALID_VALUE for
-    a key that is NULL.
+    `entries`: the number of each entry, and its changes, in order; `exact`: True if an inserted row has no current
+    version. Raises `BinlogError` ROW_IMAGE if an after-image lacks a column or a before-image one of the key,
+    INVALID_VALUE for a key that is NULL.
     """
     events = _Events(tuple(key))
     for lsn, batches in entries:
@@ -71,10 +71,10 @@ def row_versions(
 
 @dataclass(slots=True)
 class _Events:
-    """What changes do to keys: an update first removes the row of its before-image, then writes its after-image.
+    """The effects of changes on keys: an update first removes the row of its before-image, then writes its after-image.
 
-    `images`: rows that are written. Of each event: `keys`, `order`, `point` (columns of `_POINT`), and `image`, the
-    index of the row that it writes, -1 if it removes one; `inserted`: it is one of an insert.
+    `images`: the rows that are written. Each event has `keys`, `order`, `point` (columns of `_POINT`), `image`, the
+    index of the row that it writes, -1 if it removes one, and `inserted`, True for an insert.
     """
 
     key: tuple[str, ...]
@@ -122,7 +122,7 @@ class _Events:
         table = table.take(by_key)
         again = _same_as_next([table.column(name) for name in names])
         sorted_to = by_key.to_numpy().astype(np.int64)
-        # The point at which an event's version ends: that of the next event of its key.
+        # An event's version ends at the point of the next event of its key.
         following = _indices(np.append(sorted_to[1:], 0), np.append(~again, True))
         first = np.append(True, ~again)
         needed = first & ~np.concatenate(self.inserted)[sorted_to] if exact else first
@@ -151,7 +151,7 @@ def _indices(values: np.ndarray, missing: np.ndarray | None = None) -> pa.Array:
 
 
 def _same_as_next(keys: Sequence[pa.ChunkedArray]) -> np.ndarray:
-    """True where a row's key is that of the next row; one element shorter than the keys."""
+    """Returns True where a row's key equals that of the next row; the result is one element shorter than the keys."""
     same = np.ones(len(keys[0]) - 1, bool)
     for values in keys:
         same &= pc.equal(values[:-1], values[1:]).to_numpy()

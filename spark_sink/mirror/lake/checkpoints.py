@@ -1,7 +1,8 @@
-"""Delta's checkpoints of the mirror's tables, which maintenance writes in place of the commits.
+"""Writes Delta's checkpoints of the mirror's tables, during maintenance instead of during commits.
 
-A checkpoint holds a table's state, so that a reader does not read each commit. Delta writes one in every n-th commit,
-with Spark jobs, and that commit waits: an append to the log then took 15 s. So the tables are created with a large n.
+A checkpoint holds a table's state, so that a reader need not read each commit. Delta writes one in every n-th commit,
+with Spark jobs, and that commit waits for them: an append to the log then took 15 s. So the tables are created with a
+large n.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from spark_sink.mirror.lake.file_system import FileSystem
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHECKPOINT_COMMITS = 200  # until a table gets a checkpoint
-# Of a table that no maintenance looks at. It is a property of the table: other writers obey it, too.
+CHECKPOINT_COMMITS = 200  # after so many commits a table gets a checkpoint
+# The interval for a table that has no maintenance. It is a property of the table, which other writers obey, too.
 BACKSTOP = {"delta.checkpointInterval": "10000"}
 
 
 class Checkpoints:
-    """Not thread-safe."""
+    """Writes checkpoints. Not thread-safe."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -32,7 +33,7 @@ class Checkpoints:
         Returns False if it is not, or if there is no table."""
         newest = self._newest.get(path)
         if newest is None or (newest >= 0 and not delta_log.has_commit(self._files, path, newest)):
-            # A table that has not been looked at, or another one than then: tables are renamed.
+            # The table is new here, or another table has come to this path, because tables are renamed.
             if delta_log.delta_version(self._spark, path) < 0:
                 return False
             newest = self._newest[path] = delta_log.checkpoint_version(self._spark, path)

@@ -10,8 +10,8 @@ from typing import Any
 def commit_actions(text: str) -> Iterator[dict[str, Any]]:
     """Yields the actions of a commit. Raises ValueError for a line that is no JSON.
 
-    Only a newline ends a line: names and comments of tables may hold the other characters at which `str.splitlines`
-    divides, such as U+2028, and Delta writes those as they are.
+    Only a newline ends a line: names and comments of tables may hold other characters at which `str.splitlines` splits,
+    such as U+2028, and Delta writes these characters unescaped.
     """
     for line in text.split("\n"):
         if line:

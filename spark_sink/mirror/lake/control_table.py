@@ -1,20 +1,21 @@
-"""The control table TARGET/_binlog/tables: what the mirror knows of each table, and how far each consumer is applied.
+"""The control table TARGET/_binlog/tables: what the mirror knows about each table, and how far each consumer is
+applied.
 
-It is an append-only Delta table of rows; of the rows of one table id the one with the largest `serial` counts. Rows of
-five kinds:
+It is a Delta table to which rows are only appended. Among the rows of one table id, the one with the largest `serial`
+counts. There are five kinds of rows:
 
-* `table`: the record of a table, its state as JSON in `detail`. Only the application that applies the consumer writes
-  them, and `adopt`, which takes the consumer from it before.
+* `table`: the record of a table, with its state as JSON in `detail`. It is written only by the application that applies
+  the consumer, and by `adopt`, which takes the consumer away from that application first.
 * `history`: the same of the history of a table.
-* `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. One about a
-  table id stands until the table's row names its id in `handled`. A copy is asked for by consumer and name, because
-  only the application that applies the consumer makes records: the newest request of a name stands until a `table` row
-  names its id in `answered`.
-* `consumer`: everything of the consumer up to `from_lsn` is applied, or stands in the row of a table.
+* `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. A request about
+  a table id is open until the table's row names the request's id in `handled`. A copy is requested by consumer and
+  name, because only the application that applies the consumer makes records: the newest request for a name is open
+  until a `table` row names the request's id in `answered`.
+* `consumer`: everything of the consumer up to `from_lsn` is applied, or is recorded in the row of a table.
 * `claim`: the job whose id is in `request` has the consumer, for the stage in `state`; see `claims`.
 
-`from_lsn` of a table: entries of the table up to this lsn are dealt with, whatever its folder records. So a table's
-applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
+`from_lsn` of a table: no entry of the table up to this lsn has to be applied, whatever its Delta table records. So a
+table's applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
 
 Delta commits are atomic, so rows that have to change together are written in one commit. Compaction deletes rows that
 no longer count.
@@ -66,7 +67,8 @@ _PROPERTIES = {**BACKSTOP, "delta.enableDeletionVectors": "false"}
 class ControlTable:
     """Reads and writes the control table of a target. Threads may share it.
 
-    A commit costs the same for one row as for a hundred, so rows that several consumers write at a time share one.
+    A commit costs the same for one row as for a hundred, so rows that several consumers write at the same time share
+    one commit.
     """
 
     def __init__(self, spark: SparkSession, target: str) -> None:
@@ -82,7 +84,7 @@ class ControlTable:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def rows(self) -> ControlRows:
-        """Returns what counts, read again if it has changed."""
+        """Returns the rows that count. The table is read again only if it has changed."""
         with self._lock:
             if self._version >= 0 and not has_commit(self._files, self.path, self._version + 1):
                 return self._rows
@@ -97,11 +99,11 @@ class ControlTable:
         self._version, self._raw, self._rows = version, rows, latest_rows(rows)
 
     def records(self) -> dict[str, TableRecord]:
-        """Returns the tables by table id, with the requests that stand."""
+        """Returns the tables by table id, with the open requests."""
         return self.rows().records
 
     def applied(self, consumer: str) -> int:
-        """Returns the lsn up to which everything of the consumer is applied or stands in the record of a table."""
+        """Returns the lsn up to which everything of the consumer is applied or is recorded in the row of a table."""
         return self.rows().applied.get(consumer, 0)
 
     # -- writing ---------------------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ class ControlTable:
     def write(
         self, records: Iterable[TableRecord], applied: tuple[str, int] | None = None
     ) -> Mapping[str, tuple[int, datetime]]:
-        """Write records, and up to which lsn a consumer is applied, (consumer, lsn), in one commit.
+        """Write, in one commit, records and the lsn up to which a consumer is applied (`applied`: consumer, lsn).
 
         Returns the serial and the time of each record as written, by table id.
         """
@@ -122,13 +124,13 @@ class ControlTable:
         return {row["table_id"]: (row["serial"], row["at"]) for row in rows}
 
     def request(self, table_id: str, wish: Wish) -> None:
-        """Ask for something about a table. The application that applies its consumer does it."""
+        """Write a request about a table. The application that applies its consumer executes the request."""
         asked = json.dumps({"id": uuid.uuid4().hex})
         row = control_row("request", table_id=table_id, request=str(wish), detail=asked)
         self._commits.add([row])
 
     def request_copies(self, tables: Iterable[tuple[str, TableName]]) -> None:
-        """Ask for copies of tables, by consumer and name, in one commit."""
+        """Request copies of tables, by consumer and name, in one commit."""
         rows = []
         for consumer, (database, table) in tables:
             asked = json.dumps({"id": uuid.uuid4().hex})
@@ -137,7 +139,7 @@ class ControlTable:
         self._commits.add(rows)
 
     def claim(self, run: str, consumers: Iterable[str], stages: Sequence[ClaimedStage]) -> None:
-        """Make `run` the job that has the consumers for the stages, in one commit."""
+        """Record, in one commit, that the job `run` has the consumers for the stages."""
         self._commits.add(
             [
                 control_row("claim", consumer=consumer, state=str(stage), request=run)
@@ -147,7 +149,7 @@ class ControlTable:
         )
 
     def compact(self) -> int:
-        """Delete the rows that no longer count. Returns how many there were."""
+        """Delete the rows that no longer count. Returns how many were deleted."""
         with self._lock:
             self.rows()
             superfluous = superseded(self._raw)
@@ -165,18 +167,19 @@ class ControlTable:
         table.execute()
 
     def _commit(self, rows: list[dict[str, Any]]) -> None:
-        """Write rows, with their serial and the time in them."""
+        """Write rows, and set their serial and time."""
         with self._lock:
             self.rows()
             if self._version < 0:
                 self._create()
-            # Read after the creation: another process may have made the table, and written into it.
+            # The serial is read after the creation, because another process may have created the table and written into
+            # it.
             serial = self.rows().serial
             at = datetime.now(UTC)
             for number, row in enumerate(rows, serial + 1):
                 row |= {"serial": number, "at": at}
             append_file(self._spark, self.path, _file_of(rows), len(rows))
-            # Rows of another process in between are read with the next `rows`.
+            # If another process has written rows in between, the next call of `rows` reads them.
             if delta_version(self._spark, self.path) == self._version + 1:
                 self._hold(self._version + 1, [*self._raw, *rows])
 

@@ -1,7 +1,7 @@
-"""Which files of a Delta table are damaged or missing, after a read has failed.
+"""Finds damaged or missing files of a Delta table, after a read has failed.
 
-An exception of a reader seldom tells whether storage has failed for a moment or a file is lost. So the files are read
-once more, by themselves: a missing one, and one that has no valid content, is lost.
+The exception of a reader rarely shows whether the storage has failed for a moment or a file is lost. So each file is
+read once more, by itself: a file that is missing or has no valid content is lost.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from spark_sink.mirror.lake.file_system import FileSystem
 
 MISSING = "it does not exist"
-# How Spark names a file that a task could not read.
+# The text in which Spark names a file that a task could not read.
 _NAMED = re.compile(r"while reading file (\S+\.(?:parquet|json))\.?(?=\s|$)")
-# What Delta says of a log whose files do not fit each other.
+# The texts of Delta for a log whose files contradict each other.
 _INCONSISTENT = re.compile(
     r"\[(?:DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_MISSING_PART_FILES|DELTA_TRUNCATED_TRANSACTION_LOG"
     r"|DELTA_LOG_FILE_NOT_FOUND\w*|DELTA_STATE_RECOVER_ERROR|DELTA_CHECKPOINT_\w+)\][^\n]*"
@@ -61,7 +61,7 @@ def lost_files(path: str, damage: str, remedy: str | None = None) -> BinlogError
 
 
 def table_damage(system: FileSystem, error: BaseException) -> str:
-    """Returns which file of a Delta table is lost or why its log cannot be read, by an exception of Spark's or Delta's;
+    """Returns, from an exception of Spark or Delta, which file of a Delta table is lost or why its log cannot be read;
     "" if nothing is known to be lost."""
     text = str(error)
     if match := _INCONSISTENT.search(text):
@@ -85,8 +85,8 @@ def why_lost(system: FileSystem, path: str) -> str:
 
 
 def why_unreadable(path: str) -> str:
-    """Returns why a local Parquet file is lost; "" if all of it can be read. Raises `OSError` if the file system does
-    not say."""
+    """Returns why a local Parquet file is lost; "" if all of it can be read. Raises `OSError` if the file system fails
+    in another way."""
     if not Path(path).exists():
         return MISSING
     try:
@@ -96,7 +96,7 @@ def why_unreadable(path: str) -> str:
     except pa.ArrowException as error:
         return _first_line(error)
     except OSError as error:
-        # The file system sets a number; Arrow raises it without one for damaged content.
+        # The file system sets an error number; for damaged content, Arrow raises the exception without one.
         if error.errno is not None:
             raise
         return _first_line(error)

@@ -1,9 +1,9 @@
-"""Data files of a mirrored Delta table, as the driver and the workers of a copy read and write them, without Spark.
+"""Data files of a mirrored Delta table, which the driver and the workers of a copy read and write without Spark.
 
 A column's name and id in the files, and the types that it had before, are in the table's schema (Delta protocol,
 "Column Mapping", "Type Widening"). Statistics of a file are those of the protocol's "Per-file Statistics".
 
-On Arrow columns and on Parquet files in memory or by path.
+Works on Arrow columns, and on Parquet files in memory or by path.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _TYPES = {
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
-# Any other metadata of a field, such as a default or an invariant, is a rule that only Delta's own writer follows.
+# Any other metadata of a field, such as a default or an invariant, is a rule that only Delta's own writer implements.
 _FIELD_METADATA = {_ID, _PHYSICAL_NAME, "delta.typeChanges", "comment"}
-# In the footer of a file with dates of the Julian calendar (Spark's ParquetFileFormat).
+# Keys in the footer of a file with dates of the Julian calendar (Spark's ParquetFileFormat).
 _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 _SPARK_VERSION = "org.apache.spark.version"
 _INDEXED_COLUMNS = 32  # Delta's default of delta.dataSkippingNumIndexedCols
 _STATS_CHARS = 32  # Delta truncates longer texts
-FILE_BYTES_MAX = 128 << 20  # of rows in memory, which are a tenth to a third of it in a file
+FILE_BYTES_MAX = 128 << 20  # size of rows in memory; in a file they take a tenth to a third of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class StoredColumn:
 
 
 def stored_columns(fields: Sequence[Mapping[str, Any]]) -> tuple[StoredColumn, ...] | None:
-    """Returns the columns of a Delta schema's fields, in their order; None if one is nested, or if values have to
-    fulfil a rule."""
+    """Returns the columns for a Delta schema's fields, in their order; None if a field is nested, or if its values have
+    to fulfil a rule."""
     columns = []
     for field in fields:
         kind = _arrow_type(field["type"])
@@ -86,7 +86,7 @@ def _arrow_type(name: object) -> pa.DataType | None:
 
 
 def fits_into(kind: pa.DataType, wider: pa.DataType) -> bool:
-    """True if each value of the type `kind` has one of the type `wider`."""
+    """True if the type `wider` can represent each value of the type `kind`."""
     is_integer, is_decimal = pa.types.is_integer, pa.types.is_decimal
     if is_integer(kind) and is_integer(wider):
         return bool(kind.bit_width <= wider.bit_width)
@@ -99,7 +99,8 @@ def fits_into(kind: pa.DataType, wider: pa.DataType) -> bool:
 
 def read_rows(path: str, columns: Sequence[StoredColumn], bytes_max: int) -> pa.Table | None:
     """Returns all rows of a file, with the names and types that the columns have now; None if the file holds dates of
-    the Julian calendar, or more than `bytes_max` bytes when unpacked. A column that the file does not have is NULL."""
+    the Julian calendar, or has more than `bytes_max` bytes when decompressed. A column that the file does not have is
+    NULL."""
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         if _LEGACY & set(file.metadata.metadata or ()):
             return None
@@ -118,8 +119,8 @@ def read_rows(path: str, columns: Sequence[StoredColumn], bytes_max: int) -> pa.
 
 
 def as_stored(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table | None:
-    """Returns rows with the table's columns, those that they do not have NULL; None if the table lacks one of theirs,
-    or has it with another type than a wider one."""
+    """Returns rows with the table's columns; columns that the rows do not have are NULL. Returns None if the table
+    lacks a column of the rows, or if its type in the table is neither the same nor wider."""
     given = {
         name.lower(): values for name, values in zip(rows.column_names, rows.columns, strict=True)
     }
@@ -141,8 +142,8 @@ def write_files(
     spark_version: str,
     bytes_max: int = FILE_BYTES_MAX,
 ) -> Iterator[dict[str, Any]]:
-    """Write rows into new files of a local folder, each of about `bytes_max` of rows in memory at most. Yields their
-    `add` actions. Raises `ValueError` for rows that `as_stored` does not take."""
+    """Write rows into new files of a local folder, at most about `bytes_max` of rows in memory into each. Yields their
+    `add` actions. Raises `ValueError` for rows for which `as_stored` returns None."""
     for rows in _tables(batches, bytes_max):
         stored = as_stored(rows, columns)
         if stored is None:
@@ -199,7 +200,7 @@ def add_action(name: str, size: int, stats: str) -> dict[str, Any]:
 
 def parquet_file(rows: pa.Table, columns: Sequence[StoredColumn], spark_version: str) -> bytes:
     """Returns a Parquet file with the rows, whose columns are `columns`, in their order."""
-    # Without Spark's version, Spark refuses dates before 1900 of a file whose calendar it does not know.
+    # Without Spark's version in the file, Spark does not know its calendar, and refuses dates before 1900.
     schema = pa.schema(
         [
             pa.field(
@@ -221,8 +222,8 @@ def parquet_file(rows: pa.Table, columns: Sequence[StoredColumn], spark_version:
 
 
 def statistics(rows: pa.Table, columns: Sequence[StoredColumn]) -> str:
-    """Returns the statistics of a file with these rows, in JSON. A column without smallest and largest value is one
-    whose values they would not bound exactly."""
+    """Returns the statistics of a file with these rows, in JSON. A column gets no smallest and largest value if these
+    would not bound its values exactly."""
     smallest: dict[str, Any] = {}
     largest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -256,14 +257,15 @@ def _has_bounds(values: pa.ChunkedArray) -> bool:
 
 
 def _milliseconds(moment: datetime) -> str:
-    """A moment as Delta writes it, cut to milliseconds; readers of a largest value add one (DataSkippingReader)."""
+    """Returns a time as Delta writes it, truncated to milliseconds; readers of a largest value add one
+    (DataSkippingReader)."""
     text = f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}"
     return f"{text}Z" if moment.tzinfo else text
 
 
 def may_hold(stats: Mapping[str, Any], physical_name: str, low: object, high: object) -> bool:
-    """True unless a file's statistics (numbers as `int` or `Decimal`) exclude values of a column from `low` to
-    `high`, which are of one type that `keyed.key_range` returns."""
+    """True unless a file's statistics (numbers as `int` or `Decimal`) exclude that a column has values from `low` to
+    `high`. Both are of a type that `keyed.key_range` returns."""
     smallest = _value(stats.get("minValues", {}).get(physical_name), low)
     largest = _value(stats.get("maxValues", {}).get(physical_name), high)
     if smallest is None or largest is None:
@@ -278,7 +280,7 @@ def _value(stored: Any, like: object) -> Any:
 
 
 def without_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """Returns the rows whose key columns are not equal to a row of `keys`, which has these columns alone."""
+    """Returns the rows whose key columns equal no row of `keys`, which has only these columns."""
     names = keys.column_names
     if len(names) == 1:
         found = pc.is_in(rows.column(names[0]), value_set=keys.column(0).combine_chunks())

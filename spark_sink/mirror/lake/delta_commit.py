@@ -1,6 +1,6 @@
 """Creates Delta tables and commits to them, by Delta's private interfaces.
 
-Delta has no public ones to record a version in the commit of an append, or to commit without a Spark job.
+Delta has no public interfaces to record a version in the commit of an append, or to commit without a Spark job.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def create_table(spark: SparkSession, path: str, builder: DeltaTableBuilder) -> None:
     """Run a builder that creates a Delta table at `path` if there is none.
 
-    A creation that was killed before its first commit leaves the folder of the commits, without one. Delta takes that
-    for a table, and then cannot find it, so the folder is deleted.
+    If a creation is killed before its first commit, it leaves an empty folder for the commits. Delta then assumes that
+    a table exists, and fails to find it, so the folder is deleted.
     """
     try:
         builder.execute()
@@ -57,7 +57,7 @@ def commit_schema(
     """Replace the schema of the Delta table at `path` in one commit that records `version` for `app_id`.
 
     `fields`: as `schema_fields` returns them; a new field has no metadata. Column mapping by name and, for changed
-    types, type widening must be enabled. `properties` are set, too. Delta's SQL has one commit per column instead,
+    types, type widening must be enabled. `properties` are set, too. Delta's SQL would make one commit per column,
     without a version.
     """
     jvm: Any = spark._jvm  # noqa: SLF001
@@ -94,10 +94,10 @@ def commit_schema(
 def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
     """Append a frame to the Delta table at `path` in one commit that records `version`, > 0, for `app_id`.
 
-    Returns False, and appends nothing, unless `version` - 1 is recorded, or nothing if that is 0. Raises Delta's
-    ConcurrentTransactionException, and appends nothing, if another transaction records one meanwhile. The frame has the
-    table's columns in the table's order. Delta's own writer computes the table's whole state with Spark jobs to learn
-    the recorded version, which is in the checksum file of the newest commit.
+    Returns False, and appends nothing, unless `version` - 1 is the recorded version; for 1, no version may be recorded.
+    Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a version
+    meanwhile. The frame has the table's columns in the table's order. Delta's own writer would compute the table's
+    whole state with Spark jobs to find the recorded version, although the checksum file of the newest commit has it.
     """
     spark = frame.sparkSession
     jvm: Any = spark._jvm  # noqa: SLF001
@@ -113,9 +113,10 @@ def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
 
 
 class DeltaTransaction:
-    """A transaction on the Delta table at `path`: what the table is at `version`, and one commit, without a Spark job.
+    """A transaction on the Delta table at `path`: it reads the table at `version`, and makes one commit, without a
+    Spark job.
 
-    The caller writes the files itself. A job, or a commit by Delta's own writer, costs a second.
+    The caller writes the data files. A job, or a commit by Delta's own writer, would take a second.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -129,12 +130,13 @@ class DeltaTransaction:
         return metadata | {"fields": json.loads(metadata["schemaString"])["fields"]}
 
     def recorded(self, app_id: str) -> int:
-        """Returns what `txn_version` returns."""
+        """Returns the version that is recorded for `app_id`; -1 if there is none."""
         return recorded_version(self._transaction, app_id)
 
     def files(self, files_max: int) -> list[dict[str, Any]] | None:
         """Returns the table's files as `add` actions, of which `stats` is JSON or None; None if there are more than
-        `files_max`. Runs a Spark job if the newest commit did not record them, as one that changed the schema."""
+        `files_max`. Runs a Spark job if the newest commit did not record the files, for instance because it changed the
+        schema."""
         snapshot: Any = self._transaction.snapshot()
         checksum: Any = snapshot.checksumOpt()
         if checksum.isDefined() and int(checksum.get().numFiles()) > files_max:
@@ -160,8 +162,8 @@ class DeltaTransaction:
 
         `replaced`: the columns by which rows replace others, `user_metadata`: any text, for the table's history.
 
-        Raises Delta's exceptions, and changes nothing, if another transaction has removed one of the files, or recorded
-        a version for this id, meanwhile.
+        Raises Delta's exceptions, and changes nothing, if meanwhile another transaction has removed one of the files,
+        or recorded a version for this id.
         """
         delta: Any = self._jvm.org.apache.spark.sql.delta
         actions: Any = self._jvm.java.util.ArrayList()
@@ -191,15 +193,16 @@ def append_file(spark: SparkSession, path: str, data: bytes, rows: int) -> None:
 
 
 def write_file(spark: SparkSession, path: str, data: bytes, stats: str) -> dict[str, Any]:
-    """Write a Parquet file into the folder of the Delta table at `path`. Returns its `add` action; until that is
-    committed the file is no part of the table."""
+    """Write a Parquet file into the folder of the Delta table at `path`. Returns its `add` action. The file is part of
+    the table only when this action is committed."""
     name = new_name()
     FileSystem(spark).write(f"{path}/{name}", data)
     return add_action(name, len(data), stats)
 
 
 def _write_operation(jvm: Any, replaced: Sequence[str] = (), user_metadata: str = "") -> Any:
-    """An append, or, with columns by which rows replace others, the operation of Delta's `replaceUsing`."""
+    """Returns the operation of an append or, with columns by which rows replace others, that of Delta's
+    `replaceUsing`."""
     option: Any = jvm.scala.Option
     mode: Any = jvm.org.apache.spark.sql.SaveMode
     using = option.apply(", ".join(replaced) if replaced else None)

@@ -1,6 +1,6 @@
-"""What the log of a Delta table says, by Delta's private interfaces, without a Spark job.
+"""Reads the log of a Delta table, by Delta's private interfaces, without a Spark job.
 
-Delta has no public ones for recorded versions, for a table's version or for the size of its files without a job.
+Delta has no public interfaces that return recorded versions, a table's version or the size of its files without a job.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def txn_version(spark: SparkSession, path: str, app_id: str) -> int:
-    """Returns the version that the newest commit of `app_id` in the Delta table at `path` recorded; -1 if none
-    did."""
+    """Returns the version that is recorded for `app_id` in the Delta table at `path`; -1 if there is none."""
     return recorded_version(transaction_on(spark, path), app_id)
 
 
@@ -29,14 +28,14 @@ def delta_version(spark: SparkSession, path: str) -> int:
 
 
 def recorded_versions(spark: SparkSession, path: str, app_id: str) -> tuple[int, int]:
-    """Returns what `delta_version` and `txn_version` return, of one moment."""
+    """Returns what `delta_version` and `txn_version` return, both at the same moment."""
     transaction = transaction_on(spark, path)
     return int(transaction.readVersion()), recorded_version(transaction, app_id)
 
 
 def newest_commit(spark: SparkSession, path: str) -> dict[str, Any]:
-    """Returns the `commitInfo` of the newest commit of the Delta table at `path`; {} if it has none. A table's history
-    reads the same with a Spark job."""
+    """Returns the `commitInfo` of the newest commit of the Delta table at `path`; {} if it has none. Delta's public
+    interface for a table's history reads the same with a Spark job."""
     version = delta_version(spark, path)
     text = FileSystem(spark).read(f"{path}/_delta_log/{version:020d}.json") or ""
     infos = (action["commitInfo"] for action in commit_actions(text) if "commitInfo" in action)
@@ -44,14 +43,14 @@ def newest_commit(spark: SparkSession, path: str) -> dict[str, Any]:
 
 
 def has_commit(files: FileSystem, path: str, version: int) -> bool:
-    """True if the Delta table at `path` has the commit with this number. It looks at one file; `delta_version` lists
+    """True if the Delta table at `path` has the commit with this number. This checks one file; `delta_version` lists
     the folder of the commits, and takes ten times as long."""
     return files.exists(f"{path}/_delta_log/{version:020d}.json")
 
 
 def table_size(spark: SparkSession, path: str) -> tuple[int, int]:
-    """Returns (bytes, files) of the Delta table at `path`, as its last commit recorded them; (-1, -1) if it did not,
-    (0, 0) if there is no table."""
+    """Returns (bytes, files) of the Delta table at `path`, as its last commit recorded them; (-1, -1) if that commit
+    did not record them, (0, 0) if there is no table."""
     transaction = transaction_on(spark, path)
     if int(transaction.readVersion()) < 0:
         return 0, 0
@@ -62,12 +61,12 @@ def table_size(spark: SparkSession, path: str) -> tuple[int, int]:
 
 
 def checkpoint_version(spark: SparkSession, path: str) -> int:
-    """Returns the version of which the Delta table at `path` has its newest checkpoint; -1 if it has none."""
+    """Returns the version of the newest checkpoint of the Delta table at `path`; -1 if it has none."""
     return int(transaction_on(spark, path).snapshot().checkpointProvider().version())
 
 
 def forget_table(spark: SparkSession, path: str) -> None:
-    """Make Delta read the table at `path` anew: another folder may have been renamed to this path."""
+    """Make Delta read the table at `path` again, because another folder may have been renamed to this path."""
     jvm: Any = spark._jvm  # noqa: SLF001
     java_session: Any = spark._jsparkSession  # noqa: SLF001
     log: Any = jvm.org.apache.spark.sql.delta.DeltaLog
@@ -100,7 +99,7 @@ def widens(spark: SparkSession, before: str, after: str) -> bool:
 
 
 def transaction_on(spark: SparkSession, path: str) -> Any:
-    # A transaction begins with the newest snapshot, which a public `DeltaTable` would read with a Spark job.
+    # A transaction begins with the newest snapshot. The public `DeltaTable` would read the snapshot with a Spark job.
     jvm: Any = spark._jvm  # noqa: SLF001
     java_session: Any = spark._jsparkSession  # noqa: SLF001
     with naming_damage(partial(FileSystem, spark), path):

@@ -86,7 +86,7 @@ class FileSystem:
             stream.close()
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a folder; the folder above `new` is made. Raises `BinlogError` if it fails or `new` exists."""
+        """Rename a folder, and make the folder above `new`. Raises `BinlogError` if it fails or `new` exists."""
         source, target = self._path(old), self._path(new)
         system = source.getFileSystem(self._conf)
         why = "the new folder exists"
@@ -105,7 +105,8 @@ class FileSystem:
         )
 
     def moves_folders(self, path: str) -> bool:
-        """True if a folder is renamed at once, with all that is in it; False for object stores, which copy files."""
+        """True if the file system renames a folder with its content in one operation; False for object stores, which
+        copy files."""
         where = self._path(path)
         return str(where.getFileSystem(self._conf).getScheme()) not in _OBJECT_STORES
 
@@ -122,6 +123,6 @@ class FileSystem:
         return names
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with all that is in it; no error if there is none."""
+        """Delete a file, or a folder with its content. It is no error if there is none."""
         where = self._path(path)
         where.getFileSystem(self._conf).delete(where, True)

@@ -1,6 +1,6 @@
-"""Group commit: items of threads that write at the same time share one commit.
+"""Group commit: threads that write items at the same time share one commit.
 
-Pure: how a commit is made is given by the caller.
+Pure: the caller passes the function that makes a commit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 @dataclass(eq=False, slots=True)
 class _Pending(Generic[Item]):
-    """What one call adds. `done`: a commit with it has ended, with `error`."""
+    """The items of one call of `add`. `done`: set when the commit with these items has ended, with `error`."""
 
     items: list[Item]
     done: bool = False
@@ -23,7 +23,7 @@ class _Pending(Generic[Item]):
 
 
 class GroupCommit(Generic[Item]):
-    """Commits items one group at a time. The thread whose turn it is commits the items of all that wait, too."""
+    """Commits items one group at a time. The thread that makes a commit includes the items of all threads that wait."""
 
     def __init__(self, commit: Callable[[list[Item]], None]) -> None:
         """`commit` writes all items or raises and writes none; it is called by one thread at a time."""
@@ -39,7 +39,8 @@ class GroupCommit(Generic[Item]):
             return len(self._waiting)
 
     def add(self, items: Iterable[Item]) -> None:
-        """Returns when the items are committed, in one commit and in their order. Raises what the commit raises."""
+        """Add items, and return when they are committed, in one commit and in their order. Raises what the commit
+        raises."""
         own = _Pending(list(items))
         with self._lock:
             self._waiting.append(own)

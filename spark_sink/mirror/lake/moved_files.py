@@ -1,7 +1,7 @@
 """Moves the folder of a Delta table in an object store, where a rename copies each file and deletes it.
 
-Connectors rename a folder in an order of their own, and delete while they copy. A process that is killed meanwhile
-leaves two folders of which neither tells what it is.
+Connectors rename the files of a folder in an order of their own, and delete files while they copy others. If the
+process is killed meanwhile, it leaves two folders, and neither shows to which table it belongs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LOG = "_delta_log/"
 
 
 class StoredFiles(Protocol):
-    """What is needed of a file system, see `FileSystem`."""
+    """The methods of a file system that are needed here, see `FileSystem`."""
 
     def files_below(self, path: str) -> list[str]: ...
     def rename(self, old: str, new: str) -> None: ...
@@ -24,16 +24,16 @@ class StoredFiles(Protocol):
 
 
 def moving_order(names: Sequence[str]) -> list[list[str]]:
-    """Returns groups of a table's files: data in one, then each file of its log, the newest first.
+    """Returns groups of a table's files: all data files in one group, then each file of its log, the newest first.
 
-    So what is left of the log is always that of an older version, which tells whose table it is.
+    So the part of the log that is left is always the log of an older version, which shows whose table it is.
     """
     logged = sorted((name for name in names if name.startswith(_LOG)), reverse=True)
     return [sorted(set(names) - set(logged)), *([name] for name in logged)]
 
 
 def move_files(files: StoredFiles, old: str, new: str) -> None:
-    """Move the files of a folder one by one, if there is one. It can be repeated until all are moved.
+    """Move the files of a folder, if it exists, one by one. The call can be repeated until all files are moved.
 
     Raises `BinlogError` if the file system refuses it.
     """
@@ -46,5 +46,5 @@ def move_files(files: StoredFiles, old: str, new: str) -> None:
 
 
 def _move_file(files: StoredFiles, old: str, new: str, name: str) -> None:
-    files.delete(f"{new}/{name}")  # what an attempt before has copied
+    files.delete(f"{new}/{name}")  # an earlier attempt may have copied it
     files.rename(f"{old}/{name}", f"{new}/{name}")

@@ -1,7 +1,7 @@
-"""Appends to the log: claims, and micro-batches, each in one commit that records its number.
+"""Appends claims and micro-batches to the log, each in one commit that records the number of the append.
 
-A run of a consumer's query begins with `claim`, which appends one entry under the next number: every later append of an
-older run is refused. The checkpoint of the query decides nothing.
+A run of a consumer's query begins with `claim`, which appends one entry under the next number. From then on, every
+append of an older run is refused. The checkpoint of the query has no influence on this.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-# Of a batch that the driver reads and writes. Workers load the kernels first, which takes seconds.
+# A batch up to this size is read and written by the driver: workers must first load the kernels, which takes seconds.
 DRIVER_BYTES_MAX = 32 << 20
 CLAIM_ATTEMPTS = 20
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
-_CREATING = threading.Lock()  # consumers claim at the same time, and one creates the log for all
+# Consumers claim at the same time, and one of them creates the log for all.
+_CREATING = threading.Lock()
 _FILE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 _PROPERTIES = {
     "delta.dataSkippingStatsColumns": "lsn",
@@ -70,12 +71,12 @@ class LogAppender:
     consumer."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
-        """`target`: folder of the mirror, any path that Spark can write. The table is created by the first `claim`."""
+        """`target`: folder of the mirror, any path that Spark can write. The first `claim` creates the table."""
         self._spark = spark
         self.log = BinlogLog(spark, target)
         self._system = FileSystem(spark)
         self._runs: dict[str, str] = {}
-        # Changes of rows that executors have read; those of a task that is tried again count twice.
+        # Changes of rows that executors have read. If a task is tried again, its changes count twice.
         self._counted: dict[str, Accumulator[int]] = {}
 
     def claim(
@@ -87,12 +88,13 @@ class LogAppender:
     ) -> LogEnd:
         """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
 
-        The batches of the run are appended with the following numbers. An append of an older run that comes first does
-        not prevent the claim. Raises `BinlogError` SESSION_FENCED if that happens again and again.
+        The batches of the run are appended with the following numbers. If an older run appends first, the claim is
+        tried again. Raises `BinlogError` SESSION_FENCED if that happens too often.
 
-        `applied`: the lsn up to which tables are applied. A log that ends before it was deleted, or restored from an
-        older copy: entries that would get the numbers of older ones would not be applied. Such a log, or one whose end
-        cannot be read, raises `BinlogError` TARGET_FILES, or goes on behind a gap at what `behind_loss` returns.
+        `applied`: the lsn up to which tables are applied. If the log ends before this lsn, it was deleted, or restored
+        from an older copy. New entries would then get the numbers of older ones, and would not be applied. For such a
+        log, or one whose end cannot be read, this raises `BinlogError` TARGET_FILES or, with `behind_loss`, continues
+        the log behind a gap, at the position that `behind_loss` returns.
         """
         last = self.log.last_append(consumer)
         loss: BinlogError | None = None
@@ -118,7 +120,8 @@ class LogAppender:
         return LogEnd(number + 1, goes_on)
 
     def _append_claim(self, consumer: str, needed: int) -> int:
-        """Append a claim behind the append `needed`, which the log may lack. Returns its number."""
+        """Append a claim with a number behind `needed`, even if the log lacks the append `needed`. Returns the number
+        of the claim."""
         attempt = 0
         while True:
             attempt += 1
@@ -134,7 +137,7 @@ class LogAppender:
                 return number
 
     def append(self, batch: DataFrame, options: SourceOptions, consumer: str, number: int) -> int:
-        """Append a micro-batch of slices, which the source has not read. Returns how many changes of rows it had.
+        """Append a micro-batch of slices, whose bytes the source has not read. Returns how many changes of rows it had.
 
         `options`: those of the source. The driver reads and writes a small batch, the executors a large one. Raises
         `BinlogError` SESSION_FENCED if another job has claimed the consumer: nothing was appended then, and the batch
@@ -153,8 +156,8 @@ class LogAppender:
         *,
         follows: int | None = None,
     ) -> int:
-        """Append entries, rows of raw slices, which the driver writes into one file. Returns and raises as `append`
-        does. `follows`: the number of the append before, if it is another one than `number` - 1."""
+        """Append entries, which are rows of raw slices; the driver writes them into one file. Returns and raises as
+        `append` does. `follows`: the number of the append before, if that is not `number` - 1."""
         append = self._numbered(consumer, number)
         transaction = self._begin(append, number - 1 if follows is None else follows)
         made = AppendedRows(append)
@@ -204,7 +207,7 @@ class LogAppender:
         return sum(row["changes"] for row in written)
 
     def _append_by_spark(self, rows: DataFrame, append: LogAppend) -> None:
-        """Append rows by Spark's own writer: workers write on a local file system only."""
+        """Append rows by Spark's own writer, because workers write files on a local file system only."""
         prepare_writing(rows.sparkSession)
         consumer, day = F.lit(append.consumer), F.lit(append.day)
         frame = rows.select("*", consumer.alias("consumer"), day.alias("day"))
@@ -216,7 +219,8 @@ class LogAppender:
         return LogAppend(consumer, number, self._runs[consumer], datetime.now(UTC).date())
 
     def _begin(self, append: LogAppend, follows: int) -> DeltaTransaction:
-        """Begin the transaction of an append, before its data is read: a claim that comes meanwhile refuses it."""
+        """Begin the transaction of an append before its data is read, so that a claim that is made meanwhile refuses
+        the append."""
         transaction = DeltaTransaction(self._spark, self.log.path)
         if max(0, transaction.recorded(log_app_id(append.consumer))) != follows:
             raise _claimed(append)
@@ -242,7 +246,7 @@ class LogAppender:
             with _CREATING:
                 create_table(self._spark, self.log.path, table)
         except PySparkException:
-            # Another consumer's first claim may have created it meanwhile.
+            # Another consumer's first claim may have created the table meanwhile.
             if delta_version(self._spark, self.log.path) < 0:
                 raise
 
@@ -257,7 +261,7 @@ class LogAppender:
 
 @contextmanager
 def _refusing(append: LogAppend) -> Iterator[None]:
-    """Turn Delta's conflict with a claim that was committed meanwhile into the error of it."""
+    """Raise SESSION_FENCED in place of Delta's conflict with a claim that was committed meanwhile."""
     try:
         yield
     except PySparkException as error:

@@ -1,10 +1,10 @@
 """The mirror's log: a Delta table that holds what the consumers delivered, one append per micro-batch.
 
-An append holds the entries of one batch of one consumer, of all tables, and last the position that the batch ends
-with. It is numbered, and records its number in its commit (`txnAppId` of the consumer, `txnVersion`), so the log knows
-its own end, and a number is appended once: see `append`.
+An append holds the entries of one batch of one consumer, for all tables, and at its end the position with which the
+batch ends. It is numbered, and its commit records the number (`txnAppId` of the consumer, `txnVersion`). So the log
+shows where it ends, and each number is appended once: see `append`.
 
-Payloads of at most `INLINE_BYTES` are in a column of their own, so that `entries` reads no large ones.
+Payloads of at most `INLINE_BYTES` are in a column of their own, so that `entries` does not read large ones.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "_binlog/log"
-INLINE_APPENDS = 4  # entries of more appends than these have smaller payloads inline
-COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000  # of a day, of the newest day
+INLINE_APPENDS = 4  # in a read of more appends than these, only smaller payloads are inline
+COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000  # of an older day, and of the newest day
 
 _WRITING = {
     "spark.sql.parquet.compression.codec": "zstd",
-    # Without it, rows are sorted by their partition before they are written, with their payloads.
+    # Without this setting, Spark sorts the rows, with their payloads, by partition before it writes them.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 _DEFAULTS: dict[str, Any] = {
@@ -74,7 +74,7 @@ class BinlogLog:
     """Reads the log of a target, and keeps its files few. One object may be used by several threads."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
-        """`target`: folder of the mirror, any path that Spark can write. The table is created by the first claim."""
+        """`target`: folder of the mirror, any path that Spark can write. The first claim creates the table."""
         self._spark = spark
         self._session = spark.newSession()
         prepare_writing(self._session)
@@ -95,7 +95,7 @@ class BinlogLog:
         return LogEnd(number, newest[1] if newest else None)
 
     def _newest_end(self, consumer: str, number: int) -> tuple[int, Position] | None:
-        """Returns the newest END entry, (lsn, position), up to an append; looks at few appends first."""
+        """Returns the newest END entry, (lsn, position), up to an append. Reads few appends first."""
         appends, read_to = 4, last_lsn(number)
         while read_to >= 0:
             after = max(0, first_lsn(number - appends)) - 1
@@ -108,7 +108,8 @@ class BinlogLog:
         return None
 
     def _read_newest(self, files: Sequence[LogFile], after: int, last: int) -> list[LogEntry]:
-        """Read statements and END entries of files. A lost one matters only if it may have the newest END entry."""
+        """Read the statements and END entries of files. A lost file is an error only if it may hold the newest END
+        entry."""
         try:
             return self._read(files, after, last, ())
         except LostFileError:
@@ -125,7 +126,7 @@ class BinlogLog:
         return files[0].first if files else None
 
     def last_append(self, consumer: str) -> int:
-        """Returns the number of the consumer's last append, 0 if there is none; cheap, without a Spark job."""
+        """Returns the number of the consumer's last append, 0 if there is none. Runs no Spark job."""
         with self._lock:
             version, number = self._appended.get(consumer, (-1, 0))
             if version < 0 or has_commit(self._system, self.path, version + 1):
@@ -148,9 +149,9 @@ class BinlogLog:
     ) -> list[LogEntry]:
         """Returns the consumer's entries with lsn > `after`, in order, of at most `appends_max` appends.
 
-        `before`: only entries with a smaller lsn; `tables`: of the row changes only those of these tables, (database,
-        table). Statements and END entries are always included, claims never are. An empty list means that there is
-        nothing newer.
+        `before`: only entries with a smaller lsn are returned; `tables`: only row changes of these tables, (database,
+        table), are returned. Statements and END entries are always included, claims are not. An empty list means that
+        there is nothing newer.
         """
         files = self._after(consumer, after)
         while files:
@@ -160,7 +161,7 @@ class BinlogLog:
             chosen = [f for f in files if f.first <= last]
             if chosen and (found := self._read(chosen, after, last, tables)):
                 return found
-            # There is nothing but claims, or days that were dropped.
+            # These appends hold only claims, or were in days that were dropped.
             files = [f for f in files if f.last > last]
             if before is not None and last == before - 1:
                 return []
@@ -174,7 +175,7 @@ class BinlogLog:
         last: int,
         tables: Collection[tuple[str, str]] | None,
     ) -> list[LogEntry]:
-        # Of many appends, fewer payloads are small.
+        # In a read of many appends, the limit for small payloads is lower.
         span = append_of(last) - append_of(after)
         limit = INLINE_BYTES if span <= INLINE_APPENDS else INLINE_BYTES >> 4
         with self._naming_lost(files):
@@ -191,8 +192,8 @@ class BinlogLog:
         )
 
     def local_payloads(self, consumer: str, lsns: Sequence[int]) -> dict[int, bytes] | None:
-        """Returns payloads of row changes by their lsn, read without a Spark job; None if the log is not on a local
-        file system."""
+        """Returns payloads of row changes by their lsn, without a Spark job; None if the log is not on a local file
+        system."""
         files = self._files_with(consumer, lsns)
         with self._naming_lost(files):
             return self._rows.local_payloads([f.path for f in files], lsns)
@@ -203,7 +204,7 @@ class BinlogLog:
 
     @contextmanager
     def _naming_lost(self, files: Sequence[LogFile]) -> Iterator[None]:
-        """Raises `LostFileError` in place of another exception if one of the files that are read is lost."""
+        """Raises `LostFileError` in place of another exception if one of the files is lost."""
         try:
             yield
         except Exception:
@@ -238,7 +239,7 @@ class BinlogLog:
         return days
 
     def forget(self, consumer: str, before: date) -> None:
-        """Drop the consumer's days before a day; of the day of its newest END entry and later ones nothing."""
+        """Drop the consumer's days before a day, but not the day of its newest END entry, nor later ones."""
         newest = self._newest_end(consumer, self.last_append(consumer))
         if newest is None:
             return
@@ -249,9 +250,10 @@ class BinlogLog:
         )
 
     def compact(self, consumer: str) -> None:
-        """Rewrite days that have many files into few. It conflicts with no append.
+        """Rewrite the days that have many files into few files. This conflicts with no append.
 
-        The newest day, which grows, is rewritten at more files, so that its rows are not rewritten each hour.
+        The newest day, which still grows, is rewritten only when it has more files, so that its rows are not rewritten
+        each hour.
         """
         files: dict[date, int] = {}
         for f in self._after(consumer, -1):
@@ -286,7 +288,7 @@ def prepare_writing(session: SparkSession) -> None:
 
 
 def entry_of(row: dict[str, Any]) -> LogEntry:
-    """Returns the entry that a row of the log is, without `payload`, `run` and the columns of its partition."""
+    """Returns a row of the log as an entry, without `payload`, `run` and the columns of its partition."""
     values = {
         name: default if row[name] is None else row[name] for name, default in _DEFAULTS.items()
     }

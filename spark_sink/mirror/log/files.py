@@ -1,7 +1,8 @@
-"""Which files of the log hold which entries: read once from the table's state, then kept current from its commits.
+"""Finds which files of the log hold which entries. This is read once from the table's state, then updated from its
+commits.
 
 A query on a Delta table that has changed computes the table's state with Spark jobs, which takes seconds. The commits
-since the last look name the new files and their smallest and largest lsn, and are a few kilobytes each.
+since the last read name the new files and their smallest and largest lsn, and have a few kilobytes each.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from spark_sink.mirror.values.entries import append_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FILES_MAX = (
-    100_000  # of a consumer; of more, the oldest are read from the state when they are needed
-)
+# So many files of a consumer are kept in memory; older ones are read from the state when they are needed.
+FILES_MAX = 100_000
 _LSN_MAX = (1 << 63) - 1
 
 
@@ -43,24 +43,25 @@ class LogFile:
 
 
 class LostFileError(BinlogError):
-    """Files of the log cannot be read, for good. Appends `first` to `last` are lost with them."""
+    """Files of the log are lost. Appends `first` to `last` are lost with them."""
 
     first = last = 0
 
 
 def lost_file(file: LogFile, path: str, why: str) -> LostFileError:
-    """Returns the error of a file of the log. `path`: its whole path; `why`: it cannot be read."""
+    """Returns the error of a file of the log. `path`: its whole path; `why`: the reason why it cannot be read."""
     error = LostFileError(
         ErrorKind.TARGET_FILES, f"{path}, a file of the mirror's log, cannot be read: {why}"
     )
-    # Without statistics nothing is known of a file but that it has one append at least.
+    # Without statistics, all that is known about a file is that it has at least one append.
     error.first = append_of(file.first)
     error.last = error.first if file.last == _LSN_MAX else append_of(file.last)
     return error
 
 
 def log_is_shorter(consumer: str, path: str) -> BinlogError:
-    """Returns the error of a log that does not reach as far as the consumer's tables. `path`: of the log."""
+    """Returns the error of a log that ends before the lsn up to which the consumer's tables are applied. `path`: the
+    log's path."""
     return BinlogError(
         ErrorKind.TARGET_FILES,
         f"the tables of consumer {consumer} are ahead of the log: it was deleted, or restored from an older copy",
@@ -78,7 +79,8 @@ class LogCommit:
 
 
 def added_file(path: str, values: Mapping[str, str], stats: str | None) -> LogFile:
-    """Returns the file of an `add` action. `values`: of its partition; `stats`: JSON, None if there are none."""
+    """Returns the file of an `add` action. `values`: the values of its partition; `stats`: JSON, None if there are
+    none."""
     known = json.loads(stats) if stats else {}
     return LogFile(
         unquote(path),
@@ -101,7 +103,7 @@ def parse_commit(text: str) -> LogCommit:
 
 @dataclass(slots=True)
 class _Known:
-    """All files of a consumer, at a version of the table, that hold an lsn > `floor`."""
+    """All files of a consumer that hold an lsn > `floor`, at a version of the table."""
 
     version: int
     floor: int
@@ -139,7 +141,7 @@ class LogFiles:
         return found
 
     def _follow(self, known: _Known, consumer: str, newest: int) -> bool:
-        """Apply the commits up to `newest`. Returns False if one is no longer there."""
+        """Apply the commits up to `newest`. Returns False if a commit no longer exists."""
         for version in range(known.version + 1, newest + 1):
             commit = self._commits.get(version)
             if commit is None:

@@ -1,5 +1,5 @@
-"""Rows of the log's files. The driver reads files on a local file system itself; a Spark job, which reads all others,
-takes half a second."""
+"""Reads rows of the log's files. The driver reads files on a local file system itself. A Spark job reads all others,
+which takes half a second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UTC = pa.timestamp("us", "UTC")
 
 
 class LogRows:
-    """Of the log at `path`. A frame is one of `spark`, or of the session that is given."""
+    """Reads rows of the log at `path`. A frame belongs to `spark`, or to the session that is given."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark, self.path = spark, path
@@ -39,8 +39,8 @@ class LogRows:
     ) -> list[dict[str, Any]]:
         """Returns the rows of files, by their paths in the log, with `after` < lsn <= `last`, but no claims.
 
-        `small_payload`: None for payloads of more than `payload_bytes_max`; `tables`: of the row changes only those of
-        these tables, (database, table).
+        `small_payload` is None for payloads of more than `payload_bytes_max`; `tables`: only row changes of these
+        tables, (database, table), are returned.
         """
         dataset = self._local(files)
         if dataset is None:
@@ -100,7 +100,7 @@ class LogRows:
 
     def frame(self, spark: SparkSession, files: Sequence[str]) -> DataFrame:
         reader = spark.read.schema(", ".join(f"`{name}` {kind}" for name, kind in COLUMNS))
-        # The paths are those of files: they hold no pattern and no partition to be found.
+        # The paths are those of single files: Spark must not search them for patterns or partitions.
         reader = reader.option("__globPaths__", "false").option("recursiveFileLookup", "true")
         return reader.parquet(*(f"{self.path}/{file}" for file in files))
 

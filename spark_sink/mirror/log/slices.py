@@ -1,7 +1,7 @@
 """Writes the entries of a micro-batch into files of the log: in the driver, or on the executors.
 
-The delivered bytes of a slice become a Parquet file in one process, which Spark's own way does not offer: its source
-hands each row to the JVM, and its writer needs a job of its own, which takes a second for a batch of one row.
+One process makes a Parquet file of the delivered bytes of a slice. Spark itself does not offer this: its source passes
+each row to the JVM, and its writer needs a job of its own, which takes a second for a batch of one row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_sink.source.worker_objects import PROCESS_OBJECTS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Columns of the files; the table has the consumer and the day beside them.
+# The columns of the files. The table also has the columns of its partitions, the consumer and the day.
 COLUMNS = (
     ("lsn", "bigint"),
     ("kind", "string"),
@@ -52,13 +52,13 @@ COLUMNS = (
     ("run", "string"),
 )
 _PAYLOADS = ("small_payload", "payload")
-# Payloads of a row group: besides its slice a worker holds them, and their pages.
+# The payloads of a row group: a worker holds them and their pages in memory, besides its slice.
 ROW_GROUP_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LogAppend:
-    """An append of the log. `number`, `run`: see `binlog_log`; `day`: of its partition."""
+    """An append of the log. `number`, `run`: see `binlog_log`; `day`: the day of its partition."""
 
     consumer: str
     number: int
@@ -88,7 +88,7 @@ class LogAppend:
 
 @dataclass(slots=True)
 class AppendedRows:
-    """Makes the rows of an append of entries. `changes`: how many changes of rows they hold."""
+    """Makes the rows of an append from entries. `changes`: how many changes of rows they hold."""
 
     append: LogAppend
     changes: int = 0
@@ -101,7 +101,7 @@ class AppendedRows:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """What a file holds: `rows`, and its smallest and largest lsn."""
+    """The content of a file: its number of rows, and its smallest and largest lsn."""
 
     rows: int
     first: int

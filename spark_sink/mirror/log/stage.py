@@ -1,12 +1,12 @@
 """The log stage of one consumer: a streaming query that appends each micro-batch to the mirror's log.
 
-A run begins with a claim, which numbers its appends and fences older runs. It starts at the position where the log
-ends, with a new checkpoint. So Spark's checkpoint of a run is of no use to the next one, and is deleted.
+A run begins with a claim, which numbers its appends and fences older runs. The query starts at the position where the
+log ends, with a new checkpoint. The next run does not need Spark's checkpoint of this one, so it is deleted.
 
-A query that fails is started again with exponential backoff and jitter. A failure that needs a person is tried again
-slowly, and logged when its text changes. A consumer that another job has claimed is given up. One that another reader
-reads all the same, such as a job of another target, is given up after some attempts: two readers that fence each other
-would never get far.
+A query that fails is started again with exponential backoff and jitter. After a failure that a person must correct, it
+is started again at long intervals, and the failure is logged when its text changes. The stage ends for a consumer that
+another job has claimed. If a reader without a claim reads the consumer, such as a job of another target, the stage ends
+after some attempts, because two readers that fence each other make no progress.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ log = logging.getLogger("spark_sink.mirror")
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
 OPERATOR_RETRY_S = 60.0
-HEALTHY_S = 120.0  # a query that ran for longer starts with a short backoff again
-BATCHES_KEPT = 100  # of which Spark may still report
-FENCED_MAX = 4  # sessions that another reader ended, one soon after the other
+HEALTHY_S = 120.0  # after a query that ran for longer, the backoff is short again
+BATCHES_KEPT = 100  # Spark may still report on these
+FENCED_MAX = 4  # sessions in quick succession that another reader ended
 ATTEMPTS_TO_THE_END = 6  # with available_now
 _CLAIMING = threading.Lock()
-# Where the log ends is not a position of the consumer any more.
+# Kinds of faults by which the end of the log is no longer a position of the consumer.
 _LOST = (
     ErrorKind.POSITION_PURGED,
     ErrorKind.POSITION_UNKNOWN,
@@ -66,14 +66,14 @@ class StageState(StrEnum):
 
     STARTING = "starting"
     RUNNING = "running"
-    WAITING = "waiting"  # for the next start of its query
-    DONE = "done"  # with available_now: all is in the log
+    WAITING = "waiting"  # until its query is started again
+    DONE = "done"  # with available_now: everything is in the log
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class StageFault:
-    """Why a query failed. `kind`: None for what is not a `BinlogError`."""
+    """Why a query failed. `kind`: None if the exception was no `BinlogError`."""
 
     kind: ErrorKind | None
     text: str
@@ -84,7 +84,8 @@ class StageFault:
 
 
 class LogStage:
-    """Runs the query of one consumer. `check` moves it on; it never waits: a start takes seconds, and has a thread."""
+    """Runs the query of one consumer. `check` must be called again and again; it does not wait, since a thread starts
+    the query, which takes seconds."""
 
     def __init__(
         self,
@@ -105,25 +106,25 @@ class LogStage:
         self._spark, self._settings = spark, settings
         self._appended, self._clock, self._jitter = appended, clock, jitter
         self._lost, self._given_up = lost, False
-        # A session of its own: the log reads from it whether a claim was committed.
+        # A session of its own, in which the appender reads the recorded numbers of appends and commits.
         self._appender = LogAppender(spark.newSession(), settings.target)
         self._query: StreamingQuery | None = None
         self._starter: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._rows: dict[int, int] = {}  # changes of rows of the newest batches
+        self._rows: dict[int, int] = {}  # number of changes of rows in the newest batches
         self._said = ""
         self._attempts = self._fenced = 0
         self._due = self._began = clock()
 
     @property
     def works(self) -> bool:
-        """False from a failure until its query runs again."""
+        """False after a failure, until the query runs again."""
         return self.state is not StageState.FAILED and not (
             self.restarts and self.state in (StageState.WAITING, StageState.STARTING)
         )
 
     def check(self) -> None:
-        """Start the query if it is due, or look why it has ended."""
+        """Start the query if it is due, or find out why it has ended."""
         if self.state is StageState.WAITING and self._clock() >= self._due:
             self.state = StageState.STARTING
             self._starter = threading.Thread(target=self._start, name=f"start-{self.consumer}")
@@ -136,11 +137,11 @@ class LogStage:
         return self._query is not None and bool(self._query.isActive)
 
     def rows(self, batch: int) -> int | None:
-        """Returns how many changes of rows a batch had; None if that is not known. Spark counts slices."""
+        """Returns how many changes of rows a batch had; None if that is not known. Spark itself counts slices only."""
         return self._rows.get(batch)
 
     def look_for_claims(self) -> None:
-        """Give the consumer up if another job has claimed it. Does not wait until the query has ended."""
+        """End the stage if another job has claimed the consumer. Does not wait until the query has ended."""
         if not self._given_up and self._lost():
             self._give_up()
 
@@ -149,7 +150,7 @@ class LogStage:
         threading.Thread(target=self.stop, name=f"stop-{self.consumer}").start()
 
     def stop(self) -> None:
-        """Stop the query. Its current batch goes on, and is either appended as a whole or not at all."""
+        """Stop the query. Its current batch continues, and is appended as a whole or not at all."""
         if self._starter is not None and self._starter is not threading.current_thread():
             self._starter.join()
         if self._query is None:
@@ -190,7 +191,7 @@ class LogStage:
             self._failed(self._fault(error))
             return
         if self._given_up:
-            return  # meanwhile; `stop` waits for this thread
+            return  # stopped meanwhile; `stop` waits for this thread
         self.state = StageState.RUNNING
         where = (
             f"{end.position.file}:{end.position.offset}" if end.position else "its stored position"
@@ -198,7 +199,7 @@ class LogStage:
         log.info("%s: logging into %s from %s", self.consumer, self._appender.log.path, where)
 
     def _claim(self) -> LogEnd:
-        """Begin a run. Raises `BinlogError` if the log's end is lost, unless the settings want to go on without it."""
+        """Begin a run. Raises `BinlogError` if the log's end is lost, unless the settings allow to go on behind it."""
         applied = ControlTable(self._spark, self._settings.target).applied(self.consumer)
         behind_loss = None if self._settings.fail_on_data_loss else self._stored_position
         # One at a time: the first claim of a target creates the log.
@@ -206,7 +207,7 @@ class LogStage:
             return self._appender.claim(self.consumer, applied=applied, behind_loss=behind_loss)
 
     def _stored_position(self) -> Position:
-        """Returns the position at which the daemon has the consumer. No other reader is fenced."""
+        """Returns the consumer's position in the daemon. Fences no other reader."""
         options = SourceOptions.parse(self._settings.source_options(self.consumer))
         client = ConsumerClient(options.address, self.consumer)
         try:
@@ -247,8 +248,8 @@ class LogStage:
         return replace(fault, text=with_remedy(fault, self.consumer))
 
     def _was_moved(self) -> bool:
-        """True if a person has moved the consumer, which ends its sessions as another job does: it is in another epoch
-        than the log."""
+        """True if a person has moved the consumer: it is then in another epoch than the log. A move ends the sessions
+        of readers, as another job does."""
         try:
             end = self._appender.log.end(self.consumer)
             return (
@@ -297,8 +298,8 @@ class LogStage:
 
 
 def with_remedy(fault: StageFault, consumer: str) -> str:
-    """Returns the text of a fault with what helps a mirror. The daemon's own remedies are for readers of any kind: to
-    copy tables by hand, and to go on at the position of the copy."""
+    """Returns the text of a fault, with a remedy for a mirror. The daemon's own remedies are for readers of any kind:
+    to copy tables by hand, and to go on at the position of the copy."""
     what = fault.text.partition("; ")[0]
     if fault.kind is ErrorKind.HISTORY_DIFFERS:
         return f"{what}; {remedies.of_other_log(consumer)}"
@@ -310,7 +311,7 @@ def with_remedy(fault: StageFault, consumer: str) -> str:
 
 
 def stage_fault(error: BaseException) -> StageFault:
-    """Returns the fault that an exception of a query, or of what it called, stands for."""
+    """Returns the fault for an exception of a query, or of code that the query called."""
     if isinstance(error, BinlogError):
         return StageFault(error.kind, str(error))
     line = fault_line(error)

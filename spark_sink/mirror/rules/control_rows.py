@@ -1,4 +1,5 @@
-"""Rows of the control table as records, and which of them count. Pure. `ControlTable` reads and writes them."""
+"""Converts rows of the control table to records, and finds the rows that count. Pure. `ControlTable` reads and writes
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from spark_sink.mirror.values.names import TableName
 
 
 class ClaimedStage(StrEnum):
-    """What a job does for a consumer."""
+    """A stage that a job runs for a consumer."""
 
     LOG = "log"
     APPLY = "apply"
@@ -39,11 +40,11 @@ class ControlRows:
     serial: int
     histories: dict[str, TableRecord] = field(default_factory=dict)
     named: dict[tuple[str, TableName], str] = field(default_factory=dict)
-    """Copies that are asked for: ids of requests by consumer and name."""
+    """Requested copies: ids of requests, by consumer and name."""
 
 
 def latest_rows(rows: Iterable[Row]) -> ControlRows:
-    """Returns what counts of the rows of the control table, in any order."""
+    """Returns the rows of the control table that count. `rows`: in any order."""
     records: dict[str, TableRecord] = {}
     histories: dict[str, TableRecord] = {}
     requests: dict[str, Row] = {}
@@ -97,7 +98,8 @@ def _record(row: Row) -> TableRecord:
 
 
 def superseded(rows: Iterable[Row]) -> set[int]:
-    """Returns the serials of the rows that no longer count. Requests stay: a record may name any of them."""
+    """Returns the serials of the rows that no longer count. Requests are kept, because a record may name any of
+    them."""
     newest: dict[tuple[str, ...], int] = {}
     serials: dict[int, tuple[str, ...]] = {}
     shared: set[int] = set()
@@ -105,7 +107,7 @@ def superseded(rows: Iterable[Row]) -> set[int]:
         of_consumer = row["kind"] in ("consumer", "claim")
         stage = row["state"] if row["kind"] == "claim" else ""
         key = (row["kind"], row["consumer"] if of_consumer else "", row["table_id"], stage)
-        if row["serial"] in serials:  # of two processes at one time
+        if row["serial"] in serials:  # two processes wrote it at the same time
             shared.add(row["serial"])
         serials[row["serial"]] = key
         newest[key] = max(newest.get(key, 0), row["serial"])

@@ -1,7 +1,7 @@
 """What `Mirror.step` returns: one frozen class per thing to do, to be executed in the order of the list.
 
-A work has a number (`run`); one event with this number answers it, whatever happens. Works of different numbers may be
-executed at a time, and in any order.
+A work has a number (`run`). Exactly one event with this number answers it, even if the work fails. Works with different
+numbers may be executed at the same time, and in any order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from spark_sink.mirror.values.names import TableName
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """Read entries of the consumer's log behind the lsn `after`, in whole appends. `before`: only entries of smaller
-    lsn, None for all; `tables`: only entries that may concern these, None for all. Answers: EntriesRead, LogLost."""
+    """Read entries of the consumer's log behind the lsn `after`, in whole appends. `before`: only entries with a
+    smaller lsn, None for all; `tables`: only entries that may concern these tables, None for all. Answers: EntriesRead,
+    LogLost."""
 
     run: int
     after: int
@@ -31,7 +32,7 @@ class ReadLog:
 
 @dataclass(frozen=True, slots=True)
 class AskTable:
-    """Ask the Delta table in a folder what it records; `rows`: also whether it is empty. Answer: TableAsked."""
+    """Ask the Delta table in a folder what it records; `rows`: ask also whether it is empty. Answer: TableAsked."""
 
     run: int
     table_id: str
@@ -61,8 +62,8 @@ class CommitRows:
 
 @dataclass(frozen=True, slots=True)
 class MoveFolders:
-    """Move the folders of these tables, which one statement concerns, to where their records say. `existing`: all
-    records, whose folders are not to be deleted. Answer: FoldersMoved."""
+    """Move the folders of these tables, which one statement concerns, to the places that their records name.
+    `existing`: all records; their folders must not be deleted. Answer: FoldersMoved."""
 
     run: int
     moving: tuple[TableRecord, ...]
@@ -79,7 +80,8 @@ class ClearCopy:
 
 @dataclass(frozen=True, slots=True)
 class CopyTable:
-    """Copy the table's rows aside, or go on with that. Answer: TableCopied, when it has ended or was stopped."""
+    """Copy the table's rows into a folder of the copy, or continue the copy. Answer: TableCopied, when the copy has
+    ended or was stopped."""
 
     run: int
     record: TableRecord
@@ -94,7 +96,7 @@ class StopCopy:
 
 @dataclass(frozen=True, slots=True)
 class WriteVersions:
-    """Write the changes of a run into a history. `exact`: an inserted row has no current version. Answer:
+    """Write the changes of a run into a history. `exact`: True if an inserted row has no current version. Answer:
     HistoryWritten."""
 
     run: int
@@ -115,8 +117,8 @@ class EndVersions:
 
 @dataclass(frozen=True, slots=True)
 class CompareVersions:
-    """Make the current versions of a history the rows that its table had at `lsn`; `at`: when that was, None if not
-    known. Answer: HistoryWritten."""
+    """Change the current versions of a history to the rows that its table had at `lsn`; `at`: the time of `lsn`, None
+    if not known. Answer: HistoryWritten."""
 
     run: int
     record: TableRecord
@@ -127,8 +129,8 @@ class CompareVersions:
 
 @dataclass(frozen=True, slots=True)
 class StoreRecords:
-    """Write records into the control table, and how far the consumer is applied, in one commit. One at a time. Answer:
-    Stored."""
+    """Write records into the control table, and how far the consumer is applied, in one commit. The rules return the
+    next one only after the answer. Answer: Stored."""
 
     run: int
     records: tuple[TableRecord, ...]
@@ -146,7 +148,7 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class EndConsumer:
-    """Apply nothing of this consumer any more. Works that run are answered all the same, and change nothing."""
+    """Stop applying this consumer. Works that are running are still answered, but the answers change nothing."""
 
     error: BinlogError
 

@@ -1,4 +1,4 @@
-"""What is stepped into `Mirror.step`: one frozen class per thing that has happened."""
+"""The events that are passed to `Mirror.step`: one frozen class per thing that can happen."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spark_sink.mirror.values.names import TableName
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a work has failed. `fault`: of the table's data or its Delta table, which trying again does not remedy;
-    `conflict`: another writer of the Delta table was faster; `text`: in one line."""
+    """Why a work has failed. `fault`: a fault of the table's data or its Delta table, which another attempt does not
+    remedy; `conflict`: True if another writer of the Delta table committed first; `text`: the failure in one line."""
 
     text: str
     fault: BinlogError | None = None
@@ -28,10 +28,10 @@ class Failure:
 class Started:
     """The job has begun to apply the consumer. The first event.
 
-    `records`: its tables and histories; `owners`: other consumers by the names of their tables; `applied`: its
+    `records`: its tables and histories; `owners`: the other consumers, by the names of their tables; `applied`: its
     watermark; `end`: the end of its log, None if the log has no position; `newest`: number of the log's last append, 0
-    if it is empty; `oldest`: the smallest lsn that the log still has; `goal`: the lsn that a drain applies, None if the
-    job runs on.
+    if the log is empty; `oldest`: the smallest lsn that the log still has; `goal`: the lsn up to which a drain applies,
+    None if the job does not drain.
     """
 
     records: tuple[TableRecord, ...]
@@ -61,7 +61,7 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class LogLost:
-    """Entries behind the lsn cannot be read: those of the appends `first` to `last`. `before`: the entries before
+    """The entries of the appends `first` to `last`, behind the lsn, cannot be read. `before`: the entries before
     them."""
 
     run: int
@@ -79,7 +79,8 @@ class TableAsked:
 
 @dataclass(frozen=True, slots=True)
 class TableChanged:
-    """`refused`: why existing rows do not follow, nothing has changed then; "" if the change is made."""
+    """`refused`: the reason why existing rows cannot follow the change, and then nothing was changed; "" if the change
+    was made."""
 
     run: int
     refused: str = ""
@@ -92,8 +93,9 @@ class RowsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class FoldersMoved:
-    """`refused`: why tables have no place, by id; their folders wait at `aside`; `step`: of an object store: this step
-    of the move has ended for the others, and the next begins when their records say so; None if they have arrived."""
+    """`refused`: by id, why tables have no place; their folders wait at `aside`; `step`: in an object store, the step
+    of the move that has ended for the other tables; the next step begins when their records say so; None if these
+    tables are in their places."""
 
     run: int
     refused: Mapping[str, BinlogError] = field(default_factory=dict)
@@ -124,7 +126,7 @@ class HistoryWritten:
 
 @dataclass(frozen=True, slots=True)
 class WorkFailed:
-    """Any work but Store has failed; it may be there all the same."""
+    """A work other than StoreRecords has failed. Its commit may exist nevertheless."""
 
     run: int
     failure: Failure
@@ -146,7 +148,7 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestsRead:
-    """All requests that stand: by the ids of tables, and for copies by names; `owners`: see `Started`."""
+    """All open requests: by the ids of tables and, for copies, by names; `owners`: see `Started`."""
 
     by_id: Mapping[str, Request]
     by_name: Mapping[TableName, str]
@@ -155,7 +157,7 @@ class RequestsRead:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The catalog has the table under a name, "" for none; `refused`: why that is not as it should be."""
+    """The catalog has the table under this name, "" for none; `refused`: the reason if this is not the wanted name."""
 
     table_id: str
     name: str
@@ -178,7 +180,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The job ends: works that run are answered, new ones do not begin."""
+    """The job ends: works that are running are answered, and no new ones begin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
-"""Positions of a copy: what its rows contain at most, and whether the log has got there. Pure.
+"""Positions of a copy: up to where its rows may show transactions, and whether the log has reached that position. Pure.
 
 A copy's rows may show every transaction that was committed when they were read, so the log has to be replayed up to a
-position that covers all of those. On the server that the consumer reads, that is the end of its binlog as read after
-the rows: a transaction is in the binlog before its rows can be seen. On a replica, whose binlog is another one, it is
-what the replica has received and executed, as a GTID set.
+position that covers all of these transactions. On the server that the consumer reads, this position is the end of its
+binlog, asked for after the rows were read: a transaction is in the binlog before its rows are visible. On a replica,
+which has another binlog, it is the GTID set that the replica has received and executed.
 
-The rows of a table without a key are those of one snapshot, which shows each transaction of the table or does not: then
-the log's changes of the transactions that it shows are left out (`Snapshot`).
+The rows of a table without a key come from one snapshot, which shows each transaction of the table as a whole or not at
+all. The log's changes of transactions that the snapshot shows are left out (`Snapshot`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_mariadb_position(position: Position) -> bool:
 
 
 def contains_executed(position: Position, executed: Position) -> bool:
-    """True if the log up to `position` holds all transactions of `executed`, which was read on the copied server.
+    """True if the log up to `position` holds all transactions of `executed`, which the server of the copy has reported.
 
     Raises `BinlogError` SERVER_SETTING if the two cannot be compared.
     """
@@ -52,10 +52,10 @@ def not_comparable(consumer_server: str, copied_server: str) -> BinlogError:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Which transactions of a table the rows of its copy show. Goes to the executors.
+    """Says which transactions of a table the rows of its copy show. It is sent to the executors.
 
-    `begin`: S, a position of the log; `executed`: what the copied server had executed when the snapshot was made, as
-    `copy.server.snapshot_position` reads it: its `seq` is the number of GTIDs, or the packed file and offset.
+    `begin`: S, a position of the log; `executed`: what the server of the copy had executed when the snapshot was made,
+    as `copy.server.snapshot_position` returns it: its `seq` is the number of GTIDs, or the packed file and offset.
     """
 
     begin: Position
@@ -64,9 +64,9 @@ class Snapshot:
     def unseen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the changes of transactions that the snapshot does not show.
 
-        A MySQL server with GTIDs tells by its executed set; another server by the place in its log, where `seq` is that
-        of the transaction's end; a replica of MariaDB by the numbers of each domain. Raises `BinlogError` if the
-        changes do not tell.
+        For a MySQL server with GTIDs, the executed set decides. For another server, the place in its log decides: `seq`
+        is that of the transaction's end. For a replica of MariaDB, the numbers of each domain decide. Raises
+        `BinlogError` if the changes lack what is compared.
         """
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415

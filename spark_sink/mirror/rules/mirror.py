@@ -1,11 +1,11 @@
-"""The rules of mirroring one consumer's tables: `Mirror.step(event, now)` returns what has to be done. Pure.
+"""The rules for mirroring the tables of one consumer: `Mirror.step(event, now)` returns what has to be done. Pure.
 
-One thread calls `step`, with events in the order in which they happened, and hands the effects to executors, whose
-answers are the next events. Every decision about tables, queues, copies, replays, renames, gaps, requests, retries and
-histories is made here, from the records and from what executors have answered; nothing else writes a record.
+One thread calls `step` with events, in the order in which they happened, and passes the effects to threads, whose
+answers are the next events. The rules make every decision about tables, queues, copies, replays, renames, gaps,
+requests, retries and histories, from the records and from these answers. Nothing else writes a record.
 
-Each step ends with the same plan: requests of people first, then the tasks that may go on, then new tasks, then what is
-to be read and stored. So whatever an event changes, the plan finds what follows from it.
+Each step ends with the same plan: first the requests of people, then the tasks that may go on, then new tasks, then
+what has to be read and stored. So the plan acts on every change, whatever event has made it.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ from spark_sink.mirror.values.entries import (
 )
 from spark_sink.mirror.values.names import TableName, table_label
 
-COPIES = 2  # tables that are copied at a time
-REPLAYS = 2  # tables that are brought forward aside at a time
+COPIES = 2  # so many tables are copied at the same time
+REPLAYS = 2  # so many tables are replayed at the same time
 
 
 class Mirror:
-    """Of one consumer. Times are seconds of a monotonic clock."""
+    """The rules of one consumer. Times are seconds of a monotonic clock."""
 
     def __init__(self, options: MirrorOptions) -> None:
         self.state = MirrorState(options)
@@ -87,7 +87,7 @@ class Mirror:
         self._by_name: dict[str, str] = {}
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Take an event in. Returns what has to be done, in this order."""
+        """Handle an event. Returns what has to be done, in this order."""
         state = self.state
         state.now = now
         self._take(event)
@@ -148,7 +148,7 @@ class Mirror:
             self._works[task.run] = task
 
     def fail(self, error: BinlogError) -> None:
-        """Apply nothing of this consumer any more. Its tables stay as they are."""
+        """Stop applying this consumer. Its tables stay as they are."""
         if self.state.failure is None:
             self.state.failure = error
             self.state.effects.append(EndConsumer(error))
@@ -171,7 +171,7 @@ class Mirror:
         self._repair = RepairTask(state, self._repaired)
 
     def _repaired(self) -> None:
-        """The folders are where the records say. Now the records have to say what the settings say."""
+        """Adapt the records to the settings. All folders are in the places that the records name."""
         state = self.state
         for record in list(state.tables()):
             after = record
@@ -201,7 +201,7 @@ class Mirror:
             named = (record for record in state.tables() if record.name == name)
             own = max(named, key=lambda r: (not r.is_dropped, r.serial), default=None)
             if own is None and state.options.excluded(name):
-                continue  # it stands until the settings want the table
+                continue  # the request stays open until the settings want the table
             if own is None:
                 table_id = state.options.new_id()
                 made = TableRecord(table_id, state.options.consumer, *name, state=Creating())
@@ -212,7 +212,7 @@ class Mirror:
                 self._try_again(own.table_id)
 
     def _try_again(self, table_id: str) -> None:
-        """Somebody has asked for something about a table, so what has failed is tried again at once."""
+        """Try again at once what has failed for a table, because a person has requested something for it."""
         tasks: list[Task | None] = [self._replays.get(table_id), self._copies.get(table_id)]
         for task in tasks:
             if task is not None:
@@ -242,7 +242,7 @@ class Mirror:
             copy.watch()
 
     def _jobs(self) -> Iterator[Task]:
-        """All tasks, in the order in which they get a table that several of them want."""
+        """All tasks. If several tasks need the same table, the first one in this order gets it."""
         yield from [self._repair] if self._repair else []
         yield from [self._reader] if self._reader else []
         yield from list(self._steps)
@@ -251,7 +251,7 @@ class Mirror:
         yield from list(self._histories.values())
 
     def _drive(self, task: Task) -> None:
-        """Let a task go on, as far as it can without an answer."""
+        """Let a task go on until it has to wait for an answer."""
         while task.may_go() and not (self.state.stopping and task is not self._repair):
             task.wants_turn = False
             task.go()
@@ -276,7 +276,7 @@ class Mirror:
     def _after_request(self, record: TableRecord) -> TableRecord:
         named = (other for other in self.state.tables() if other.name == record.name)
         if record.is_dropped and not all(other.is_dropped for other in named):
-            return handled(record)  # another table has got its name
+            return handled(record)  # another table has its name now
         if record.is_dropped and self.state.options.excluded(record.name):
             return handled(record)
         return after_request(record)
@@ -354,11 +354,12 @@ class Mirror:
         return self._store_run is None and bool(self.state.unsaved or self.state.saving)
 
     def _store(self) -> None:
-        """Write what is unsaved, one commit at a time; what is changed meanwhile follows in the next one."""
+        """Write the unsaved records, one commit at a time. What changes meanwhile is written in the next commit."""
         state = self.state
         if self._store_run is not None or state.now < self._store_at:
             return
-        # Former names go in the commit of the watermark that makes them superfluous, also if that is tried again.
+        # Former names are removed in the commit of the watermark that makes them superfluous, also if this commit is
+        # tried again.
         self._writing = self._watermark() or self._writing
         if not (state.unsaved or state.saving) and self._writing is None:
             return
@@ -371,7 +372,7 @@ class Mirror:
         )
 
     def _watermark(self) -> int | None:
-        """Returns how far everything is applied, if that is to be written now."""
+        """Returns the lsn up to which everything is applied, if it has to be written now."""
         state = self.state
         watermark = state.watermark()
         is_due = state.now >= self._watermark_at or (state.stopping and not self._steps)
@@ -415,7 +416,7 @@ class Mirror:
     @property
     def needed_to(self) -> int:
         """The lsn behind which the log is still needed: by tables that are stopped, copied or replayed, and by
-        histories. A copy that has not begun begins at the log's end, and needs nothing."""
+        histories. A copy that has not begun needs nothing, because it will begin at the log's end."""
         waiting = (
             record.from_lsn
             for record in self.state.tables()
@@ -430,8 +431,8 @@ class Mirror:
         return self._follows(history.name) and (task is None or task.needed() < NEWEST)
 
     def at_rest(self) -> bool:
-        """True if a drain is done: everything up to its goal is applied, or stands in the record of a table, or fails
-        again and again."""
+        """True if a drain is done: everything up to its goal is applied, or is recorded in the record of a table, or
+        has failed several times."""
         state, goal = self.state, self._goal
         if state.failure is not None:
             return True
@@ -479,7 +480,7 @@ class Mirror:
         return standing + list(map(table_label, self.state.counts))
 
     def failing(self) -> int:
-        """Returns how many tables and histories have failed and are tried again."""
+        """Returns how many tables and histories have failed and are to be tried again."""
         return len(self.state.counts) + sum(task.failures > 0 for task in self._histories.values())
 
     def histories_cursor(self) -> int | None:

@@ -1,9 +1,9 @@
-"""What the rules of one consumer know: its tables, what their Delta tables record, the queues, and how far the log is
-read. Tasks read it and change it; `Mirror` stores what they change.
+"""The state of one consumer's rules: its tables, what their Delta tables record, the queues, and how far the log is
+read. Tasks read and change this state; `Mirror` stores what they change.
 
-A record that was changed is *unsaved* until the control table has it. A task that uses a table waits while the table is
-busy: while a work runs on it, or its record is unsaved. So what a work relies on is durable, and after a crash the
-records tell where to go on.
+A record that was changed is *unsaved* until it is in the control table. A table is busy while a work runs on it, or its
+record is unsaved, and a task that uses the table waits meanwhile. So what a work relies on is stored durably, and after
+a crash the records show where to continue.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from spark_sink.source.raw_entries import EntryKind
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """What the settings say of one consumer.
+    """What the settings say about one consumer.
 
-    `policy`: of a table, by its name; `excluded`: True if the consumer leaves out the tables of a name; `can_copy`: the
-    settings name a server to copy from; `copies`: this job can copy; `parallel`: tables that are brought forward at a
-    time; `path`: returns the path of a folder; `new_id`: makes ids of tables.
+    `policy`: returns the policy of a table, by its name; `excluded`: returns True if the consumer leaves out tables
+    with a name; `can_copy`: True if the settings name a server to copy from; `copies`: True if this job can copy;
+    `parallel`: how many tables are brought forward at the same time; `path`: returns the path of a folder; `new_id`:
+    makes ids of tables.
     """
 
     consumer: str
@@ -55,10 +56,10 @@ class MirrorOptions:
 @dataclass
 class MirrorState:
     """`read_to`: the lsn of the last entry in the queues; `append_seen`: the append up to which the log is read;
-    `newest`, `oldest`, `end`: of the log; `asked`: ids of records with a request; `aside`: ids of tables in a state of
-    `ASIDE`; `changed`: ids of records that have changed since new tasks were started; `left`: the last
-    entry of each table that was left in the log; `counts`: failures in a row, by name; `draining`: the log does not go
-    on."""
+    `newest`, `oldest`, `end`: those of the log, see `Started`; `asked`: ids of records with a request; `aside`: ids of
+    tables in a state of `ASIDE`; `changed`: ids of records that have changed since new tasks were started; `left`: the
+    last entry of each table that was left in the log; `counts`: failures in a row, by name; `draining`: True if the job
+    drains the log."""
 
     options: MirrorOptions
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class MirrorState:
         self.changed: dict[str, None] = {}
         self._last_run = 0
         self._named: dict[TableName, dict[str, None]] = {}  # ids of tables that have or had a name
-        self._using: Counter[str] = Counter()  # works that run, by id of table
+        self._using: Counter[str] = Counter()  # number of works that run, by id of table
         self.unsure: set[str] = set()  # tables whose move has not ended
         self.unsaved: dict[str, None] = {}
         self.saving: dict[str, TableRecord] = {}
@@ -96,7 +97,7 @@ class MirrorState:
         return (record for record in self.records.values() if not record.history)
 
     def histories(self) -> Iterator[TableRecord]:
-        """Those that are not dropped."""
+        """The histories that are not dropped."""
         return (r for r in self.records.values() if r.history and not r.is_dropped)
 
     def find(self, name: TableName, lsn: int) -> TableRecord | None:
@@ -105,13 +106,13 @@ class MirrorState:
         return find_record(known, name, lsn)
 
     def names(self, *, dropped: bool = False) -> list[TableName]:
-        """The names of tables that are mirrored, or have work. `dropped`: also of those that are dropped."""
+        """The names of tables that are mirrored, or have work. `dropped`: include the names of dropped tables."""
         known = [record.name for record in self.tables() if dropped or not record.is_dropped]
         every = dict.fromkeys([*known, *self.queues.names()])
         return [name for name in every if not self.options.excluded(name)]
 
     def hold(self, record: TableRecord) -> None:
-        """Know a record as the newest one of its table."""
+        """Take a record as the newest one of its table, without saving it."""
         table_id = record.table_id
         self.records[table_id] = record
         self.changed[table_id] = None
@@ -133,7 +134,7 @@ class MirrorState:
                 self._note(record, why)
 
     def update(self, record: TableRecord, why: str = "") -> None:
-        """As `save`, for a record that was decided before a work: what others have changed meanwhile stays."""
+        """As `save`, for a record that was computed before a work: changes that others have made meanwhile are kept."""
         now = self.records.get(record.table_id)
         if now is not None:
             record = replace(
@@ -170,8 +171,8 @@ class MirrorState:
         return self._using[table_id] > 0 or self.is_unsaved(table_id)
 
     def is_free(self, table_id: str) -> bool:
-        """True if a work on the table may begin that is no move: it is not busy, and it is known where its folder
-        lies."""
+        """True if a work other than a move may begin on the table: the table is not busy, and the place of its folder
+        is known."""
         return not self.is_busy(table_id) and table_id not in self.unsure
 
     def is_unsaved(self, table_id: str) -> bool:
@@ -188,12 +189,13 @@ class MirrorState:
         self.facts[record.table_id, folder_or_place(record)] = facts
 
     def doubt(self, table_id: str) -> None:
-        """Ask the Delta table again: a commit of it failed, and may be there all the same; or it has moved."""
+        """Ask the Delta table again before the next work: a commit has failed but may exist nevertheless, or the table
+        has moved."""
         for key in [key for key in self.facts if key[0] == table_id]:
             del self.facts[key]
 
     def committed(self, record: TableRecord, lsn: int) -> None:
-        """A commit under `lsn` is in the Delta table."""
+        """Note that the Delta table has a commit under `lsn`."""
         known = self.facts_of(record)
         applied = max(lsn, -1 if known.applied is None else known.applied)
         self.learn(record, DeltaFacts(applied, None, record.table_id))
@@ -209,7 +211,7 @@ class MirrorState:
                 self.end = LogEnd(entry.append, entry.position)
 
     def leave(self, record: TableRecord, lsn: int) -> None:
-        """An entry is left in the log."""
+        """Note that an entry is left in the log."""
         self.left[record.table_id] = max(lsn, self.left.get(record.table_id, 0))
 
     def dealt_with(self, name: TableName) -> int:
@@ -244,7 +246,8 @@ class MirrorState:
     # -- requests ----------------------------------------------------------------------------------------------
 
     def ask(self, table_id: str, request: Request) -> None:
-        """A request is not part of what is stored of a record, so the record is not changed by it."""
+        """Add a request to a table's record. The request is not stored with the record, so the record does not become
+        unsaved."""
         self.hold(replace(self.records[table_id], request=request))
 
 
@@ -256,5 +259,5 @@ def _mark(ids: dict[str, None], table_id: str, *, holds: bool) -> None:
 
 
 def folder_or_place(record: TableRecord) -> str:
-    """Returns the folder in which the table lies, or will lie when it is made."""
+    """Returns the folder of the table, or the folder that it will have when it is made."""
     return record.lies_at or folder_of(record.name)

@@ -1,7 +1,8 @@
 """Columns that a mirrored table leaves out by its policy: `omit_columns`. Pure.
 
-MariaDB 11.8 does not write generated columns into the images of an UPDATE. The log does not say which columns are
-generated, so the mirror cannot tell such an image from one that binlog_row_image has cut short: a person names them.
+MariaDB 11.8 does not write generated columns into the images of an UPDATE. The log does not show which columns are
+generated, so the mirror cannot distinguish such an image from one that binlog_row_image has shortened. So a person has
+to name these columns.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def kept_columns(
     columns: Sequence[Column], key: Sequence[int], omitted: Collection[str], label: str
 ) -> list[int]:
     """Returns the indices of the columns that the mirrored table has. `key`: indices of the key's columns; `omitted`:
-    names in any case, also of columns that the table does not have; `label`: database.table.
+    names, in upper or lower case, which may include columns that the table does not have; `label`: database.table.
 
     Raises `BinlogError` UNSUPPORTED_CHANGE if rows could not be found without them.
     """

@@ -1,11 +1,11 @@
-"""From entries of the log to the work of each table. Pure.
+"""Makes the work of each table from entries of the log. Pure.
 
 Each name of a table has a queue of work items, in the log's order. A statement becomes one item for each table that it
-concerns; a RENAME one barrier that stands in the queues of all its tables, because it is executed when all of them have
-reached it. Queues belong to names, not to tables: what follows a RENAME in the queue of a name concerns the table that
-has the name then.
+concerns. A RENAME becomes one barrier in the queues of all its tables, because it is executed when all of them have
+reached it. Queues belong to names, not to tables: items behind a RENAME in the queue of a name concern the table that
+has the name after the RENAME.
 
-Of the items at the head of a queue, adjacent entries of rows in one layout are one step, a `RowRun`.
+At the head of a queue, adjacent entries of rows with one layout are executed in one step, as a `RowRun`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spark_sink.source.raw_entries import EntryKind
 
 @dataclass(frozen=True, slots=True)
 class RowRun:
-    """Adjacent entries of one table in one layout and one epoch: one step. `lsn`: of the last entry."""
+    """Adjacent entries of one table with one layout and one epoch, for one step. `lsn`: that of the last entry."""
 
     entries: tuple[LogEntry, ...]
 
@@ -105,7 +105,7 @@ class GapItem:
 
 @dataclass(frozen=True, slots=True)
 class LostItem:
-    """Entries of the log cannot be read, from `first` to `lsn`: `error` says why. The table may have some of them."""
+    """Entries of the log from `first` to `lsn` cannot be read: `error` says why. Some of them may concern the table."""
 
     first: int
     lsn: int
@@ -124,10 +124,10 @@ def route(
     known: Callable[[], Iterable[TableName]],
     excluded: Callable[[TableName], bool],
 ) -> list[tuple[TableName, WorkItem]]:
-    """Returns which names get which item for an entry.
+    """Returns the items for an entry, each with the name whose queue gets it.
 
-    `read`: `statements.effects_of`; `known`: the tables that are mirrored or have work, asked for where an entry may
-    concern any of them; `excluded`: tables that are left out.
+    `read`: `statements.effects_of`; `known`: returns the tables that are mirrored or have work, called if an entry may
+    concern any of them; `excluded`: True for tables that are left out.
     """
     match entry.kind:
         case EntryKind.ROWS:
@@ -151,7 +151,7 @@ def route(
 def _expanded(
     effects: Sequence[TableEffect], known: Callable[[], Iterable[TableName]]
 ) -> list[TableEffect]:
-    """Replaces DROP DATABASE by a DROP TABLE for each table that is known in it."""
+    """Returns the effects, with a DROP TABLE for each known table of a database in place of its DROP DATABASE."""
     expanded: list[TableEffect] = []
     for effect in effects:
         if isinstance(effect, DropDatabase):
@@ -179,15 +179,16 @@ def _statement_items(
 def _of_names(
     names: Collection[TableName], known: Callable[[], Iterable[TableName]]
 ) -> list[TableName]:
-    """The known tables that have one of these names, also where the server does not tell upper case from lower case."""
+    """Returns the known tables that have one of these names, in upper or lower case, because some servers do not
+    distinguish the two."""
     lower = {(database.lower(), table.lower()) for database, table in names}
     tables = dict.fromkeys(known())
     return [name for name in tables if (name[0].lower(), name[1].lower()) in lower]
 
 
 def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> list[TableName]:
-    """The tables whose names are words of a statement that is not understood; if there are none, all tables of its
-    default database, or of all databases."""
+    """Returns the tables whose names are words of a statement that is not understood; if there are none, all tables of
+    its default database or, without one, of all databases."""
     tables = list(dict.fromkeys(known()))
     tokens = SqlTokens(entry.query, entry.sql_mode)
     words = {name.lower() for token in tokens if (name := token.name)}
@@ -197,7 +198,7 @@ def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> lis
 
 
 def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tuple[Work, int]:
-    """Returns the first step of a queue that is not empty, and how many of its items it holds.
+    """Returns the first step of a queue that is not empty, and the number of items in the step.
 
     A run holds at most `entries_max` entries, and `bytes_max` payload bytes if it has more than one.
     """

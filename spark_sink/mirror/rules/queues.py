@@ -1,8 +1,9 @@
-"""The queues of work of one consumer's tables: which table may be brought forward next. Pure, not thread-safe.
+"""The queues of work of one consumer's tables, which decide the table to be brought forward next. Pure, not
+thread-safe.
 
-A queue is free if nothing of it is running and its pause is over. The head of a free queue can run if it is not a
-barrier; a barrier can run if it is the head of the free queues of all its names. All queues hold barriers in the log's
-order, so the oldest barrier can always be reached.
+A queue is free if none of its items is running and its pause is over. The head of a free queue can run if it is no
+barrier. A barrier can run if the queues of all its names are free and have it at their head. All queues hold barriers
+in the log's order, so the oldest barrier can always be reached.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ ENTRIES_MAX = 10_000  # of one step
 @dataclass(slots=True)
 class _Queue:
     items: deque[WorkItem] = field(default_factory=deque)
-    running: int = 0  # items at the head that are being executed
+    running: int = 0  # number of items at the head that are being executed
     not_before: float = 0.0
     entries_max: int = ENTRIES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedStep:
-    """A step that is being executed: of one name, or a barrier of several."""
+    """A step that is being executed: items of one name, or a barrier of several names."""
 
     names: tuple[TableName, ...]
     work: Work
@@ -53,12 +54,13 @@ class TableQueues:
         return (name for name, queue in self._queues.items() if queue.items)
 
     def watermark(self, read: int) -> int:
-        """Returns the lsn up to which nothing is left; `read`: what was added so far."""
+        """Returns the lsn up to which no queue has items left; `read`: the lsn up to which entries were added."""
         heads = (_begin(queue.items[0]) for queue in self._queues.values() if queue.items)
         return min(read, min(heads, default=read + 1) - 1)
 
     def dealt_with(self, name: TableName, read: int) -> int:
-        """Returns the lsn up to which nothing is left of a name; `read`: what was added so far."""
+        """Returns the lsn up to which the queue of a name has no items left; `read`: the lsn up to which entries were
+        added."""
         queue = self._queues.get(name)
         return min(read, _begin(queue.items[0]) - 1) if queue and queue.items else read
 
@@ -97,7 +99,7 @@ class TableQueues:
         return min((time for time in times if time > now), default=None)
 
     def done(self, step: QueuedStep, not_before: float = 0.0) -> None:
-        """The step is executed: its items leave, and the queue pauses until `not_before`."""
+        """Remove the items of an executed step. The queue pauses until `not_before`."""
         for name in step.names:
             queue = self._queues[name]
             for _ in range(queue.running):
@@ -110,7 +112,7 @@ class TableQueues:
                 del self._queues[name]
 
     def again(self, step: QueuedStep, not_before: float, *, alone: bool = False) -> None:
-        """The step failed: it is tried again at `not_before`; `alone`: its first entry by itself."""
+        """Let a step that failed be tried again at `not_before`; `alone`: try its first entry by itself."""
         for name in step.names:
             queue = self._queues[name]
             queue.running, queue.not_before = 0, not_before
@@ -119,7 +121,7 @@ class TableQueues:
 
 
 def _begin(item: WorkItem) -> int:
-    """Returns the first lsn that an item is about."""
+    """Returns the first lsn that an item covers."""
     return item.first if isinstance(item, LostItem) else item.lsn
 
 

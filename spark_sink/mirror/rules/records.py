@@ -1,8 +1,8 @@
-"""Which of the tables had a name at an entry of the log. Pure.
+"""Finds the table that had a name at an entry of the log. Pure.
 
-After a crash entries are read again from the consumer's last watermark. Meanwhile a table may have been renamed, and
-another one may have its name. So a table is found by the name that it had at an entry's lsn: a record keeps its former
-names until the watermark is behind them.
+After a crash, entries are read again from the consumer's last watermark on. Before the crash, a table may have been
+renamed, and another one may have its name now. So a table is found by the name that it had at an entry's lsn: a record
+keeps its former names until the watermark is behind them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ def name_at(record: TableRecord, lsn: int) -> TableName:
 def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> TableRecord | None:
     """Returns the table that had the name at `lsn`.
 
-    A table that is known to have had it then, and has another name now, comes first: a table that has it now was made
-    later, or was dropped before. Else it is one that is not dropped, else the one whose record is newest.
+    A table comes first whose record says that it had the name at `lsn` and has another name now: a table that has the
+    name now was made later, or was dropped before. Otherwise a table comes first that is not dropped, then the one with
+    the newest record.
     """
     candidates = [record for record in records if name_at(record, lsn) == name]
 
@@ -48,8 +49,8 @@ def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
 
 
 def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
-    """Returns the records of names that have several which are not dropped, as older versions made them: all but the
-    best are dropped. Their rows are not touched."""
+    """Returns changed records for names that several tables have which are not dropped, as older versions made them:
+    all but the best are marked as dropped. Their rows are not touched."""
     best: dict[TableName, TableRecord] = {}
 
     def precedence(record: TableRecord) -> tuple[bool, bool, int]:

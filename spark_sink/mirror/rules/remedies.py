@@ -1,7 +1,7 @@
-"""What a person can do about a table, a history or a consumer that stands: all remedies of the mirror. Pure.
+"""All remedies of the mirror: what a person can do about a table, a history or a consumer that is stopped. Pure.
 
-A remedy names whole commands. What says which mirror and which daemon they are about, such as `--config`, is the same
-for all of them, and known to the process that prints them: its command line completes them (`completed`).
+A remedy names whole commands. The options that name the mirror and the daemon, such as `--config`, are the same for all
+commands, and the process that prints them knows these options: its command line completes the commands (`completed`).
 
 Each function here has a case in `tests/mirror/test_remedies.py`, which runs its commands as they are printed.
 """
@@ -20,9 +20,9 @@ DAEMON = "binlog-dispatcher consumers"
 
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """What completes the commands of a message, as words of a command line.
+    """The options that complete the commands of a message, as words of a command line.
 
-    `target`: which mirror a command is about; `run`: the options of the job; `daemon`: its address.
+    `target`: the options that name the mirror; `run`: the options of the job; `daemon`: the daemon's address.
     """
 
     target: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ _FIRST = {
 
 
 def of_fault(fault: BinlogError, label: str) -> str:
-    """The text of a fault of the table's data, with what the mirror can do about it."""
+    """Returns the text of a fault of the table's data, with the remedy of the mirror."""
     if MIRROR in fault.remedy:
         return str(fault)
     own = _FIRST.get(fault.kind, "")
@@ -117,7 +117,7 @@ def of_unknown_table(label: str, *, can_copy: bool) -> str:
 
 
 def of_unknown_rows(label: str, *, can_copy: bool) -> str:
-    """The rows that a table has are not those of the server any more."""
+    """The rows of a table are no longer those of the server."""
     return f"{_to_copy(can_copy)}: {_resolve(label, 'recopy')}"
 
 
@@ -130,7 +130,7 @@ def of_conflict(label: str) -> str:
 
 
 def of_other_history(label: str) -> str:
-    """The rows of the log are of another epoch than those of the table."""
+    """The rows in the log belong to another epoch than those of the table."""
     return (
         f"copy it again: {_resolve(label, 'recopy')}; or, if its rows equal the server's at that point:"
         f" {_resolve(label, 'applied')}"
@@ -182,7 +182,7 @@ def of_cascades(label: str) -> str:
 
 
 def of_history(label: str) -> str:
-    """The history of a table stands. `label`: its own name."""
+    """The history of a table is stopped. `label`: its own name."""
     return f"to go on with the table's rows as they are: {_resolve(label, 'recopy')}"
 
 
@@ -198,7 +198,7 @@ _AND_THEN = "the consumer's tables are copied again, or become partial where the
 
 
 def of_purge(consumer: str) -> str:
-    """The consumer cannot go on where the log ends."""
+    """The consumer cannot go on at the end of the log."""
     return (
         f"stop this job, move the consumer unless you have done so: {_seek(consumer)}; then go on behind what is"
         f" missing: {_run_behind_loss()}; {_AND_THEN}"

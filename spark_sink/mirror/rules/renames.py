@@ -31,14 +31,15 @@ def names_after(
 
 
 def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableName, TableName]:
-    """Returns the names that a statement renames, each with the one that its table has afterwards."""
-    # A name that a pair gives and a later one takes is of no table before the statement.
+    """Returns the names that a statement renames, each with the name that its table has afterwards."""
+    # If one pair gives a name and a later pair takes it again, no table had that name before the statement.
     origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
     return names_after(origins, pairs)
 
 
 def misses(record: TableRecord, pairs: Sequence[tuple[TableName, TableName]], lsn: int) -> bool:
-    """True if the record does not have what the RENAME at `lsn` makes of it: the statement was lost when it was due."""
+    """True if the record lacks the name that the RENAME at `lsn` gives to the table, because the statement could not be
+    read when it had to be executed."""
     name = name_at(record, lsn)
     concerned = [
         old for old, new in _origins_after(pairs).items() if old != new and name in (old, new)
@@ -50,8 +51,8 @@ def misses(record: TableRecord, pairs: Sequence[tuple[TableName, TableName]], ls
 class Crossings:
     """The tables of a RENAME that cross the border between mirrored and excluded names.
 
-    `leaving`: names of mirrored tables that get excluded names; `arriving`: names that are not excluded, of tables
-    whose names were.
+    `leaving`: names of mirrored tables that get excluded names; `arriving`: the new names, not excluded, of tables that
+    had excluded names.
     """
 
     leaving: tuple[TableName, ...]
@@ -74,10 +75,10 @@ def records_after(
 ) -> list[TableRecord]:
     """Returns the records that change. `tables`: by name, before the statement, dropped ones included.
 
-    A table whose rows are being copied begins its copy again, because they are read by name: some may be of the table
-    that has the name now. A dropped table whose name another one gets loses its folder. A table that the mirror has
-    under a name that another one gets, and that the statement does not rename, does not exist on the server: it is
-    dropped, such as one whose copy was asked for by a name that came later.
+    A table whose rows are being copied begins its copy again, because rows are read by name: some may come from the
+    table that has the name now. A dropped table whose name another table gets loses its folder. If another table gets
+    the name of a table that the statement does not rename, that table does not exist on the server and is dropped. An
+    example is a table whose copy was requested under a name that was given later.
     """
     existing = {name: record for name, record in tables.items() if not record.is_dropped}
     after = names_after(existing, pairs)

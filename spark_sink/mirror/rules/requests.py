@@ -18,13 +18,13 @@ from spark_sink.mirror.rules.table_record import TableRecord, Wish, handled
 
 
 def waits_for_copy(record: TableRecord) -> bool:
-    """True if the table waits for a copy, or for the end of one that has not taken its place."""
+    """True if the table waits for a copy, or for the end of a copy that has not replaced its rows yet."""
     return isinstance(record.state, Creating | Copying | Copied | Replaying)
 
 
 def after_request(record: TableRecord) -> TableRecord:
-    """Returns the record without its request, as the request changes it. A table that the settings leave out stays as
-    it is, and so does one that is live, other than by a request for a copy."""
+    """Returns the record as its request changes it, without the request. A table that the settings leave out is not
+    changed. A live table is changed only by a request for a copy."""
     if record.request is None:
         return record
     done, wish = handled(record), record.request.wish
@@ -45,7 +45,8 @@ def after_request(record: TableRecord) -> TableRecord:
 def _resumed(record: TableRecord, stopped: Stopped, wish: Wish) -> TableRecord:
     goal = stopped.was
     if wish is Wish.APPLIED:
-        # The columns are compared with those of the next rows, and the epoch becomes theirs.
+        # The columns of the next rows are compared with those of the table, and the table takes the epoch of these
+        # rows.
         record = replace(record, from_lsn=stopped.failed, signature="", epoch=0, conflict="")
         goal = replace(goal, exact_from=None)
     elif wish is Wish.SKIP:
@@ -53,6 +54,6 @@ def _resumed(record: TableRecord, stopped: Stopped, wish: Wish) -> TableRecord:
     if wish in (Wish.SKIP, Wish.PARTIAL):
         goal = Live(complete=False)
     if stopped.copy is not None:
-        # It was stopped while the log was replayed on its copy: that goes on.
+        # The table was stopped while the log was replayed on its copy, so the replay goes on.
         return replace(record, state=replace(stopped.copy, goal=goal))
     return replace(record, state=CatchingUp(goal, stopped=stopped))

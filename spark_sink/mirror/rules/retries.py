@@ -1,4 +1,4 @@
-"""How long a failure waits before it is tried again, and what a record says of steps that fail. Pure."""
+"""Decides how long to wait after a failure, and what a record says about steps that fail. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from spark_sink.mirror.rules.states import Failing, Live
 from spark_sink.mirror.rules.table_record import TableRecord
 
 BACKOFF_MAX_S = 60.0
-CONFLICTS_MAX = 8  # in a row, that are tried again at once
-REPORTED_AFTER = 3  # failures in a row, until the record says so
-LASTING_AFTER = 2 * REPORTED_AFTER  # until a drain ends without the table
+CONFLICTS_MAX = 8  # so many conflicts in a row are tried again at once
+REPORTED_AFTER = 3  # after so many failures in a row, the record says so
+LASTING_AFTER = 2 * REPORTED_AFTER  # after so many, a drain ends without the table
 
 
 def backoff_s(first_s: float, failures: int) -> float:
@@ -28,7 +28,7 @@ def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
 
 
 def recovered(record: TableRecord) -> TableRecord:
-    """Returns the record without the note that steps fail, and with the reason that it had before."""
+    """Returns the record without the note that steps fail, with the reason from before the note."""
     if not isinstance(record.state, Live) or record.state.failing is None:
         return record
     before = record.state.failing.reason_before

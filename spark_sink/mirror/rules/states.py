@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from dispatcher.model.position import Position
 
-FORMAT = 2  # of the JSON; 1 were values of all states side by side
+FORMAT = 2  # of the JSON; format 1 had one set of values for all states
 Json = Mapping[str, Any]
 
 
@@ -39,7 +39,8 @@ LIVE = (TableState.COMPLETE, TableState.PARTIAL)
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """Steps fail and are tried again. `lsn`: of the step; `reason_before`: of the record, before it said so."""
+    """Steps fail and are tried again. `lsn`: that of the step; `reason_before`: the record's reason before it said
+    this."""
 
     lsn: int
     reason_before: str = ""
@@ -49,9 +50,9 @@ class Failing:
 class Live:
     """Rows are applied as entries come.
 
-    `complete`: no rows are missing; `exact_from`: the lsn as of which the table was known to be equal to the server's,
-    so that an inserted row of a later entry is not in it yet, None if there is none; `new_column`: the lsn of an ALTER
-    TABLE whose columns are made new with the next rows.
+    `complete`: True if no rows are missing; `exact_from`: the lsn at which the table was known to equal the server's,
+    so that a row that a later entry inserts is not in it yet, None if there is none; `new_column`: the lsn of an ALTER
+    TABLE whose columns are added anew with the next rows.
     """
 
     complete: bool = True
@@ -66,8 +67,8 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Creating:
-    """A copy is asked for and has not begun. `as_it_is`: of a history: it begins with the rows that the table has now,
-    not with those of the entry from which the table is live."""
+    """A copy is requested and has not begun. `as_it_is`: for a history: True if it begins with the rows that the table
+    has now, not with those at the entry from which the table is live."""
 
     as_it_is: bool = False
 
@@ -78,8 +79,8 @@ class Creating:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """The table's rows are copied aside. `begin`: S, the log's end at which the copy began; entries behind it stay in
-    the log."""
+    """The table's rows are copied into the copy's folder. `begin`: S, the log's end when the copy began; entries behind
+    it stay in the log."""
 
     begin: Position
 
@@ -90,8 +91,8 @@ class Copying:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """All rows are copied. `executed`: R, what the server had executed behind the last of them; `exact`: the rows show
-    exactly the transactions of R, so these must not be applied to them."""
+    """All rows are copied. `executed`: R, what the server had executed after the last row was read; `exact`: True if
+    the rows show exactly the transactions of R, so these must not be applied to them."""
 
     begin: Position
     executed: Position
@@ -104,8 +105,8 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """The log is replayed on the copy, which has not taken the table's place. `passed`: the lsn at which the log has
-    passed R; `goal`: the state of the table once it is live."""
+    """The log is replayed on the copy, which is not in the table's place yet. `passed`: the lsn at which the log has
+    passed R; `goal`: the state that the table will have when it is live."""
 
     begin: Position
     executed: Position
@@ -122,8 +123,8 @@ class Replaying:
 class Stopped:
     """The table cannot go on by itself; the record's `reason` says why, and what a person can do.
 
-    `failed`: the last lsn that could not be applied; `was`: the state to which it returns; `lost`: the last lsn of
-    entries that the log has lost; `copy`: it was stopped while the log was replayed on this copy.
+    `failed`: the last lsn that could not be applied; `was`: the state to which the table returns; `lost`: the last lsn
+    of entries that the log has lost; `copy`: the copy on which the log was being replayed when the table was stopped.
     """
 
     failed: int
@@ -138,11 +139,11 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
-    """Entries that were left in the log are applied in the table's place, until none is left; while the record names a
-    move, the table waits for its place before.
+    """Entries that were left in the log are applied to the table in its place, until none is left. While the record
+    names a move, the table first waits for its place.
 
-    `goal`: the state afterwards; `passed`: of a copy, see `Replaying`; `stopped`: the stop that a person has resolved;
-    `reason_before`: of the record, before it said that the place is taken, None if it does not say so.
+    `goal`: the state afterwards; `passed`: for a copy, see `Replaying`; `stopped`: the stop that a person has resolved;
+    `reason_before`: the record's reason before it said that the place is taken, None if it does not say so.
     """
 
     goal: Live
@@ -157,8 +158,8 @@ class CatchingUp:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The consumer's `include` and `exclude` leave the table out, so its rows stay as they are. `since`: from behind
-    this lsn on."""
+    """The consumer's `include` and `exclude` leave the table out, so its rows stay as they are. `since`: the lsn behind
+    which its entries are left out."""
 
     since: int
 
@@ -169,8 +170,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The server has no such table, or it is another consumer's. `unsure`: the server has purged changes since then, so
-    it may have another table of the name."""
+    """The server has no such table, or another consumer mirrors it. `unsure`: True if the server has purged changes
+    since then, so it may have another table with the name."""
 
     unsure: bool = False
 
@@ -197,7 +198,7 @@ def state_json(state: State) -> dict[str, Any]:
 
 
 def state_from(value: Json) -> State:
-    """Returns the state of JSON that `state_json` has made."""
+    """Returns the state for JSON that `state_json` has made."""
     return cast("State", _value(value))
 
 
@@ -226,7 +227,7 @@ def _value(value: Any) -> Any:
 
 
 def state_of_format_1(word: TableState, detail: Json) -> State:
-    """Returns the state of a record of format 1: its word, and the values that all states shared."""
+    """Returns the state of a record of format 1, from its word and the values that all states shared."""
     match word:
         case TableState.DROPPED:
             return Dropped()

@@ -1,4 +1,4 @@
-"""The record of a table of the mirror, as the control table keeps it, and its small changes. Pure."""
+"""The record of a mirrored table, as the control table keeps it, and small changes of it. Pure."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from spark_sink.mirror.values.names import TableName, table_label
 class Wish(StrEnum):
     """What a person asks for about a table."""
 
-    APPLIED = "applied"  # the entry that could not be applied was applied by hand
+    APPLIED = "applied"  # a person has applied the entry that could not be applied
     SKIP = "skip"  # the entry is left out; the table is partial from then on
     RETRY = "retry"  # the entry is tried again
-    RECOPY = "recopy"  # the table is copied again, also if a copy runs
+    RECOPY = "recopy"  # the table is copied again, even if a copy is running
     PARTIAL = "partial"  # a table that is older than the mirror goes on without its older rows
     COPY = "copy"  # the table is copied, unless it is being copied
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that is not handled yet. `name`: the label by which a copy was asked for, "" if it is about a table's
-    id."""
+    """A request that is not handled yet. `name`: the label for which a copy was requested, "" if the request is about a
+    table's id."""
 
     id: str
     wish: Wish
@@ -59,8 +59,8 @@ class FormerName:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The table's folder is on its way to `TableRecord.folder`. `source`: where it was when the move began; `step`: of
-    an object store, the steps of the move that have ended."""
+    """The table's folder is being moved to `TableRecord.folder`. `source`: the folder before the move; `step`: in an
+    object store, the steps of the move that have ended."""
 
     source: str
     step: int = 0
@@ -70,14 +70,14 @@ class Move:
 class TableRecord:
     """A table of the mirror, or the history of one.
 
-    `folder`: path below the target, "" if it has none yet; `server`, `epoch`: the history of the server that its rows
-    belong to; `from_lsn`: entries up to this lsn are dealt with, whatever the Delta table records; `signature`: its
-    columns as JSON, "" if not known; `reason`: why it is stopped or partial, or the last error; `handled`: id of the
-    newest request about its id that was handled; `answered`: ids of requests for copies by the name asked for; `names`:
-    former ones; `copied_at`: the lsn as of which it was copied last, of a history that of the copy with which it was
-    compared last; `conflict`: how the log's columns differed from its own before it was copied for that; `metadata`,
-    `deletion_vectors`: of its Delta table; `registered`: its name in the catalog, `refused`: why that is not as it
-    should be; `history`: it is the history of the table of this name.
+    `folder`: path below the target, "" if it has none yet; `server`, `epoch`: the history of the server to which its
+    rows belong; `from_lsn`: entries up to this lsn need not be applied, whatever the Delta table records; `signature`:
+    its columns as JSON, "" if not known; `reason`: why it is stopped or partial, or the last error; `handled`: id of
+    the newest request about its id that was handled; `answered`: ids of requests for copies, by the requested name;
+    `names`: former names; `copied_at`: the lsn as of which it was last copied, of a history that of the copy with which
+    it was last compared; `conflict`: the difference between the log's columns and its own for which it was copied;
+    `metadata`, `deletion_vectors`: what its Delta table has of them; `registered`: its name in the catalog; `refused`:
+    the reason if this is not the wanted name; `history`: True if this is the history of the table of this name.
     """
 
     table_id: str
@@ -117,7 +117,7 @@ class TableRecord:
 
     @property
     def is_live(self) -> bool:
-        """True if the table's rows are those of the log, or stay as they are."""
+        """True if entries are applied to the table as they come, or its rows stay as they are."""
         return self.word in LIVE
 
     @property
@@ -126,12 +126,12 @@ class TableRecord:
 
     @property
     def lies_at(self) -> str:
-        """The folder in which the table's rows are: not yet its own, if that is taken."""
+        """The folder in which the table's rows are. Until a move has ended, this is the folder before the move."""
         return self.move.source if self.move else self.folder
 
     @property
     def shown_name(self) -> TableName:
-        """The name under which its rows are read: that of a history is its own."""
+        """The name under which its rows are read. A history has a name of its own."""
         return self.database, self.table + ("__history" if self.history else "")
 
     @property
@@ -144,7 +144,7 @@ def new_table_id() -> str:
 
 
 def forgetting(record: TableRecord) -> TableRecord:
-    """Returns the record without what is known of rows that are no longer the table's."""
+    """Returns the record without the values that describe rows which the table no longer has."""
     return replace(record, conflict="", metadata=())
 
 
@@ -152,7 +152,7 @@ def forgetting(record: TableRecord) -> TableRecord:
 
 
 def handled(record: TableRecord) -> TableRecord:
-    """Returns the record without its request, whose id is in `handled` from now on, or in `answered` if it was about a
+    """Returns the record without its request. The request's id is then in `handled`, or in `answered` if it was about a
     name."""
     asked = record.request
     if asked is None:
@@ -162,7 +162,7 @@ def handled(record: TableRecord) -> TableRecord:
 
 
 def answering(record: TableRecord, label: str, request_id: str) -> TableRecord:
-    """Returns the record, which answers the request for a copy of the table of this name."""
+    """Returns the record with the note that it answers the request for a copy of the table with this name."""
     return replace(record, answered={**record.answered, label: request_id})
 
 
@@ -183,7 +183,8 @@ _DETAIL = (
 
 
 def detail_json(record: TableRecord) -> dict[str, Any]:
-    """Returns what has no column of its own as values of JSON. A request is not stored here: it has its own row."""
+    """Returns, as values of JSON, the fields that have no column of their own. A request is not among them, because it
+    has its own row."""
     unchanged = TableRecord("", "", "", "")
     values = {
         name: value
@@ -198,7 +199,7 @@ def detail_json(record: TableRecord) -> dict[str, Any]:
 
 
 def with_detail(record: TableRecord, word: TableState, detail: Mapping[str, Any]) -> TableRecord:
-    """Returns the record with what the columns `state` and `detail` hold, of this format or of format 1."""
+    """Returns the record with the content of the columns `state` and `detail`, in this format or in format 1."""
     if detail.get("format") != FORMAT:
         return _with_format_1(record, word, detail)
     values = {name: detail[name] for name in _DETAIL if name in detail}

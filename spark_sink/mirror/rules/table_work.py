@@ -1,13 +1,14 @@
-"""What is done next for an item of work of a table. Pure.
+"""Decides what is done next for an item of work of a table. Pure.
 
-`next_action` is asked again and again about one item: each action changes the table's record, or what is known of its
-Delta table, until the answer is `Done` or `Leave`. So an item that a crash has interrupted is begun again in the same
-way, and every order of writes is seen here:
+`next_action` is called again and again for one item: each action changes the table's record, or what is known about its
+Delta table, until the result is `Done` or `Leave`. So an item that was interrupted by a crash is begun again in the
+same way. The order of the writes is:
 
 * rows: the Delta table is made, then the record gets folder and columns, then the rows are committed under their lsn.
-  Making it can be repeated; the lsn tells whether the rows are there.
+  Making the table can be repeated; the recorded lsn shows whether the rows were committed.
 * statement: the Delta table is changed under the statement's lsn, then the record is written with `from_lsn` = that
-  lsn. Between the two the statement comes again: the Delta table tells that it has the lsn, and the record is written.
+  lsn. After a crash between the two, the statement is read again: the Delta table already has the lsn, so only the
+  record is written.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ from spark_sink.mirror.values.policies import Deletes, UnfollowedChange
 
 @dataclass(frozen=True, slots=True)
 class DeltaFacts:
-    """What is known of a table's Delta table; None: to be asked.
+    """What is known about a table's Delta table; None: the Delta table must be asked.
 
-    `applied`: the lsn that it records, -1 if there is none; `empty`: it has no rows; `owner`: the id of the table that
-    it is of, "" if there is no Delta table.
+    `applied`: the lsn that it records, -1 if there is none; `empty`: True if it has no rows; `owner`: the id of the
+    table to which it belongs, "" if there is no Delta table.
     """
 
     applied: int | None = None
@@ -85,7 +86,8 @@ UNKNOWN = DeltaFacts()
 
 @dataclass(frozen=True, slots=True)
 class MakeTable:
-    """Make the Delta table with the columns of an entry's rows, unless it is there. Refused by other columns."""
+    """Make the Delta table with the columns of an entry's rows, unless it exists. Refused if it exists with other
+    columns."""
 
     entry: LogEntry
 
@@ -114,7 +116,7 @@ class DeleteRows:
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumns:
-    """Change the columns and their values, under `lsn`. Refused if existing rows do not follow."""
+    """Change the columns and their values, under `lsn`. Refused if existing rows cannot follow the change."""
 
     lsn: int
     change: SchemaChange
@@ -133,12 +135,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The item stays in the log: the table is not applied as entries come."""
+    """Leave the item in the log, because entries are not applied to this table as they come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the Delta table in `folder` for the facts; `rows`: also whether it is empty."""
+    """Ask the Delta table in `folder` for the facts; `rows`: ask also whether it is empty."""
 
     folder: str
     rows: bool = False
@@ -146,7 +148,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write a record. `why`: for the log."""
+    """Write a record. `why`: the reason, for the log."""
 
     record: TableRecord
     why: str
@@ -155,7 +157,7 @@ class Save:
 @dataclass(frozen=True, slots=True)
 class ChangeDelta:
     """Change the Delta table in the folder of `then`, then write that record. If the change is refused, `refused`
-    returns the record to be written in its place."""
+    returns the record to be written instead."""
 
     change: DeltaChange
     then: TableRecord
@@ -166,8 +168,8 @@ class ChangeDelta:
 class ApplyRows:
     """Commit the rows of a run under its lsn.
 
-    `exact`: an inserted row is not in the table yet; `begin`, `executed`: of the snapshot whose transactions are in the
-    table already, see `copy.executed.Snapshot`.
+    `exact`: True if an inserted row cannot be in the table yet; `begin`, `executed`: those of the snapshot whose
+    transactions are in the table already, see `rules.executed.Snapshot`.
     """
 
     record: TableRecord
@@ -181,10 +183,10 @@ Action = Done | Leave | Ask | Save | ChangeDelta | ApplyRows
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:
-    """What actions depend on, beside record and facts.
+    """What actions depend on, besides record and facts.
 
     `other_owner`: returns the other consumer that mirrors the table of a name, "" if there is none; `path`: returns the
-    path of a folder; `snapshot`: of a table without a key whose copy the log is replayed on.
+    path of a folder; `snapshot`: that of a table without a key, while the log is replayed on its copy.
     """
 
     situation: Situation
@@ -206,7 +208,7 @@ def next_action(
     """
     assert not isinstance(work, RenameBarrier), "several tables are concerned, see `rename_work`"
     if record is not None:
-        # Of a table that the settings leave out, items of a former name may come again after a crash.
+        # After a crash, items of a former name may be read again for a table that the settings leave out.
         if work.lsn <= record.from_lsn or isinstance(record.state, LeftOut):
             return Done()
         if isinstance(work, RowRun) and not (record.is_live or record.is_dropped):
@@ -228,7 +230,7 @@ def next_action(
 
 
 def refused(record: TableRecord, reason: str, lsn: int, now: Situation) -> TableRecord:
-    """The record of a table whose rows do not follow a change of its columns at `lsn`, for this reason."""
+    """Returns the record of a table whose rows cannot follow a change of its columns at `lsn`, for this reason."""
     if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
         return with_new_column(record, lsn)
     return needs_copy(record, reason, lsn, now)
@@ -273,7 +275,7 @@ def _first_rows(
 
 def require_same_history(record: TableRecord, entry: LogEntry) -> None:
     """Raises `BinlogError` HISTORY_DIFFERS if rows are of another epoch than the table."""
-    # An epoch that is not known becomes that of the next rows, when their columns are compared.
+    # A table whose epoch is not known takes that of the next rows, when their columns are compared.
     if record.epoch and entry.epoch != record.epoch:
         raise BinlogError(
             ErrorKind.HISTORY_DIFFERS,
@@ -287,7 +289,7 @@ def require_same_history(record: TableRecord, entry: LogEntry) -> None:
 def _fitting(
     record: TableRecord, live: Live, facts: DeltaFacts, run: RowRun, context: WorkContext
 ) -> Action | None:
-    """Returns what has to be done until the Delta table has the columns of a run; None if it has them."""
+    """Returns the next action to give the Delta table the columns of a run; None if it has them."""
     entry, now = run.entries[0], context.situation
     if not record.signature:
         return _made(record, facts, entry, context)
@@ -303,7 +305,7 @@ def _fitting(
 
 
 def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: WorkContext) -> Action:
-    """What makes the Delta table of a table whose columns are not known."""
+    """Returns the action that makes the Delta table of a table whose columns are not known."""
     now = context.situation
     has_folder = bool(record.folder)
     placed = record if has_folder else replace(record, folder=folder_of(record.name))
@@ -317,7 +319,7 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
             remedy=remedies.of_other_folder(record.label, record.consumer),
         )
     if has_folder and has_rows(record) and not facts.owner:
-        raise missing_table(context.path(placed.lies_at))  # making it anew would lose its rows
+        raise missing_table(context.path(placed.lies_at))  # a new table would not have its rows
     signature = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)
     wanted = tuple(map(str, now.policy.extra))
     then = replace(placed, signature=signature, epoch=record.epoch or entry.epoch, metadata=wanted)
@@ -347,7 +349,8 @@ def _following(
 
 
 def has_rows(record: TableRecord) -> bool:
-    """True unless the table is known to have had no rows since it was made; then it may have no Delta table yet."""
+    """True unless the table is known to have had no rows since it was created. A table without rows may have no Delta
+    table yet."""
     is_new = isinstance(record.state, Live) and record.state.exact_from is not None
     return record.signature != "" or not is_new
 
@@ -399,7 +402,7 @@ def _statement(
         action = delta_action(after, moved, facts, item.lsn, context)
         if isinstance(action, Ask | Save):
             return action
-        # A commit under the lsn is made once; of several changes of one statement the last one counts.
+        # Only one commit is made under the lsn. If a statement makes several changes, the last one counts.
         pending = action or pending
         after = moved.record
     if after is None:
@@ -419,7 +422,7 @@ def delta_action(
     context: WorkContext,
 ) -> Ask | Save | ChangeDelta | None:
     """Returns what has to be done to the Delta table before the record of a transition can be written; None if nothing
-    is left. `before`: the record before the transition."""
+    has to be done. `before`: the record before the transition."""
     after = moved.record
     if after is None or not after.folder or (moved.work is DeltaWork.NOTHING and not moved.recopy):
         return None
@@ -469,7 +472,7 @@ def _doubtful(
             return Save(copied_again(record), f"gap before lsn {work.lsn}")
         case LostItem() if record.is_live:
             reason = remedies.of_fault(work.error, record.label)
-            # Some of them may have been applied before they were lost.
+            # Some of the entries may have been applied before they were lost.
             before = max(record.from_lsn, work.first - 1)
             stands = without_entries(record, reason, before, work.lsn)
             return Save(stands, f"lost entries from lsn {work.first}")
@@ -477,7 +480,7 @@ def _doubtful(
 
 
 def has_lost_entries(record: TableRecord) -> bool:
-    """True if the table stands, or stood, because the log has lost entries of it."""
+    """True if the table is stopped, or was before a person resolved it, because the log has lost entries of it."""
     match record.state:
         case Stopped(lost=lost) | CatchingUp(stopped=Stopped(lost=lost)):
             return lost is not None
@@ -485,7 +488,7 @@ def has_lost_entries(record: TableRecord) -> bool:
 
 
 def unclear_statement(record: TableRecord, work: UnclearItem) -> BinlogError:
-    """Returns the error of a statement that may have changed the table, with the commands by which it goes on."""
+    """Returns the error of a statement that may have changed the table, with the commands that let the table go on."""
     return BinlogError(
         work.error.kind,
         work.error.what,

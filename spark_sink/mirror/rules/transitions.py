@@ -1,7 +1,7 @@
-"""What statements, unknown rows and gaps make of the record of a table. Pure.
+"""Changes the record of a table by statements, unknown rows and gaps. Pure.
 
-A transition returns the record afterwards and what has to be done to the table's Delta table under the statement's lsn,
-first, before the record is written. Both can be repeated.
+A transition consists of the record afterwards, and of what has to be done to the table's Delta table, under the
+statement's lsn, before the record is written. Both can be repeated.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DeltaWork(StrEnum):
 
     NOTHING = "nothing"
     DROP = "drop"  # delete all rows
-    TRUNCATE = "truncate"  # delete all rows, or mark them
+    TRUNCATE = "truncate"  # delete all rows, or mark them as deleted
     SCHEMA = "schema"
 
 
@@ -62,8 +62,8 @@ class DeltaWork(StrEnum):
 class Transition:
     """What follows from a statement.
 
-    `record`: afterwards, None if there is none; `change`: of SCHEMA; `recopy`: not "": why existing rows are not known
-    any more, unless the table is empty.
+    `record`: the record afterwards, None if there is none; `change`: the change of columns, for SCHEMA; `recopy`: if
+    not "", the reason why existing rows are no longer known, unless the table is empty.
     """
 
     record: TableRecord | None
@@ -74,8 +74,8 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What transitions depend on, beside the record. `server`: that the log was read from; `new_id`: makes ids of
-    tables."""
+    """What transitions depend on, besides the record. `server`: the server from which the log was read; `new_id`: makes
+    ids of tables."""
 
     consumer: str
     server: str
@@ -92,7 +92,7 @@ def after_effect(
     entry: LogEntry,
     now: Situation,
 ) -> Transition:
-    """The table `name`, whose record is `record`, after one effect of a statement that is no RENAME."""
+    """Returns what becomes of the table `name` with this record by one effect of a statement that is no RENAME."""
     moved = _after_effect(name, record, effect, entry, now)
     if record is None or moved.record is None:
         return moved
@@ -100,7 +100,8 @@ def after_effect(
 
 
 def _once_in_place(record: TableRecord, before: TableRecord | None) -> TableRecord:
-    """Returns the record of a live table, which waits first if its folder has no place: it goes on by itself then."""
+    """Returns the record. If the table would be live and its folder is not in its place, it waits for that, and then
+    goes on by itself."""
     if record.move is None or not isinstance(record.state, Live):
         return record
     reason = f"its folder waits for its place {record.folder}"
@@ -148,18 +149,19 @@ def _after_effect(
 
 
 def _is_gone(record: TableRecord | None) -> bool:
-    """True if the server is known to have no table of the name. One without a record may be older than the mirror."""
+    """True if the server is known to have no table with the name. A table without a record may be older than the
+    mirror."""
     return record is not None and record.state == Dropped()
 
 
 def copied_again(record: TableRecord) -> TableRecord:
-    """The record of a table whose columns were changed during its copy: rows were read before and after the change, so
-    the copy begins again."""
+    """Returns the record of a table whose columns were changed during its copy. Rows were read before and after the
+    change, so the copy begins again."""
     return forgetting(replace(record, state=Creating(), signature=""))
 
 
 def in_copy(record: TableRecord, lsn: int) -> bool:
-    """True if an entry is not of a later time than the rows of a table's copy."""
+    """True if the rows of a table's copy may contain the changes of an entry."""
     match record.state:
         case Copying() | Copied():
             return True
@@ -173,8 +175,8 @@ def in_copy(record: TableRecord, lsn: int) -> bool:
 def _anew(
     name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
 ) -> TableRecord:
-    """A table that is known to be empty: complete, and exact from here on. It keeps the id and the folder that the
-    name has."""
+    """Returns the record of a table that is known to be empty: complete, and exact from this entry on. It keeps the id
+    and the folder that the name has."""
     kept = record or TableRecord(now.new_id(), now.consumer, *name)
     empty = replace(
         forgetting(kept),
@@ -205,7 +207,8 @@ def _altered(
     if effect.cascades:
         done = replace(done, reason=_cascades_reason(effect.cascades, record.label))
     if not record.signature:
-        # Without rows so far the next rows tell the columns; an adopted table is compared with them.
+        # The table has had no rows, so the columns of the next rows become its columns. An adopted table is compared
+        # with them.
         return Transition(done, recopy=effect.copy_reason)
     if effect.copy_reason:
         return Transition(replace(done, signature=""), recopy=effect.copy_reason)
@@ -219,14 +222,15 @@ def _altered(
 
 
 def with_new_column(record: TableRecord, lsn: int) -> TableRecord:
-    """Returns the record of a live table whose columns are made new with the next rows, because the ALTER TABLE at
-    `lsn` changes the rows that it has in a way that the log does not tell."""
+    """Returns the record of a live table that gets new columns with the next rows, because the ALTER TABLE at `lsn`
+    changes its existing rows in a way that the log does not show."""
     assert isinstance(record.state, Live)
     return replace(record, from_lsn=lsn, state=replace(record.state, new_column=lsn))
 
 
 def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> TableRecord:
-    """The record of a table whose existing rows are not known any more: copied by policy, else stopped before `lsn`."""
+    """Returns the record of a table whose existing rows are no longer known: copied by policy, else stopped before
+    `lsn`."""
     if now.can_copy and now.policy.unfollowed is not UnfollowedChange.STOP:
         copied = replace(record, state=Creating(), from_lsn=lsn, reason=reason)
         return forgetting(replace(copied, signature=""))
@@ -235,25 +239,26 @@ def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> Ta
 
 
 def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> TableRecord:
-    """The record of a table whose rows have other columns in the log, `differs` says which, from the entry `lsn` on.
+    """Returns the record of a table whose rows have other columns in the log from the entry `lsn` on. `differs`: the
+    difference.
 
-    It is copied by policy, but not a second time for the same difference: the server then describes the columns
-    otherwise than its log does, and each copy would end in the same way.
+    It is copied by policy, but not a second time for the same difference: in that case the server describes the columns
+    in another way than its log does, and each copy would end in the same way.
     """
     reason = f"the log's rows have other columns than the table: {differs}"
     if record.conflict != differs:
         after = needs_copy(record, reason, lsn, now)
         return replace(after, conflict=differs) if isinstance(after.state, Creating) else after
     text = f"{reason}, also after a copy; {remedies.of_conflict(record.label)}"
-    # The entry has not been applied: it comes again.
+    # The entry was not applied, so it will be read again.
     return stopped(record, text, lsn - 1, lsn - 1)
 
 
 def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
-    """The record of a table whose entry `lsn` has a fault.
+    """Returns the record of a table whose entry `lsn` has a fault.
 
-    Rows of another history are not at fault: when a person says that the table has what was before them, they are
-    applied.
+    Rows of another history are no fault of the entry: they are applied when a person confirms that the table has
+    everything that was before them.
     """
     other_history = fault.kind is ErrorKind.HISTORY_DIFFERS
     text = remedies.of_fault(fault, record.label)
@@ -261,9 +266,10 @@ def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
 
 
 def stopped(record: TableRecord, reason: str, before: int, failed: int) -> TableRecord:
-    """The record of a table that stands: everything up to `before` is applied, `failed` could not be.
+    """Returns the record of a table that is stopped: everything up to `before` is applied, `failed` could not be
+    applied.
 
-    `reason` ends with a remedy, of `remedies`.
+    `reason` ends with a remedy from `remedies`.
     """
     copy = record.state if isinstance(record.state, Replaying) else None
     state = Stopped(failed, returns_to(record), copy=copy)
@@ -271,7 +277,7 @@ def stopped(record: TableRecord, reason: str, before: int, failed: int) -> Table
 
 
 def place_taken(record: TableRecord, aside: str, fault: BinlogError) -> TableRecord:
-    """The record of a table whose folder stays in the folder `aside`, because its place is taken. The table goes on by
+    """Returns the record of a table whose folder stays at `aside`, because its place is taken. The table goes on by
     itself when the place is free."""
     waits = replace(record, move=Move(aside))
     state = CatchingUp(record.state) if isinstance(record.state, Live) else record.state
@@ -283,7 +289,7 @@ def place_taken(record: TableRecord, aside: str, fault: BinlogError) -> TableRec
 
 
 def in_its_place(record: TableRecord) -> TableRecord:
-    """The record of a table whose folder has come to its place."""
+    """Returns the record of a table whose folder is now in its place."""
     moved, state = replace(record, move=None), record.state
     if not isinstance(state, CatchingUp) or state.reason_before is None:
         return moved
@@ -291,14 +297,15 @@ def in_its_place(record: TableRecord) -> TableRecord:
 
 
 def without_entries(record: TableRecord, reason: str, before: int, last: int) -> TableRecord:
-    """The record of a table that stands because the log's entries behind `before` up to `last` are lost."""
+    """Returns the record of a table that is stopped because the log has lost the entries behind `before` up to
+    `last`."""
     standing = stopped(record, reason, before, last)
     assert isinstance(standing.state, Stopped)
     return replace(standing, state=replace(standing.state, lost=last))
 
 
 def returns_to(record: TableRecord) -> Live:
-    """The state to which a table returns that stops now."""
+    """Returns the state to which a table that stops now will return."""
     match record.state:
         case Live(failing=None) as live:
             return live
@@ -316,7 +323,8 @@ def returns_to(record: TableRecord) -> Live:
 def unknown_rows(
     name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
 ) -> TableRecord:
-    """The record of a table whose first rows arrive without a CREATE TABLE. `record`: of a dropped one of the name."""
+    """Returns the record of a table whose first rows arrive without a CREATE TABLE. `record`: that of a dropped table
+    with the name."""
     known = replace(
         _anew(name, record, entry, now),
         state=Live(complete=False),
@@ -331,8 +339,8 @@ def unknown_rows(
 def _without_rows(
     known: TableRecord, lsn: int, now: Situation, partly: str, missing: str
 ) -> TableRecord:
-    """The record of a table of which the log lacks rows: copied, partial (for the reason `partly`) or stopped at `lsn`
-    (for the reason `missing`), by policy."""
+    """Returns the record of a table for which the log lacks rows: by policy it is copied, partial (for the reason
+    `partly`) or stopped at `lsn` (for the reason `missing`)."""
     policy = now.policy.unknown
     if policy is UnknownTables.PARTIAL:
         return replace(known, state=Live(complete=False), reason=partly)
@@ -343,19 +351,19 @@ def _without_rows(
 
 
 def left_out(record: TableRecord, lsn: int) -> TableRecord:
-    """The record of a table that the consumer's `include` and `exclude` leave out, from behind the entry `lsn` on: its
+    """Returns the record of a table that the consumer's `include` and `exclude` leave out, behind the entry `lsn`. Its
     rows stay as they are."""
     if isinstance(record.state, LeftOut) and record.request is None:
         return record
-    # After a crash entries of before the record's time come again.
+    # After a crash, entries from before the record was written are read again.
     since = record.state.since if isinstance(record.state, LeftOut) else max(lsn, record.from_lsn)
     reason = f"the settings of the consumer leave this table out since lsn {since}: later changes are missing"
     return replace(forgetting(handled(record)), state=LeftOut(since), reason=reason)
 
 
 def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
-    """The record of a table that was left out, and is not any more from behind the entry `lsn` on. Changes are missing,
-    so it is like a table that is older than the mirror."""
+    """Returns the record of a table that was left out, and is mirrored again behind the entry `lsn`. Changes are
+    missing, so it is treated like a table that is older than the mirror."""
     assert isinstance(record.state, LeftOut)
     lsn = max(lsn, record.from_lsn, record.state.since)
     missing = f"the settings left this table out since lsn {record.state.since}, so changes of it are missing"
@@ -365,8 +373,8 @@ def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
 
 
 def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:
-    """The record of a table after the server had purged changes that the log does not hold: it is copied again by
-    policy, else PARTIAL."""
+    """Returns the record of a table of which the server had purged changes that the log does not hold: it is copied
+    again by policy, else PARTIAL."""
     epoch = entry.position.epoch if entry.position else entry.epoch
     reason = f"the server had purged changes before lsn {entry.lsn} before they were read"
     if record.is_dropped:
@@ -375,7 +383,8 @@ def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableReco
     if now.can_copy and now.policy.purged is PurgedChanges.COPY:
         return forgetting(replace(after, state=Creating(), signature=""))
     if isinstance(record.state, Stopped) and record.state.copy is not None:
-        after = replace(after, signature="")  # the columns are those of a copy that has no place
+        # The columns are those of a copy that is not in the table's place.
+        after = replace(after, signature="")
     way = remedies.of_gap(record.label, can_copy=now.can_copy)
     partial = replace(after, state=Live(complete=False), reason=f"{reason}; {way}")
     return _once_in_place(partial, record)

@@ -1,11 +1,11 @@
-"""When a table's files are compacted, and what of the log is needed no longer. Pure."""
+"""Decides when a table's files are compacted, and which days of the log are no longer needed. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, timedelta
 
-SMALL_FILES_MAX = 32  # of a table, until they are compacted
+SMALL_FILES_MAX = 32  # a table with more small files is compacted
 SMALL_FILE_BYTES = 16 << 20
 
 

@@ -1,1 +1,1 @@
-"""The application that brings tables forward: its loop, its threads, and what they execute."""
+"""The application that applies the log to tables: its loop, its threads, and the works that they execute."""

@@ -1,11 +1,12 @@
-"""The applier: brings each table forward on its own with what the log holds.
+"""The applier: applies the entries of the log to each table, independently of the other tables.
 
-One thread (`run`) decides everything: it steps the rules of each consumer (`rules.mirror`) with what has happened, and
-hands what they want to be done to pools of threads, several tables at a time. What those have done is the next event.
+One thread (`run`) makes all decisions: it passes each event to the rules of its consumer (`rules.mirror`), and the
+works that the rules return to pools of threads, which work on several tables at the same time. The answer of a work is
+the next event.
 
-Crash safety. The rules let a work begin when the records that it relies on are stored. The watermark of a consumer is
-stored after all that it covers, so entries are read again, never left out. A step that was committed is known by the
-lsn that its Delta table records, or by the record's `from_lsn`.
+Crash safety. The rules let a work begin only when the records that it relies on are stored. The watermark of a consumer
+is stored after everything that it covers, so after a crash some entries are read again, but none is left out. The lsn
+that the Delta table records, or the record's `from_lsn`, shows that a step was committed.
 """
 
 from __future__ import annotations
@@ -49,16 +50,17 @@ class Applier:
         copier: TableCopier | None = None,
         claims: Claims | None = None,
     ) -> None:
-        """`copier`: copies tables from the server; without it a table that needs a copy waits for one that has it;
-        `claims`: of the job, without them it claims its consumers itself."""
+        """`copier`: copies tables from the server; without it, a table that needs a copy waits for a job that has a
+        copier; `claims`: the claims of the job; without them, the applier claims its consumers itself."""
         self._spark = spark
-        # The settings look for the policy of a name among patterns; the rules ask for it at each event.
+        # The settings search patterns for the policy of a name, and the rules ask for it at each event, so it is
+        # cached.
         self._options = replace(
             options, policy=cache(options.policy), excludes=cache(options.excludes)
         )
         self._control = ControlTable(spark, options.target)
         self._claims = claims or Claims(self._control, options.consumers, [ClaimedStage.APPLY])
-        # What has happened, of which consumer; None: the log may have grown.
+        # Events, each with its consumer; None: the log may have grown.
         self._inbox: SimpleQueue[tuple[str, Event] | None] = SimpleQueue()
         self._maintenance = Maintenance(spark, self._options, self._control, self._post)
         self._maintaining: Future[None] | None = None
@@ -85,7 +87,8 @@ class Applier:
         return AppliedConsumer(works, mirror, counter, self._turns.submit)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:
-        """Apply until `stop` is set; with `drain`, until all that the log held at the call is applied or stopped.
+        """Apply until `stop` is set or, with `drain`, until everything that the log held at the call is applied or
+        stopped.
 
         Returns the exit code: 1 if a consumer failed or, with `drain`, a table is stopped, failing or not in the
         catalog.
@@ -100,7 +103,7 @@ class Applier:
         return 1 if failed or unregistered else 0
 
     def wake(self) -> None:
-        """The log may have new entries: look now."""
+        """Make the applier check the log now, because it may have new entries."""
         self._inbox.put(None)
 
     def progress(self) -> list[ConsumerProgress]:
@@ -108,7 +111,7 @@ class Applier:
         return [consumer.progress() for consumer in self._all]
 
     def _post(self, consumer: str, event: Event) -> None:
-        """Something has happened. Any thread may call it."""
+        """Add an event. Any thread may call this."""
         self._inbox.put((consumer, event))
 
     # -- the loop ----------------------------------------------------------------------------------------------
@@ -140,9 +143,9 @@ class Applier:
                 look_at = 0.0
 
     def _take(self, timeout_s: float) -> bool:
-        """Take what has happened; wait for it, if nothing has. Returns True if the log may have grown."""
+        """Handle the events that have been added, or wait for one. Returns True if the log may have grown."""
         woken = False
-        # Not what comes meanwhile: the log has to be looked at, too.
+        # Events that are added meanwhile are handled later, because the log must be checked, too.
         for _ in range(max(1, self._inbox.qsize())):
             try:
                 message = self._inbox.get(timeout=timeout_s)
@@ -166,7 +169,7 @@ class Applier:
     # -- maintenance -------------------------------------------------------------------------------------------
 
     def _maintain(self, active: Sequence[AppliedConsumer]) -> None:
-        """Begin what is due, unless it runs."""
+        """Begin the maintenance if it is due and not running."""
         running = self._maintaining is not None and not self._maintaining.done()
         if running or not self._maintenance.is_due():
             return
@@ -176,7 +179,7 @@ class Applier:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Wait for what runs, and store what has come of it."""
+        """Wait for the works that are running, and store their results."""
         for consumer in self._all:
             consumer.stop()
         self._pools.finish()

@@ -1,15 +1,17 @@
-"""Keeps a catalog of Spark's (Hive metastore, Glue, Unity Catalog) in step with the mirrored tables.
+"""Registers the mirrored tables in a catalog of Spark (Hive metastore, Glue, Unity Catalog), and keeps it up to date.
 
-Each table that can be read is an external table of the catalog at its path: registered when it is complete or partial,
-under its new name after a RENAME, gone after a DROP. So is each history, under a name of its own that stays. The record
-of a table says under which name it is registered (`registered`), and is written after the catalog, by the rules of the
-table's consumer, which are told (`post`). So after a crash the same is done again, which changes nothing that is done.
+Each table that can be read is an external table of the catalog at its path: it is registered when it is complete or
+partial, gets its new name after a RENAME, and is removed after a DROP. Each history is registered, too, under a name of
+its own that does not change. The record of a table says under which name it is registered (`registered`). It is written
+after the catalog, by the rules of the table's consumer, which get an event (`post`). So after a crash the same is done
+again, with the same result.
 
 A path follows from a table's name, so what a path holds may change (a swap of two tables, a copy in place of a table)
-without a change of the catalog. Columns are Delta's own: the catalog has none of its own that could differ.
+without a change of the catalog. The columns are those of the Delta table: the catalog stores no columns that could
+differ.
 
-A catalog that cannot be reached, or that refuses a table, never delays the table itself: rows are applied, the failure
-is in the log and in the table's record, and it is tried again.
+If the catalog cannot be reached, or refuses a table, the table itself is not delayed: rows are applied, the failure is
+in the log and in the table's record, and the registration is tried again.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-AGAIN_S = 60.0  # after a failure
+AGAIN_S = 60.0  # time until the next attempt after a failure
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-# The tables and histories of each consumer, as its rules have them.
+# The tables and histories of each consumer, as its rules hold them.
 Snapshots = Mapping[str, tuple[TableRecord, ...]]
 Post = Callable[[str, Registered], None]  # tells the rules of a consumer
 _GONE = "DELTA_PATH_DOES_NOT_EXIST"
@@ -56,7 +58,8 @@ _GONE_PATH = re.compile(
 def wanted_name(record: TableRecord, template: CatalogTemplate) -> str:
     """Returns the name that a table should have in the catalog; "" for none.
 
-    A table is registered when its rows can be read for the first time, and stays while it is stopped or copied again.
+    A table is registered when its rows can be read for the first time, and stays registered while it is stopped or
+    copied again.
     """
     visible = record.is_live or (record.registered and not record.is_dropped)
     return template.name(record.shown_name) if visible and record.folder else ""
@@ -94,8 +97,8 @@ class SparkCatalog:
         self._spark = spark.newSession()
 
     def location(self, name: str) -> str | None:
-        """Returns the path of a Delta table, whether anything is there or not; None if there is no table; "" for one
-        that has no path, or is of another format."""
+        """Returns the path at which the catalog has a Delta table, even if the path does not exist; None if the catalog
+        has no table with the name; "" if the table has no path, or another format."""
         try:
             rows = self._spark.sql(f"DESCRIBE TABLE EXTENDED {sql_name(name)}").collect()
         except AnalysisException as error:
@@ -112,7 +115,7 @@ class SparkCatalog:
     def register(self, name: str, path: str) -> None:
         """Make an external table of the Delta table at `path`; its schema is made if it is missing.
 
-        Without a Delta table at `path` Spark makes an empty one, so nothing may move it meanwhile.
+        If there is no Delta table at `path`, Spark makes an empty one, so the table must not be moved meanwhile.
         """
         schema = sql_name(schema_name(name))
         if not self._spark.catalog.databaseExists(schema):
@@ -121,12 +124,12 @@ class SparkCatalog:
         self._spark.sql(f"CREATE TABLE {sql_name(name)} USING delta LOCATION '{literal}'")
 
     def drop(self, name: str) -> None:
-        """Take an external table out of the catalog. Its files stay."""
+        """Remove an external table from the catalog. Its files stay."""
         self._spark.sql(f"DROP TABLE IF EXISTS {sql_name(name)}")
 
 
 class Catalog(Protocol):
-    """What `CatalogEntries` needs of a catalog, see `SparkCatalog`."""
+    """The methods of a catalog that `CatalogEntries` needs, see `SparkCatalog`."""
 
     def location(self, name: str) -> str | None: ...
     def register(self, name: str, path: str) -> None: ...
@@ -143,7 +146,7 @@ def catalog_entries(
 
 
 def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
-    """Raises `BinlogError` SETTINGS if Spark knows no such catalog, or forgets it at its end."""
+    """Raises `BinlogError` SETTINGS if Spark has no such catalog, or keeps it in memory only."""
     name = template.catalog
     conf = spark.conf
     if name != SESSION_CATALOG and conf.get(f"spark.sql.catalog.{name}", None) is None:
@@ -166,13 +169,14 @@ def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
 
 
 def _replaced(spark: SparkSession) -> bool:
-    """True if `spark_catalog` is another one than Delta's, which delegates to the catalog of Spark itself."""
+    """True if `spark_catalog` was set to another catalog than Delta's, which delegates to Spark's own catalog."""
     chosen = spark.conf.get(f"spark.sql.catalog.{SESSION_CATALOG}", "") or ""
     return not chosen.endswith("DeltaCatalog")
 
 
 class _Names:
-    """Whose names are whose, in one round: `wanted` by the records, `held` in the catalog."""
+    """The tables of each name in one round: those that should have it by their records (`wanted`), and those that have
+    it in the catalog (`held`)."""
 
     def __init__(self, records: Iterable[TableRecord], template: CatalogTemplate) -> None:
         self.wanted: dict[str, set[str]] = {}
@@ -199,14 +203,14 @@ class _Names:
 
 @dataclass
 class CatalogEntries:
-    """Of one application. A thread of its own talks to the catalog, in rounds.
+    """The catalog's entries for one application. A thread of its own calls the catalog, in rounds.
 
-    `target`: folder of the mirror, with its file system; `failing`: why tables are not registered as they should be,
-    by table id.
+    `target`: folder of the mirror, with its file system; `failing`: by table id, why tables do not have the wanted
+    entries.
 
-    A folder that moves while it is registered would leave an empty Delta table where it was. So the caller begins no
-    round while a folder moves, and moves none while a round runs (`is_running`); it can ask a round to end early
-    (`pause`), so that no table waits long for a catalog.
+    If a folder moved while it is registered, Spark would make an empty Delta table at its old path. So the caller
+    begins no round while a folder is being moved, and moves no folder while a round runs (`is_running`). It can ask a
+    round to end early (`pause`), so that no table waits long for a catalog.
     """
 
     catalog: Catalog
@@ -215,7 +219,7 @@ class CatalogEntries:
     post: Post
     failing: dict[str, str] = field(default_factory=dict)
     _verified: dict[str, str] = field(default_factory=dict)  # names, by table id
-    # What was posted last of each table: the records may say so later, but nothing else changes it.
+    # The last event that was posted for each table. The records get it later, and nothing else changes these values.
     _told: dict[str, Registered] = field(default_factory=dict)
     _seen: Snapshots | None = None
     _retry_at: float = float("inf")
@@ -235,11 +239,12 @@ class CatalogEntries:
         return self._round is not None and not self._round.done()
 
     def pause(self) -> None:
-        """Let the round that runs end with the table that it is at. The next `forward` does the rest."""
+        """Make the running round end after its current table. The next `forward` does the rest."""
         self._paused = True
 
     def forward(self, snapshots: Snapshots) -> bool:
-        """Begin what there is to do, if anything. Returns True if nothing is left to do now, and the records say so."""
+        """Begin a round if there is something to do. Returns True if nothing is left to do now, and the records say
+        so."""
         if self.is_running:
             return False
         if snapshots == self._seen and not self._paused and time.monotonic() < self._retry_at:
@@ -256,13 +261,13 @@ class CatalogEntries:
             log.exception("the catalog is not brought forward; tried again in %.0f s", AGAIN_S)
 
     def _newest(self, record: TableRecord) -> TableRecord:
-        """Returns the record with what was posted of it."""
+        """Returns the record with the values that were last posted for it."""
         if (told := self._told.get(record.table_id)) is None:
             return record
         return replace(record, registered=told.name, refused=told.refused)
 
     def bring(self, snapshots: Snapshots) -> None:
-        """Bring the catalog to what the records say. A failure concerns its table alone."""
+        """Change the catalog to what the records say. A failure concerns only the table at which it occurs."""
         self._retry_at = float("inf")
         records = [self._newest(record) for of in snapshots.values() for record in of]
         names = _Names(records, self.template)
@@ -271,7 +276,7 @@ class CatalogEntries:
                 return
             want, has = wanted_name(record, self.template), record.registered
             settled = want == has == self._verified.get(record.table_id, "")
-            # A folder may be on its way; the record is another one when it has arrived.
+            # The folder may be moving. The record changes when the move has ended.
             if record.move is not None or (settled and not record.refused):
                 continue
             try:
@@ -293,7 +298,7 @@ class CatalogEntries:
             log.info("%s: %s: %s", record.consumer, record.label, done)
 
     def _tell(self, record: TableRecord, name: str, refused: str = "") -> None:
-        """Tell the rules how the catalog has a table, if that has changed."""
+        """Post to the rules how a table is registered, if that has changed."""
         if (name, refused) != (record.registered, record.refused):
             told = self._told[record.table_id] = Registered(record.table_id, name, refused)
             self.post(record.consumer, told)

@@ -1,7 +1,7 @@
-"""Folders move, or the catalog registers tables: never both at a time.
+"""Lets either folders move or the catalog register tables, but not both at the same time.
 
-A folder that moves while it is registered would leave an empty Delta table where it was. So moves wait while a round of
-the catalog runs, which is asked to end early, and no round begins while a folder moves.
+If a folder moved while it is registered, Spark would make an empty Delta table at its old path. So moves wait while a
+round of the catalog runs, which is asked to end early, and no round begins while a folder is being moved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_sink.mirror.runtime.works import ConsumerWorks, Work
 
 
 class RegisteringCatalog(Protocol):
-    """What is needed of `CatalogEntries`."""
+    """The methods of `CatalogEntries` that are needed here."""
 
     @property
     def is_running(self) -> bool: ...
@@ -25,7 +25,7 @@ class RegisteringCatalog(Protocol):
 
 
 class CatalogTurns:
-    """Of one application, for its deciding thread. `catalog`: None if there is none."""
+    """The turns of one application, used by the thread that steps the rules. `catalog`: None if there is none."""
 
     def __init__(
         self, catalog: RegisteringCatalog | None, submit: Callable[[ConsumerWorks, Work], None]
@@ -35,7 +35,7 @@ class CatalogTurns:
         self._held: list[tuple[ConsumerWorks, Work]] = []
 
     def submit(self, works: ConsumerWorks, work: Work) -> None:
-        """Let a work be executed, a move of folders when its turn comes."""
+        """Submit a work. A move of folders waits for its turn."""
         if isinstance(work, MoveFolders):
             if self._catalog is not None and self._catalog.is_running:
                 self._catalog.pause()
@@ -45,11 +45,12 @@ class CatalogTurns:
         self._submit(works, work)
 
     def answered(self, consumer: str, event: Event) -> None:
-        """An event may be the answer of a move."""
+        """Note an event, which may be the answer of a move."""
         self._moving.discard((consumer, getattr(event, "run", 0)))
 
     def forward(self, snapshots: Mapping[str, tuple[TableRecord, ...]]) -> bool:
-        """Bring the catalog forward, unless folders move. Returns True if nothing is left to do there."""
+        """Begin a round of the catalog, unless folders are being moved. Returns True if the catalog has nothing left to
+        do."""
         if self._catalog is None:
             return True
         if not self._catalog.is_running:

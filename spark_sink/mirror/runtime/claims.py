@@ -1,10 +1,11 @@
-"""Which job logs and applies a consumer: the newest one that was started. Rows of the control table say so.
+"""Decides which job logs and applies a consumer: the one that was started last. Rows of the control table record this.
 
-A job claims all its consumers for all its stages in one commit, when it starts, and never again. So of two jobs one
-has lost, for both stages, and knows it by the control table: within a second, also while nothing changes on the server.
-A job that runs one stage claims that one: a log job and an apply job of the same consumer do not disturb each other.
+A job claims all its consumers for all its stages in one commit when it starts, and not again later. So of two jobs, one
+has lost both stages. It sees this in the control table within a second, even while nothing changes on the server. A job
+that runs one stage claims only that stage, so a log job and an apply job of the same consumer do not disturb each
+other.
 
-The claims of the log (`log.append`) refuse the appends of a job that does not know yet that it has lost.
+The claims in the log (`log.append`) refuse the appends of a job that has lost and has not seen it yet.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = logging.getLogger("spark_sink.mirror")
 
 
 def stages_of(stages: str) -> list[ClaimedStage]:
-    """Returns what the setting `stages` (log, apply or both) names."""
+    """Returns the stages that the setting `stages` (log, apply or both) names."""
     return list(ClaimedStage) if stages == "both" else [ClaimedStage(stages)]
 
 
@@ -39,13 +40,13 @@ class Claims:
         self._lost: dict[str, BinlogError] = {}
 
     def take(self) -> None:
-        """Take the consumers over from any other job. Does nothing if that was done."""
+        """Claim the consumers, so that any other job loses them. Does nothing if that was done before."""
         if not self._taken:
             self._control.claim(self._run, self._consumers, self._stages)
             self._taken = True
 
     def lost(self, consumer: str) -> BinlogError | None:
-        """Returns why the job no longer has a consumer; None while it has. That it was lost is logged once."""
+        """Returns why the job no longer has a consumer; None while it has the consumer. The loss is logged once."""
         claims = self._control.rows().claims
         with self._lock:
             if consumer in self._lost or all(

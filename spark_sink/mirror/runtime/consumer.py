@@ -1,6 +1,6 @@
-"""One consumer of the applier: its rules, what they are told, and what they want to be done.
+"""One consumer of the applier: passes events to its rules, and their works to threads.
 
-One thread calls it: it alone steps the rules. Other threads may ask for the progress.
+Only one thread may call it, because it steps the rules. Other threads may ask for the progress.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = logging.getLogger("spark_sink.mirror")
 
 
 def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> MirrorOptions:
-    """Returns the options of a consumer's rules. `copies`: this job can copy."""
+    """Returns the options of a consumer's rules. `copies`: True if this job can copy."""
     target = options.target.rstrip("/")
     return MirrorOptions(
         consumer,
@@ -79,8 +79,8 @@ def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> Mir
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the consumer stands, for other threads. `watermark`: the lsn up to which all is applied; `waiting`: entries
-    in the queues; `failing`, `histories_lsn`: see `ConsumerProgress`."""
+    """The consumer's state, for other threads. `watermark`: the lsn up to which everything is applied; `waiting`:
+    number of entries in the queues; `failing`, `histories_lsn`: see `ConsumerProgress`."""
 
     watermark: int = 0
     waiting: int = 0
@@ -90,7 +90,7 @@ class Standing:
 
 
 class AppliedConsumer:
-    """`failure`: why the consumer's entries are not applied any more; `standing`: as of the last event."""
+    """`failure`: why the consumer's entries are no longer applied; `standing`: its state after the last event."""
 
     def __init__(
         self,
@@ -114,7 +114,8 @@ class AppliedConsumer:
     # -- what the rules are told -------------------------------------------------------------------------------
 
     def start(self, rows: ControlRows, claimed: BinlogError | None, *, drain: bool) -> None:
-        """Begin. `claimed`: another job has the consumer; `drain`: the log does not go on."""
+        """Begin. `claimed`: the error if another job has the consumer; `drain`: True to apply only what the log holds
+        now."""
         self._drain = drain
         own = [*rows.records.values(), *rows.histories.values()]
         records = tuple(record for record in own if record.consumer == self.name)
@@ -132,26 +133,26 @@ class AppliedConsumer:
         self._read_requests(rows)
 
     def _look(self, records: tuple[TableRecord, ...], applied: int) -> tuple[LogEnd | None, int]:
-        """Returns the end of the log and the smallest lsn that it still has. Raises `BinlogError` if the tables are
-        ahead of the log."""
+        """Returns the end of the log and the smallest lsn that it still has. Raises `BinlogError` if tables are applied
+        beyond the end of the log."""
         self._newest = self._log.last_append(self.name)
         if applied > (last_lsn(self._newest) if self._newest else 0):
             raise log_is_shorter(self.name, self._log.path)
         end = None
-        # If the end is lost, the next one that is read counts.
+        # If the end is lost, the next END entry that is read counts.
         with suppress(LostFileError):
             end = self._log.end(self.name)
         return end, self._oldest(records)
 
     def _oldest(self, records: tuple[TableRecord, ...]) -> int:
-        """Returns the smallest lsn that the log still has; 0 if no history needs to know it: to find it all files of
-        the log have to be known."""
+        """Returns the smallest lsn that the log still has; 0 if no history needs to know it, because finding it
+        requires a list of all files of the log."""
         if not any(record.history or self._policy(record.name).history for record in records):
             return 0
         return self._log.first_lsn_held(self.name) or 0
 
     def poll(self, control: ControlTable, claims: Claims) -> None:
-        """Tell the rules what has changed in the log and in the control table."""
+        """Pass to the rules what has changed in the log and in the control table."""
         now = time.monotonic()
         if self.failure is not None or now < self._retry_at:
             return
@@ -185,7 +186,8 @@ class AppliedConsumer:
         self.step(RequestsRead(asked, named, other_owners(rows, self.name)))
 
     def _not_read(self, error: Exception, now: float) -> None:
-        """Look at the log again later; a fault of it ends the consumer, and in a drain so does what lasts."""
+        """Check the log again later. A fault of the log ends the consumer. In a drain, a failure that lasts ends it,
+        too."""
         if isinstance(error, BinlogError):
             self.fail(error)
             return
@@ -200,7 +202,7 @@ class AppliedConsumer:
             self.fail(BinlogError(ErrorKind.INTERNAL, text, where=f"consumer {self.name}"))
 
     def fail(self, error: BinlogError) -> None:
-        """Apply nothing of this consumer any more."""
+        """Stop applying this consumer."""
         self._mirror.fail(error)
         self.step(Ticked())
 
@@ -209,25 +211,25 @@ class AppliedConsumer:
             self.step(Ticked())
 
     def stop(self) -> None:
-        """The job ends."""
+        """Tell the rules that the job ends."""
         self._works.copies.stop_all()
         self.step(Stopping())
 
     def store_watermark(self) -> None:
-        """Let the rules store how far everything is applied, though it is not time for that."""
+        """Let the rules store now how far everything is applied, before the usual time."""
         self.step(Ticked(), ahead_s=self._works.options.watermark_s)
 
     # -- the rules ---------------------------------------------------------------------------------------------
 
     def step(self, event: Event, ahead_s: float = 0.0) -> None:
-        """Let the rules decide what follows from an event, and begin it. `ahead_s`: how far their clock is advanced."""
+        """Pass an event to the rules, and begin what they return. `ahead_s`: how far their clock is advanced."""
         if self._broken:
             return
         self._observe(event)
         try:
             effects = self._mirror.step(event, time.monotonic() + ahead_s)
         except Exception as error:
-            # A bug: what the rules know may be wrong now.
+            # This is a bug, after which the state of the rules may be wrong.
             log.exception("%s: the applier has failed", self.name)
             self._broken = True
             self._end(
@@ -240,7 +242,7 @@ class AppliedConsumer:
         self.standing = self._stands()
 
     def _observe(self, event: Event) -> None:
-        """Count what has happened."""
+        """Count an event for the progress."""
         effect = self._running.pop(getattr(event, "run", 0), None)
         match event:
             case EntriesRead(entries=entries) | LogLost(before=entries) if _reads_all(effect):

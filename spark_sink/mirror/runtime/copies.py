@@ -1,4 +1,4 @@
-"""Copies of tables from the server, as works of the rules: their progress is counted, and they can be stopped."""
+"""Executes the works that copy tables from the server. Their progress is counted, and they can be stopped."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NOWHERE = Position("", "", "", 0, 0, 0)
 class CopiedTable(Protocol):
     """What a copy returns.
 
-    `executed`: R; `signature`: the columns as JSON; `exact`: the rows show exactly the transactions of R, so these must
-    not be applied to them; `complete`: False if it was stopped before its end.
+    `executed`: R; `signature`: the columns as JSON; `exact`: True if the rows show exactly the transactions of R, so
+    these must not be applied to them; `complete`: False if the copy was stopped before its end.
     """
 
     @property
@@ -53,7 +53,7 @@ class CopiedRows(Protocol):
 
 
 class TableCopier(Protocol):
-    """Copies one table into _binlog/copies/<table id>; a copy that was interrupted goes on."""
+    """Copies one table into _binlog/copies/<table id>, or continues a copy that was interrupted."""
 
     def copy(
         self,
@@ -67,7 +67,7 @@ class TableCopier(Protocol):
 
 @dataclass
 class Copies:
-    """Of one consumer. Threads may share it."""
+    """The copies of one consumer. Threads may share it."""
 
     copier: TableCopier | None
     counter: ProgressCounter
@@ -75,7 +75,7 @@ class Copies:
     _stopped: set[int] = field(default_factory=set)
 
     def copy(self, work: CopyTable) -> TableCopied:
-        """Copy a table, until that is complete or `stop` ends it. Raises as the copier does."""
+        """Copy a table until the copy is complete or `stop` ends it. Raises as the copier does."""
         assert self.copier is not None, "this job cannot copy"
         record = work.record
         assert isinstance(record.state, Copying)
@@ -98,7 +98,7 @@ class Copies:
         )
 
     def stop(self, run: int) -> None:
-        """Let the copy of a work end at its next chunk."""
+        """Make the copy of a work end at its next chunk."""
         self._stopped.add(run)
 
     def stop_all(self) -> None:

@@ -1,18 +1,19 @@
-"""Moves the folders of tables that RENAME TABLE renames, so that a table is read where its name is.
+"""Moves the folders of tables that RENAME TABLE renames, so that the path of a table follows from its name.
 
-The records already say where each table has to be, and where it was (`Move`). Then
+The records already say where each table has to be, and where it was (`Move`). A move has two steps:
 
-1. every folder moves aside, to _binlog/moving/<table id>;
-2. every folder moves to its new place; an emptied folder of a dropped table there is deleted.
+1. every folder is moved aside, to _binlog/moving/<table id>;
+2. every folder is moved to its new place; the emptied folder of a dropped table in that place is deleted.
 
-This can be repeated after a crash at any point: the property `binlog.table_id` tells whose folder lies at a path. A
-copy that becomes a table's folder is moved in the same way, without the first step.
+This can be repeated after a crash at any point: the property `binlog.table_id` shows to which table the folder at a
+path belongs. A copy that becomes a table's folder is moved in the same way, without the first step.
 
-A folder that is not the mirror's may be in a table's place. Then this table alone stays aside; the others move.
+If a folder in a table's place does not belong to the mirror, only this table stays aside; the others move.
 
-An object store has no folders that move at once: their files move one by one, and a crash leaves some here and some
-there. Then what lies at a path tells too little, so one call does one step: gather aside, delete what is in the place,
-arrive. The records say which of them have ended, for all tables of the statement before the next one begins.
+In an object store, a folder cannot be moved in one operation: its files are moved one by one, and after a crash some
+are at the old path and some at the new one. So the content of a path does not show how far the move is. Therefore one
+call does one step: move the files aside, delete what is in the place, move the files into the place. The records of all
+tables of the statement say that a step has ended before the next one begins.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ GATHERED, CLEARED = 1, 2  # steps of an object store's move that have ended
 
 
 class FolderMover:
-    """Of one consumer. Threads may share it: one of them moves at a time."""
+    """Moves the folders of one consumer. Threads may share it; one of them moves at a time."""
 
     def __init__(
         self, spark: SparkSession, target: str, other_owner: Callable[[TableName], str]
@@ -52,8 +53,8 @@ class FolderMover:
         self._lock = threading.Lock()
 
     def move(self, work: MoveFolders) -> FoldersMoved:
-        """Move folders to their places, in an object store by one step. Raises `BinlogError` if the file system
-        refuses it."""
+        """Move folders to their places or, in an object store, do one step of that. Raises `BinlogError` if the file
+        system refuses it."""
         with self._lock:
             if self._files.moves_folders(self._target):
                 return self._move(work)
@@ -86,17 +87,18 @@ class FolderMover:
             self._files.delete(place)
         self._files.rename(source, place)
         if source != aside and self._files.exists(aside):
-            self._files.delete(aside)  # the table's rows of before its copy
+            self._files.delete(aside)  # the table's rows from before its copy
 
     # -- file by file ------------------------------------------------------------------------------------------
 
     def _move_by_files(self, work: MoveFolders) -> FoldersMoved:
-        """Do the next step of the tables that are least far. Each can be repeated until the records say that it has
-        ended."""
+        """Do the next step of the tables that have completed the fewest steps. Each step can be repeated until the
+        records say that it has ended."""
         steps = {record.table_id: _move_of(record).step for record in work.moving}
         ended = min(steps.values())
         if ended < GATHERED:
-            # The records of all get one step, so a table that is further must not be touched by the next ones.
+            # The records of all tables get the same step, so the following steps must not touch a table that is
+            # further.
             for record in work.moving:
                 if steps[record.table_id] == CLEARED:
                     self._arrive(record)
@@ -131,7 +133,8 @@ class FolderMover:
     def _refused(
         self, work: MoveFolders, aside: Callable[[TableRecord], None]
     ) -> dict[str, BinlogError]:
-        """Returns why tables have no place, by id. Tables that leave such a place move aside."""
+        """Returns, by id, why tables have no place. A table that still occupies such a place, and has another one, is
+        moved aside."""
         obstacles = {r.table_id: self._obstacle(r, work.existing, aside) for r in work.moving}
         return {table_id: fault for table_id, fault in obstacles.items() if fault is not None}
 
@@ -142,15 +145,15 @@ class FolderMover:
         aside: Callable[[TableRecord], None],
     ) -> BinlogError | None:
         if _move_of(record).step:
-            return None  # found free before
+            return None  # its place was found free in an earlier step
         for other in existing:
             if other.move is not None and other.lies_at == record.folder:
-                aside(other)  # it has another place, and has not left this one
+                aside(other)  # it has another place, and is still in this one
         if not self._files.exists(self._full(record.folder)):
             return None
         owner = self._owner(record.folder)
         if owner == record.table_id:
-            return None  # the table's rows of before its copy, or it has moved
+            return None  # the table's rows from before its copy, or the table after its move
         if any(r.table_id == owner and _leaves(r, record.folder) for r in existing):
             return None
         return self._taken(record)

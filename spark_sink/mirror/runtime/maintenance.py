@@ -1,9 +1,9 @@
-"""What the mirror does for its Delta tables: writes checkpoints, compacts files, deletes old ones, forgets old days of
-the log.
+"""Maintains the mirror's Delta tables: writes checkpoints, compacts files, deletes old files, and drops old days of the
+log.
 
-One thread of the applier runs it while others execute steps; a step that conflicts with a compaction is tried again.
-It works on the records as they were when its round began, and tells the rules of a consumer what it has changed.
-A table whose files are large gets deletion vectors, so that a MERGE of few rows writes few rows: on small tables they
+One thread of the applier runs it while others execute steps; a step that conflicts with a compaction is tried again. It
+works on the records as they were when its round began, and posts to the rules of a consumer what it has changed. A
+table whose files are large gets deletion vectors, so that a MERGE of few rows writes few rows: on small tables they
 double the time of a MERGE.
 """
 
@@ -43,8 +43,8 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 
 def _bound_listing(session: SparkSession) -> None:
-    """Let VACUUM list folders in as many tasks as there are processors for. Spark's default is 10,000, which took two
-    minutes of two processors for a folder of ten files. A value that the user has set stays."""
+    """Make VACUUM list folders in as many tasks as can run at the same time. Spark's default is 10,000, which took two
+    minutes of two processors for a folder of ten files. A value that the user has set is kept."""
     context = session.sparkContext
     if not context.getConf().contains(_LISTING_TASKS):
         session.conf.set(_LISTING_TASKS, str(4 * context.defaultParallelism))
@@ -59,7 +59,8 @@ class MaintainedTables:
     needed: int
 
     def growing(self, target: str) -> Iterator[tuple[TableRecord, MirroredTable]]:
-        """Yields those that grow, with their Delta tables; but none whose folder is on its way."""
+        """Yields the tables and histories that grow, with their Delta tables, except those whose folder is being
+        moved."""
         for record in self.records:
             if record.is_live and record.folder and record.move is None:
                 path = f"{target.rstrip('/')}/{record.folder}"
@@ -68,7 +69,7 @@ class MaintainedTables:
 
 @dataclass
 class Maintenance:
-    """Of one application. `post`: tells the rules of a consumer."""
+    """The maintenance of one application. `post`: passes an event to the rules of a consumer."""
 
     spark: SparkSession
     options: ApplyOptions
@@ -89,7 +90,7 @@ class Maintenance:
         return time.monotonic() >= min(self._due, self._checkpoints_due)
 
     def run(self, consumers: Sequence[MaintainedTables]) -> None:
-        """Do what is due. A failure is logged; the next round does what was not done."""
+        """Do what is due. A failure is logged, and the next round tries it again."""
         if time.monotonic() >= self._checkpoints_due:
             self._checkpoints_due = time.monotonic() + CHECKPOINTS_EVERY_S
             self._write_checkpoints(consumers)
@@ -151,7 +152,7 @@ class Maintenance:
         self._vacuum(table.path)
 
     def _maintain_log(self, tables: MaintainedTables) -> None:
-        """Drop the days of the log that no table needs any more, but the newest `log_days`; compact the others."""
+        """Drop the days of the log that no table needs any more, except the newest `log_days`; compact the others."""
         days = self._log.days(tables.consumer)
         today = datetime.now(UTC).date()
         before = days_to_forget(days, tables.needed, today, self.options.log_days)

@@ -1,5 +1,5 @@
-"""The threads that execute works. Each kind of work has its own, so that none waits for work of another kind: records
-are stored while all copies of a target run, and maintenance goes on beside them.
+"""The threads that execute works. Each kind of work has its own threads, so that no work waits for another kind: for
+instance, records are stored, and tables maintained, while all copies of a target run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-READS = 2  # of the log, at a time
-STORES_MAX = 4  # consumers that store records at a time: what they store shares commits
+READS = 2  # reads of the log at the same time
+STORES_MAX = 4  # consumers that store records at the same time; they share commits
 
 
 class Pools:
-    """Executes works. Each is answered once, by `post(consumer, event)`, in the thread that has executed it."""
+    """Executes works. The thread that has executed a work answers it once, by `post(consumer, event)`."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Pools:
         consumers: int,
         post: Callable[[str, Event], None],
     ) -> None:
-        """`steps`: how many tables of a consumer are brought forward at a time, beside replays; `consumers`: how many
-        there are."""
+        """`steps`: how many tables of a consumer are brought forward at the same time, besides replays; `consumers`:
+        their number."""
 
         def pool(name: str, threads: int) -> ThreadPoolExecutor:
             return ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -69,11 +69,11 @@ class Pools:
             self._storing = [each for each in self._storing if not each.done()] + [future]
 
     def maintain(self, work: Callable[[], None]) -> Future[None]:
-        """Let the thread of maintenance do something."""
+        """Let the maintenance thread execute a call."""
         return self._maintenance.submit(work)
 
     def finish(self) -> None:
-        """Wait for what runs but for stores; what has not begun is left out, and is not answered."""
+        """Wait for all running works but stores. Works that have not begun are dropped, and not answered."""
         self._finished = True
         every = (self._reads, self._copies, self._maintenance, self._steps, self._histories)
         for executor in every:
@@ -89,7 +89,7 @@ class Pools:
         return bool(storing)
 
     def close(self) -> None:
-        """No more stores follow."""
+        """Close the threads of stores. No more stores may follow."""
         self._stores.shutdown(wait=True, cancel_futures=True)
 
     def _pool_of(self, work: Work) -> ThreadPoolExecutor:

@@ -1,4 +1,4 @@
-"""How far the log of a consumer is applied, counted in one place for metrics and messages. Pure."""
+"""Counts how far the log of a consumer is applied, for metrics and messages. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.raw_entries import EntryKind
 
-# Tables whose steps are counted by themselves; those of all further ones are counted together.
+# So many tables have counts of their own; the steps of all others are counted together.
 TABLES_MAX = 200
 OTHER_TABLES = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """A copy that is running. `rows_estimated`: by the server's statistics; `rest_s`: time that is left by its speed so
-    far, None if that is not known."""
+    """A copy that is running. `rows_estimated`: the rows of the table by the server's statistics; `rest_s`: the time
+    that is left at the speed so far, None if it is not known."""
 
     table: str
     rows: int
@@ -34,7 +34,7 @@ class CopyState:
 
 @dataclass(frozen=True, slots=True)
 class TableSteps:
-    """The steps of a table since the start. `seconds`: by phase."""
+    """The steps of a table since the start. `seconds`: their time, by phase."""
 
     steps: int = 0
     rows: int = 0
@@ -51,13 +51,14 @@ class TableSteps:
 class ConsumerProgress:
     """How far a consumer's log is applied.
 
-    `read_lsn`, `applied_lsn`: of the log; `logged_seq`, `applied_seq`: transactions of the consumer; `logged_at`,
-    `applied_at`: when these were committed at the server, s since 1970, 0 if not known; `rows`, `steps`, `failures`:
-    counted since the start; `tables`: how many are in each state; `waiting`: entries in the queues; `failed`: the
-    consumer's entries are not applied any more; `failing`: tables and histories whose steps fail; `stopped`: those that
-    are stopped, with the time since when, s since 1970; `stepped`: tables that were stepped, at most `TABLES_MAX` and
-    one for all others; `histories`: how many are in each state; `histories_lsn`: up to which entry all of them have
-    followed the log, None if there is none.
+    `read_lsn`, `applied_lsn`: the lsn up to which the log is read and applied; `logged_seq`, `applied_seq`: the last
+    transactions of the consumer that are logged and applied; `logged_at`, `applied_at`: when these were committed at
+    the server, s since 1970, 0 if not known; `rows`, `steps`, `failures`: counted since the start; `tables`: how many
+    are in each state; `waiting`: number of entries in the queues; `failed`: True if the consumer's entries are no
+    longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the stopped tables, with the
+    time of the stop, s since 1970; `stepped`: the steps of tables, at most `TABLES_MAX` and one for all others;
+    `histories`: how many are in each state; `histories_lsn`: the lsn up to which all of them have followed the log,
+    None if there is none.
     """
 
     consumer: str
@@ -96,13 +97,13 @@ class ProgressCounter:
     def __init__(self, consumer: str) -> None:
         self._lock = threading.Lock()
         self._now = ConsumerProgress(consumer)
-        self._ahead: deque[_LogPoint] = deque()  # appends that are read and not applied
+        self._ahead: deque[_LogPoint] = deque()  # appends that were read and are not applied yet
         self._at = 0.0
         self._copies: dict[str, CopyState] = {}
         self._steps: dict[str, TableSteps] = {}
 
     def read(self, entries: Iterable[LogEntry]) -> None:
-        """Entries of the log were read, in order."""
+        """Count entries of the log that were read, in order."""
         with self._lock:
             for entry in entries:
                 if entry.committed_at is not None:
@@ -114,7 +115,7 @@ class ProgressCounter:
                 self._now = replace(self._now, read_lsn=entry.lsn)
 
     def stepped(self, table: str, rows: int, seconds: Mapping[StepPhase, float]) -> None:
-        """A step was applied."""
+        """Count a step that was applied."""
         with self._lock:
             if table not in self._steps and len(self._steps) >= TABLES_MAX:
                 table = OTHER_TABLES
@@ -122,7 +123,7 @@ class ProgressCounter:
             self._now = replace(self._now, rows=self._now.rows + rows, steps=self._now.steps + 1)
 
     def failed(self) -> None:
-        """An attempt at a step failed."""
+        """Count an attempt at a step that failed."""
         with self._lock:
             self._now = replace(self._now, failures=self._now.failures + 1)
 
@@ -131,15 +132,15 @@ class ProgressCounter:
             self._copies[state.table] = state
 
     def copied(self, table: str) -> None:
-        """The copy of the table has ended."""
+        """Note that the copy of a table has ended."""
         with self._lock:
             self._copies.pop(table, None)
 
     def progress(
         self, applied_lsn: int, waiting: int, records: Iterable[TableRecord]
     ) -> ConsumerProgress:
-        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues; `records`: of the
-        tables and their histories."""
+        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues; `records`: those of
+        the tables and their histories."""
         known = list(records)
         stopped = [record for record in known if record.word is TableState.STOPPED]
         with self._lock:

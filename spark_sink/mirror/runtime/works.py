@@ -1,4 +1,4 @@
-"""Executes the works of one consumer, in whatever thread: each returns the event that answers it."""
+"""Executes the works of one consumer, in any thread. Each work returns the event that answers it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Work = ReadLog | StoreRecords | CopyTable | MoveFolders | ClearCopy | TableWork 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """What the time of a commit of rows was spent on, s."""
+    """How long each phase of a commit of rows took, s."""
 
     seconds: float
     phases: dict[StepPhase, float]
@@ -69,7 +69,7 @@ class StepTimes:
 
 @dataclass
 class ConsumerWorks:
-    """Threads may share it. `times`: of commits of rows, by the number of the work, until somebody takes them."""
+    """Threads may share it. `times`: those of commits of rows, by the number of the work, until they are taken."""
 
     spark: SparkSession
     consumer: str
@@ -134,7 +134,7 @@ class ConsumerWorks:
         try:
             return entries(work.before)
         except LostFileError as lost:
-            # Only a reader of all tables goes on with what is before it.
+            # Only a reader of all tables goes on with the entries before the lost ones.
             known = entries(first_lsn(lost.first)).entries if work.tables is None else ()
             return LogLost(work.run, lost, lost.first, lost.last, known)
 

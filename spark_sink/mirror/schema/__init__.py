@@ -1,1 +1,1 @@
-"""The columns of mirrored tables, and what statements make of them. Pure."""
+"""The columns of mirrored tables, and how statements change them. Pure."""

@@ -1,8 +1,8 @@
 """Applies the clauses of an ALTER TABLE to a table's columns, as the servers do. Pure.
 
 All clauses refer to the columns before the statement. Changed columns keep their place unless FIRST or AFTER moves
-them; then added and moved columns are placed in the order of the clauses, and AFTER names a column by its new name.
-Source: MySQL source, sql/sql_table.cc (mysql_prepare_alter_table); MariaDB has the same.
+them. After that, added and moved columns are placed in the order of the clauses, and AFTER names a column by its new
+name. Source: MySQL source, sql/sql_table.cc (mysql_prepare_alter_table); MariaDB has the same.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from spark_sink.mirror.schema.columns import ColumnSignature
 
 @dataclass(slots=True)
 class AlteredColumn:
-    """A column after the statement. `before`: None for an added one; `definition`: what the statement says of it,
-    None if nothing but its name or the table's character set changes; `recomputed`: why the server computes all its
-    values anew, else ""; `numbers_zeros`: AUTO_INCREMENT may give zeros a number."""
+    """A column after the statement. `before`: the column before, None for an added one; `definition`: its definition in
+    the statement, None if only its name or the table's character set changes; `recomputed`: why the server computes all
+    its values again, else ""; `numbers_zeros`: True if AUTO_INCREMENT may replace zeros by numbers."""
 
     after: ColumnSignature
     before: ColumnSignature | None = None
@@ -48,7 +48,7 @@ class _UnclearError(Exception):
 def alter(
     columns: Sequence[ColumnSignature], clauses: Sequence[ColumnClause], invalid_dates: InvalidDates
 ) -> list[AlteredColumn] | str:
-    """The columns after the statement in order; or why they are not known."""
+    """Returns the columns after the statement in order, or why they are not known."""
     try:
         return _Alteration(columns, invalid_dates).apply(clauses)
     except _UnclearError as error:
@@ -61,7 +61,7 @@ class _Alteration:
     def __init__(self, columns: Sequence[ColumnSignature], invalid_dates: InvalidDates) -> None:
         self._invalid_dates = invalid_dates
         self._placed = [AlteredColumn(column, column) for column in columns]
-        # Of before the statement, by name: a column that the statement drops is None.
+        # The columns before the statement, by name; None for a column that the statement drops.
         self._by_name: dict[str, AlteredColumn | None] = {
             column.after.name.lower(): column for column in self._placed
         }
@@ -130,13 +130,14 @@ class _Alteration:
             column.after = replace(column.after, nullable=False)
         elif column.after.column.type == Type.TIMESTAMP2 and defined.nullable is None:
             if column.before.nullable:
-                # With explicit_defaults_for_timestamp=OFF it becomes NOT NULL, and NULL the time.
+                # With explicit_defaults_for_timestamp=OFF the column becomes NOT NULL, and NULL becomes the present
+                # time.
                 column.recomputed = "a TIMESTAMP without NULL or NOT NULL"
             column.after = replace(column.after, nullable=column.before.nullable)
 
     def _convert(self, clause: ConvertCharsetClause) -> None:
-        """Columns that the statement defines otherwise have their own clause; the order of the clauses does not
-        matter, because such a column's character set is not compared."""
+        """Change the character sets. A column that the statement defines anew has its own clause. The order of the
+        clauses does not matter, because such a column's character set is not compared."""
         if clause.charset == "binary":
             raise _UnclearError("CONVERT TO CHARACTER SET binary")
         for column in self._placed:
@@ -175,7 +176,7 @@ class _Alteration:
 def altered_key(
     key: Sequence[str], altered: Sequence[AlteredColumn], clauses: Sequence[ColumnClause]
 ) -> tuple[str, ...]:
-    """The primary key after the statement, by the names of then."""
+    """Returns the primary key after the statement, by the new names of its columns."""
     inline = [c.after.name for c in altered if c.definition is not None and c.definition.primary]
     if inline:
         return (inline[0],)

@@ -1,8 +1,9 @@
-"""The changes of one table as rows of one schema, whatever columns the table had at a time. Pure, on Arrow; runs on
-the executors.
+"""Converts the changes of one table to rows of one schema, even if the columns of the table have changed. Pure, on
+Arrow; runs on the executors.
 
-Columns are found by name. A column that has had several types gets one that holds the values of all of them exactly,
-or there is an error: a changelog that made numbers text, or rounded them, would not be the changes.
+Columns are found by name. A column that has had several types gets a type that holds the values of all of them exactly.
+If there is none, this is an error: a changelog that converted numbers to text, or rounded them, would not show the
+changes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 @dataclass(frozen=True, slots=True)
 class LayoutRows:
-    """The rows of a table in one layout. `first`, `last`: numbers of the first and the last entry that has it."""
+    """The rows of a table in one layout. `first`, `last`: numbers of the first and the last entry with this layout."""
 
     row: pa.StructType
     first: int
@@ -35,8 +36,8 @@ def changelog_schema(row: pa.StructType) -> pa.Schema:
 
     `lsn`, `position`: number of the log's entry, and of the change within it; both order all changes;
     `transaction_end`: True for the last change of a transaction to this table; `op`: insert, update, delete, `ddl` for
-    a statement that concerns the table, whose text is `query`, and `gap` where the server had purged changes; the
-    others are those of `arrow_types.change_schema`.
+    a statement that concerns the table, whose text is `query`, and `gap` where the server had purged changes; the other
+    columns are those of `arrow_types.change_schema`.
     """
     return pa.schema(
         [
@@ -61,7 +62,8 @@ def changelog_schema(row: pa.StructType) -> pa.Schema:
 
 
 def joint_row(layouts: Sequence[LayoutRows], label: str) -> pa.StructType:
-    """Returns the type of rows that holds those of all layouts: the newest layout's columns, then those that are gone.
+    """Returns the type of rows that holds the rows of all layouts: the newest layout's columns, then those that no
+    longer exist.
 
     Raises `BinlogError` UNSUPPORTED_CHANGE for a column whose types have no common one. `label`: database.table.
     """
@@ -69,7 +71,7 @@ def joint_row(layouts: Sequence[LayoutRows], label: str) -> pa.StructType:
     found: dict[str, tuple[pa.Field, LayoutRows]] = {}
     for layout in newest_first:
         for field in layout.row:
-            # In any case of its letters, as the servers compare names.
+            # Names are compared without regard to case, as the servers do.
             newer, at = found.get(field.name.lower(), (field, layout))
             common = common_type(newer.type, field.type)
             if common is None:
@@ -107,7 +109,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int] | None:
-    """Digits before and behind the point of an exact number; None for other types."""
+    """Returns the digits before and behind the point of an exact number; None for other types."""
     if pa.types.is_integer(kind):
         return _INTEGER_DIGITS[kind.bit_width], 0
     if pa.types.is_decimal(kind):
@@ -118,9 +120,9 @@ def _digits(kind: pa.DataType) -> tuple[int, int] | None:
 def change_rows(
     batches: Iterable[pa.RecordBatch], lsn: int, schema: pa.Schema, *, goes_on: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the changes of one entry, which `batches` are, with the columns of `schema`, a `changelog_schema`.
+    """Yields the changes of one entry, given as `batches`, with the columns of `schema`, a `changelog_schema`.
 
-    `goes_on`: the entry's last transaction goes on in the table's next entry.
+    `goes_on`: True if the entry's last transaction continues in the table's next entry.
     """
     position = 0
     held: pa.RecordBatch | None = None
@@ -139,7 +141,8 @@ def change_rows(
 def _rows(
     changes: pa.RecordBatch, lsn: int, position: int, schema: pa.Schema, following: int | None
 ) -> pa.RecordBatch:
-    """`following`: the `seq` of the change behind these; None if it is of another transaction."""
+    """Returns the rows of `changes`. `following`: the `seq` of the change behind these; None if that belongs to another
+    transaction."""
     count = changes.num_rows
     seq = changes.column("seq").to_numpy()
     ends = np.append(seq[1:] != seq[:-1], seq[-1] != following)
@@ -157,7 +160,7 @@ def _rows(
 
 
 def as_rows(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Returns values with another type: of structs, the columns that they lack are NULL."""
+    """Returns values with another type. In structs, columns that the values lack are NULL."""
     if values.type.equals(kind):
         return values
     if not pa.types.is_struct(kind):

@@ -29,7 +29,7 @@ _SPARK_NAMES = {
 
 
 def spark_type_text(kind: pa.DataType) -> str:
-    """The text in Spark SQL of an Arrow type that `arrow_type` returns."""
+    """Returns the text in Spark SQL of an Arrow type that `arrow_type` returns."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_struct(kind):
@@ -42,7 +42,7 @@ def spark_type_text(kind: pa.DataType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSignature:
-    """A column. `mysql_type`: as information_schema has it, such as `int unsigned` or `enum('a','b')`; `charset`: of
+    """A column. `mysql_type`: as in information_schema, such as `int unsigned` or `enum('a','b')`; `charset`: that of
     text and labels, "" if it is unknown or there is none; `spark_type`: the type's text in Spark SQL, such as
     `decimal(20,0)`."""
 
@@ -62,13 +62,13 @@ class ColumnSignature:
 
     @property
     def column(self) -> Column:
-        """The column for rules about its type. Sizes of CHAR and VARCHAR are in characters; `charset` 0 is
+        """Returns the column, for rules about its type. Sizes of CHAR and VARCHAR are in characters; `charset` 0 means
         unknown."""
         return column_of(self.name, self.mysql_type, self.charset, self.nullable)
 
 
 def column_of(name: str, mysql_type: str, charset: str, nullable: bool) -> Column:
-    """The column that a definition says. Raises `BinlogError` UNSUPPORTED_TYPE."""
+    """Returns the column that a definition describes. Raises `BinlogError` UNSUPPORTED_TYPE."""
     word = mysql_type.partition("(")[0]
     (column,) = defined_columns(
         {
@@ -88,6 +88,6 @@ def column_of(name: str, mysql_type: str, charset: str, nullable: bool) -> Colum
 
 
 def spark_type_of(column: Column, invalid_dates: InvalidDates, label: str = "") -> str:
-    if not column.charset:  # any set of characters is a string in Spark
+    if not column.charset:  # in Spark, text of any character set is a string
         column = replace(column, charset=collation_named("utf8mb4"))
     return spark_type_text(arrow_type(column, label, invalid_dates))

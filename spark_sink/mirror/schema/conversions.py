@@ -1,9 +1,9 @@
-"""What ALTER TABLE makes of a column's values when its type changes: which values the mirror may keep. Pure.
+"""Decides which values of a column the mirror may keep when ALTER TABLE changes the column's type. Pure.
 
-A value is kept if the server's conversion gives what Spark's cast of the mirrored value gives. Some conversions keep
-all values but a few, such as those that are too long. The mirror holds the values, so `Kept.unless` names the few as
-predicates of Spark SQL: where no row has one, the change is followed; otherwise the table must be copied. In strict
-mode the server itself refuses values that do not fit, and no predicate is needed.
+A value is kept if the server's conversion gives the same as Spark's cast of the mirrored value. Some conversions keep
+all values but a few, such as those that are too long. The mirror has the values, so `Kept.unless` describes these few
+as predicates of Spark SQL: if no row fulfils one, the mirror follows the change; otherwise the table must be copied. In
+strict mode the server itself refuses values that do not fit, and no predicate is needed.
 
 Sources: MySQL source, sql/field_conv.cc and sql/field.cc (Field_*::store); the tests run each conversion on real
 servers.
@@ -27,7 +27,7 @@ _INTEGER_BITS: dict[int, int] = {
     Type.LONG: 32,
     Type.LONGLONG: 64,
 }
-_DIGITS_MAX = 38  # of Spark's decimals; longer ones are text
+_DIGITS_MAX = 38  # of decimals in Spark; longer ones are text
 _DOUBLE_EXACT, _FLOAT_EXACT = 1 << 53, 1 << 24
 _UNICODE = ("utf8mb4", "utf16", "utf16le", "utf32", "gb18030")
 _BEYOND_ASCII = "rlike({c}, '[^\\\\x00-\\\\x7F]')"
@@ -35,15 +35,15 @@ _BEYOND_ASCII = "rlike({c}, '[^\\\\x00-\\\\x7F]')"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The values are kept. `unless`: predicates on the column before, each with what is wrong where it holds; with
-    `COLUMN` for the column's quoted name."""
+    """The values are kept. `unless`: predicates on the column before the change, with `COLUMN` for its quoted name,
+    each with the reason why a value that fulfils it is not kept."""
 
     unless: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionRules:
-    """What decides besides the types. `pads_char`: sql_mode PAD_CHAR_TO_FULL_LENGTH."""
+    """What a conversion depends on besides the types. `pads_char`: sql_mode PAD_CHAR_TO_FULL_LENGTH."""
 
     strict: bool
     invalid_dates: InvalidDates
@@ -55,9 +55,10 @@ Conversion = Callable[[Column, Column, ConversionRules], "list[tuple[str, str]] 
 
 
 def conversion(old: Column, new: Column, rules: ConversionRules) -> Kept | str:
-    """What becomes of the values of a column of type `old` that becomes `new`; why not, if they are not kept.
+    """Returns whether the values of a column are kept when its type changes from `old` to `new`; a text says why they
+    are not.
 
-    The sizes of CHAR and VARCHAR are in characters, as a definition has them.
+    The sizes of CHAR and VARCHAR are in characters, as in a definition.
     """
     convert = _CONVERSIONS.get((_family(old), _family(new)))
     if convert is None:
@@ -107,7 +108,7 @@ def _whole_digits(column: Column) -> int:
 
 
 def _fits_decimal(old_digits: int, new: Column, rules: ConversionRules) -> list[tuple[str, str]]:
-    """Predicates for a number with at most `old_digits` before the point."""
+    """Returns predicates for a number with at most `old_digits` before the point."""
     found = []
     if not rules.strict and old_digits > _whole_digits(new):
         limit = 10 ** _whole_digits(new)
@@ -136,7 +137,7 @@ def _decimal_to_integer(
         return "more than 38 digits are text in the mirror"
     rounded = [("{c} <> round({c}, 0)", "a value has a fraction")] if old.meta & 0xFF else []
     low, high = _range(new)
-    # MySQL cuts a larger DECIMAL for BIGINT UNSIGNED, too.
+    # MySQL cuts a larger DECIMAL to this limit for BIGINT UNSIGNED, too.
     return rounded + ([] if rules.strict else [_outside(low, min(high, (1 << 63) - 1))])
 
 
@@ -216,7 +217,7 @@ def _datetime_to_date(
 
 
 def _in_charset(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
-    """Predicates for characters that the new character set may lack."""
+    """Returns predicates for characters that the new character set may lack."""
     before, after = charset_of(old.charset), charset_of(new.charset) if new.charset else ""
     if before == after or after in _UNICODE:
         return []
@@ -228,12 +229,13 @@ def _in_charset(old: Column, new: Column, rules: ConversionRules) -> list[tuple[
 
 
 def _characters_max(column: Column) -> int:
-    """The most characters that a text holds."""
+    """Returns the greatest number of characters in a value."""
     return 256**column.meta - 1 if column.type == Type.BLOB else column.meta
 
 
 def _too_long(old: Column, new: Column, longest: int) -> list[tuple[str, str]]:
-    """Predicates for a text of at most `longest` characters. A strict server cuts spaces without an error, too."""
+    """Returns predicates for a text of at most `longest` characters. Spaces at the end are cut without an error, even
+    by a strict server."""
     if new.type != Type.BLOB:
         if longest <= new.meta:
             return []
@@ -245,7 +247,7 @@ def _too_long(old: Column, new: Column, longest: int) -> list[tuple[str, str]]:
         size = 4
     if longest * size <= limit:
         return []
-    # 4: the most bytes of a character in any character set
+    # A character has at most 4 bytes in any character set.
     return [(f"4 * char_length({{c}}) > {limit}", "a value may be too long")]
 
 
@@ -292,7 +294,7 @@ def _json_to_text(old: Column, new: Column, rules: ConversionRules) -> list[tupl
 
 def _enum_to_enum(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
     """A server converts labels as text, so their order does not matter. It compares them by the collation, so a label
-    that is gone may become one that is written otherwise."""
+    that no longer exists may become one with another spelling."""
     gone = [label for label in old.labels if label not in new.labels]
     if not gone:
         return []

@@ -1,8 +1,8 @@
-"""The value that existing rows have in a column that ALTER TABLE adds. Pure.
+"""Finds the value that existing rows have in a column that ALTER TABLE adds. Pure.
 
-It is NULL, the constant of DEFAULT as MySQL converts it to the column's type, or for NOT NULL without DEFAULT the
-type's implicit default. Where the statement alone does not tell it (an expression, the time, a time zone), or where
-a constant is written in a form that is not listed here, the answer is why not.
+The value is NULL, the constant of DEFAULT as MySQL converts it to the column's type, or for NOT NULL without DEFAULT
+the type's implicit default. If it does not follow from the statement alone (an expression, the time, a time zone), or a
+constant is written in a form that is not handled here, the result says why the value is unknown.
 
 Sources: MySQL 9.7 manual, "Data Type Default Values"; MariaDB knowledge base, "CREATE TABLE"; the tests compare with
 servers.
@@ -30,20 +30,20 @@ _DATETIME = re.compile(
 _TIME = re.compile(
     r"(-?)(\d\d|[0-7]\d\d|8[0-2]\d|83[0-8]):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", re.ASCII
 )
-# As a server prints it: without a sign of zero, leading zeros, spaces and an exponent.
+# A number as a server prints it: no sign of zero, no leading zeros, no spaces, no exponent.
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
 _NEGATIVE_ZERO = re.compile(r"-[0.]+")
 _YEAR = re.compile(r"19[1-9]\d|20\d\d", re.ASCII)
 _INTEGERS = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG))
 _DIGITS = Context(prec=70)
-_EXACT_DIGITS = 15  # of a number that DOUBLE holds
-_LONG_TEXT_MAX = 63  # characters that fit into a TINYTEXT in any character set
+_EXACT_DIGITS = 15  # a DOUBLE represents so many decimal digits exactly
+_LONG_TEXT_MAX = 63  # so many characters fit into a TINYTEXT in any character set
 _FORM = "its default is written in a form that the mirror does not convert"
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """What all existing rows have in an added column."""
+    """The value that all existing rows have in an added column."""
 
     value: FillValue
 
@@ -55,14 +55,14 @@ class _UnknownFillError(Exception):
 def existing_value(
     definition: DefinedColumn, column: Column, invalid_dates: InvalidDates
 ) -> Fill | str:
-    """The value of an added column in existing rows, or why it is not known. `column`: what the definition says, with
-    lengths in characters."""
+    """Returns the value of an added column in existing rows, or why it is not known. `column`: the column of the
+    definition, with lengths in characters."""
     if definition.computed is not Computed.NO:
         return str(definition.computed)
     if definition.type.startswith(("float(", "double(")):
         return "the values are rounded to the decimals of the type"
     if definition.nullable is None and column.type == Type.TIMESTAMP2:
-        # With explicit_defaults_for_timestamp=OFF it is NOT NULL, and may have the time as default.
+        # With explicit_defaults_for_timestamp=OFF the column is NOT NULL, and may have the present time as default.
         return "a TIMESTAMP without NULL or NOT NULL"
     default = definition.default
     if default is None or default.kind is LiteralKind.NULL:
@@ -138,7 +138,7 @@ def _double(default: Literal | None) -> float:
 
 
 def _bits(default: Literal | None, column: Column) -> bytes:
-    """For BIT, the bytes of a text are the number."""
+    """Returns the bytes of a BIT. A text gives the number by its bytes."""
     size = (column.meta + 7) // 8
     if default is None:
         return bytes(size)
@@ -154,7 +154,7 @@ def _bits(default: Literal | None, column: Column) -> bytes:
 
 
 def _year(default: Literal | None) -> int:
-    """A year of two digits, also as text with zeros before it, means one of 1970 to 2069."""
+    """Returns a year. Two digits, also as text with zeros before them, mean a year from 1970 to 2069."""
     if default is None:
         return 0
     if default.kind in (LiteralKind.NUMBER, LiteralKind.TEXT) and _YEAR.fullmatch(default.text):
@@ -223,7 +223,7 @@ def _datetime(default: Literal | None, column: Column, invalid_dates: InvalidDat
 
 def _timestamp(default: Literal | None, column: Column, invalid_dates: InvalidDates) -> FillValue:
     if default is None:
-        # With explicit_defaults_for_timestamp=OFF the first such column has the time as default.
+        # With explicit_defaults_for_timestamp=OFF the first such column has the present time as default.
         raise _UnknownFillError("a TIMESTAMP without DEFAULT")
     if _is_zero(default) or (_is_time(default) and default.text.startswith("0000-00-00")):
         return _datetime(default, column, invalid_dates)
@@ -256,10 +256,10 @@ def _text(default: Literal | None, column: Column) -> str:
     if default is None:
         return ""
     if default.kind is LiteralKind.NUMBER:
-        _number(default)  # one that a server prints as it is written
+        _number(default)  # raises unless a server prints the number as it is written
     elif default.kind is not LiteralKind.TEXT:
         raise _UnknownFillError(_FORM)  # bytes of a character set
-    if len(default.text) > column.meta:  # a server cuts spaces
+    if len(default.text) > column.meta:  # a server would cut spaces
         raise _UnknownFillError(_FORM)
     return default.text.rstrip(" ") if column.type == Type.STRING else default.text
 
@@ -281,8 +281,8 @@ def _bytes(default: Literal | None, column: Column) -> bytes:
 
 
 def _long_text(default: Literal | None) -> str:
-    """The default of a TEXT or JSON: MariaDB has it. MySQL refuses it, unless it is empty and sql_mode is not strict:
-    then there is no default."""
+    """Returns the default of a TEXT or JSON in MariaDB. MySQL refuses such a default, unless it is empty and sql_mode
+    is not strict; then the column has no default."""
     if default is None:
         raise _UnknownFillError("its implicit default depends on the server")
     if default.kind is not LiteralKind.TEXT or not 0 < len(default.text) <= _LONG_TEXT_MAX:
@@ -291,7 +291,7 @@ def _long_text(default: Literal | None) -> str:
 
 
 def _long_bytes(default: Literal, column: Column) -> bytes:
-    """The default of a BLOB, as `_long_text`."""
+    """Returns the default of a BLOB. See `_long_text`."""
     if default.kind is not LiteralKind.TEXT or not 0 < len(default.text) <= _LONG_TEXT_MAX:
         raise _UnknownFillError(_FORM)
     return _bytes(default, column)
@@ -311,7 +311,7 @@ def _set(default: Literal | None, column: Column) -> str:
 
 
 def _label(text: str, default: Literal, column: Column) -> str:
-    """The label as the column defines it; the collation may compare without case."""
+    """Returns the label as the column defines it, because the collation may ignore case."""
     if default.kind is LiteralKind.TEXT:
         if text in column.labels:
             return text

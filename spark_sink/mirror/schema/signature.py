@@ -1,8 +1,8 @@
-"""The columns of a mirrored table as its rows have them, and what statements make of them. Pure.
+"""The columns of a mirrored table as its rows have them, and how statements change them. Pure.
 
-The mirror stores each table's signature. `change_of` applies the clauses of an ALTER TABLE to it, and says from which
-old column each new column comes, or with which value it is filled. The next TABLE_MAP must agree (`difference`), which
-checks the prediction.
+The mirror stores each table's signature. `change_of` applies the clauses of an ALTER TABLE to the signature, and says
+from which old column each new column comes, or with which value it is filled. The next TABLE_MAP must have the same
+columns (`difference`), which checks the result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Signature:
     def of_columns(
         cls, columns: Sequence[Column], key: Sequence[str], invalid_dates: InvalidDates, label: str
     ) -> Signature:
-        """`columns`: of a TABLE_MAP, with sizes in bytes; `label`: the table's name for messages."""
+        """`columns`: those of a TABLE_MAP, with sizes in bytes; `label`: the table's name for messages."""
         found = []
         for column in columns:
             spark_type = spark_type_of(column, invalid_dates, label)
@@ -67,14 +67,14 @@ class Signature:
         return cls(columns, tuple(found["key"]))
 
     def find(self, name: str) -> ColumnSignature | None:
-        """The column of this name, in any case, as the servers compare them."""
+        """Returns the column with this name, compared without regard to case, as the servers do."""
         found = (column for column in self.columns if column.name.lower() == name.lower())
         return next(found, None)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """How a column of the mirrored table afterwards comes from the table before. `source`: the column before, None
+    """How a column of the mirrored table is made from the table before the change. `source`: the column before, None
     for a new one; `fill`: the value of a new column in existing rows; `spark_type_before`: "" for a new one."""
 
     name: str
@@ -86,7 +86,8 @@ class ColumnSource:
 
 @dataclass(frozen=True, slots=True)
 class Unless:
-    """A row for which `predicate` holds (Spark SQL over the columns before) cannot follow, for this reason."""
+    """A row for which `predicate` is true (Spark SQL over the columns before the change) cannot follow the change, for
+    this reason."""
 
     predicate: str
     reason: str
@@ -94,9 +95,10 @@ class Unless:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """What follows a statement. `signature`: of the table afterwards; `columns`: one per column of `signature`, in
-    its order; `dropped`: columns before that are gone; `kept`: (name before, name afterwards) of columns that stay
-    in the Delta table beside those of the signature; `unless`: what no existing row may be."""
+    """The change of a mirrored table by a statement. `signature`: that of the table afterwards; `columns`: one per
+    column of `signature`, in its order; `dropped`: columns that no longer exist afterwards; `kept`: (name before, name
+    afterwards) of columns that stay in the Delta table besides those of the signature; `unless`: conditions that no
+    existing row may fulfil."""
 
     signature: Signature
     columns: tuple[ColumnSource, ...]
@@ -107,7 +109,8 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Recopy:
-    """Existing rows change in a way that the statement does not tell. `reason`: which clause or column, and why."""
+    """Existing rows change in a way that does not follow from the statement. `reason`: the clause or column, and
+    why."""
 
     reason: str
 
@@ -119,7 +122,7 @@ class _RecopyError(Exception):
 def change_of(
     old: Signature, statement: AlterTable, invalid_dates: InvalidDates
 ) -> SchemaChange | Recopy:
-    """How the mirrored table with the signature `old` follows an ALTER TABLE."""
+    """Returns how the mirrored table with the signature `old` follows an ALTER TABLE."""
     if statement.copy_reason:
         return Recopy(statement.copy_reason)
     rules = ConversionRules(
@@ -155,7 +158,7 @@ def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless])
             types = f"{before.mysql_type} becomes {after.mysql_type}"
             raise _RecopyError(f"column {was}: {types}: {reason}")
     if before.nullable and not after.nullable and not rules.strict:
-        # A lenient server makes NULL the implicit default of the type.
+        # A server that is not strict replaces NULL by the implicit default of the type.
         unless.append(_unless(before, f"{COLUMN} IS NULL", "a value is NULL"))
     return ColumnSource(
         after.name, after.spark_type, before.name, spark_type_before=before.spark_type
@@ -165,7 +168,8 @@ def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless])
 def _converted(
     before: ColumnSignature, column: AlteredColumn, rules: ConversionRules, unless: list[Unless]
 ) -> str:
-    """Why the values of a column do not follow, "" if they do; adds what no value may be to `unless`."""
+    """Returns why the values of a column cannot follow, "" if they can. Adds to `unless` the conditions that no value
+    may fulfil."""
     after = column.after
     if after.mysql_type != before.mysql_type and after.mysql_type.startswith(("float(", "double(")):
         return "the values are rounded to the decimals of the type"
@@ -188,19 +192,20 @@ def _spark_name(name: str) -> str:
 
 
 def kept_name(name: str, lsn: int) -> str:
-    """The name of an old column of the policy `new_column` beside the one that has its name now."""
+    """Returns the name that the policy `new_column` gives to an old column, because a new column has its name now."""
     return f"{name}__{lsn}"
 
 
 def is_kept_column(name: str) -> bool:
-    """True if `kept_name` can have made the name."""
+    """True if `kept_name` may have returned the name."""
     lsn = name.rpartition("__")[2]
     return lsn.isdecimal() and append_of(int(lsn)) > 0
 
 
 def new_columns(old: Signature, new: Signature, lsn: int) -> SchemaChange:
-    """The policy `new_column`: a column whose values do not follow stays as `<name>__<lsn>`, and a new one, NULL in
-    existing rows, has its name. `new`: as the TABLE_MAP of the next rows has it."""
+    """Returns the change for the policy `new_column`: a column whose values cannot follow is renamed to
+    `<name>__<lsn>`, and a new column, NULL in existing rows, gets its name. `new`: the signature from the TABLE_MAP of
+    the next rows."""
     sources, kept = [], {column.name: kept_name(column.name, lsn) for column in old.columns}
     for column in new.columns:
         before = old.find(column.name)
@@ -217,7 +222,7 @@ def new_columns(old: Signature, new: Signature, lsn: int) -> SchemaChange:
 
 
 def difference(signature: Signature, table_map: TableMap, invalid_dates: InvalidDates) -> str:
-    """In words, how a TABLE_MAP differs from the signature in what the mirror stores; "" if it does not.
+    """Returns in words how a TABLE_MAP differs from the signature in what the mirror stores; "" if it does not.
 
     Lengths, character sets and NULL do not count, since no mirrored value depends on them.
     """
@@ -242,7 +247,7 @@ def difference(signature: Signature, table_map: TableMap, invalid_dates: Invalid
 
 
 def _stored(column: ColumnSignature) -> tuple[str, int, tuple[str, ...]]:
-    """The Spark type, and what a value of it means. JSON of MariaDB is text."""
+    """Returns the Spark type, and what determines the meaning of a value. JSON of MariaDB is text."""
     found = column.column
     kind = found.type
     if kind in (Type.STRING, Type.VARCHAR, Type.JSON):

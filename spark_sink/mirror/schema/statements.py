@@ -1,6 +1,6 @@
-"""What a statement in the stream does to mirrored tables: creates, drops, empties, renames or alters them. Pure.
+"""Finds what a statement in the log does to mirrored tables: it creates, drops, empties, renames or alters them. Pure.
 
-A statement that is not understood is an error, because it may have changed rows that no rows event holds.
+A statement that is not understood is an error, because it may have changed rows without a rows event.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`like`: the table whose columns it has, without rows; `replaces`: OR REPLACE, so a table of this name is dropped
-    first; `if_not_exists`: nothing happens if there is one; `cascades`: foreign keys with ON DELETE or ON UPDATE
-    actions, whose changes a server may not log."""
+    """`like`: the table whose columns, but not rows, it gets; `replaces`: OR REPLACE: a table with this name is dropped
+    first; `if_not_exists`: nothing happens if there is a table with this name; `cascades`: foreign keys with ON DELETE
+    or ON UPDATE actions, whose changes a server may not log."""
 
     name: Name
     like: Name | None = None
@@ -82,9 +82,9 @@ class RenameTables:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """`clauses`: those that concern columns and keys; `strict`: a value that does not fit makes the statement fail,
-    so no value was cut; `copy_reason`: not "": rows change in a way that the log does not hold; the clause, for a
-    message. A RENAME TO of the statement is an effect of its own, `RenameTables`, that follows this one."""
+    """`clauses`: those that concern columns and keys; `strict`: see the property; `copy_reason`: if not "", the clause
+    that changes rows in a way that the log does not hold, for a message. A RENAME TO of the statement is an effect of
+    its own, `RenameTables`, which follows this one."""
 
     name: Name
     clauses: tuple[ColumnClause, ...] = ()
@@ -95,7 +95,7 @@ class AlterTable:
 
     @property
     def strict(self) -> bool:
-        """A value that does not fit makes the statement fail, so no value was cut."""
+        """True if a value that does not fit makes the statement fail, so no value was cut."""
         return not self.ignore and bool(self.sql_mode & (STRICT_TRANS_TABLES | STRICT_ALL_TABLES))
 
     @property
@@ -107,7 +107,7 @@ TableEffect = CreateTable | DropTable | TruncateTable | DropDatabase | RenameTab
 
 
 class MaybeTemporaryError(BinlogError):
-    """The log does not tell whether a statement was executed on `tables`, or on temporary tables of their names."""
+    """The log does not show whether a statement was executed on `tables`, or on temporary tables with their names."""
 
     def __init__(self, tables: Sequence[Name], beginning: str) -> None:
         super().__init__(
@@ -120,10 +120,10 @@ class MaybeTemporaryError(BinlogError):
 def effects_of(
     query: str, database: str, sql_mode: int = 0, thread_specific: bool = False
 ) -> list[TableEffect]:
-    """What one statement, run with the default `database`, does to tables, in order.
+    """Returns what one statement, run with the default `database`, does to tables, in order.
 
-    A table may be in several effects: EXCHANGE PARTITION changes two, CONVERT TABLE drops one.
-    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood, `MaybeTemporaryError`.
+    One statement may concern several tables: EXCHANGE PARTITION changes two, CONVERT TABLE drops one. Raises
+    `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood, `MaybeTemporaryError`.
     """
     ddl = parse_statement(query, database, sql_mode, thread_specific=thread_specific)
     if not ddl.parsed:
@@ -151,7 +151,8 @@ def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> 
         case DdlKind.CREATE_TABLE:
             made = parse_create_table(query, database, sql_mode)
             if made.selects:
-                raise NotUnderstoodError  # the decoder refuses it: its rows are not in the log
+                # The decoder refuses it, because its rows are not in the log.
+                raise NotUnderstoodError
             return [
                 CreateTable(
                     made.table,
@@ -206,6 +207,6 @@ HARMLESS = frozenset((
 
 
 def _beginning(query: str, sql_mode: int) -> str:
-    """The leading keywords: enough to find the statement, without its values."""
+    """Returns the leading keywords, which suffice to find the statement and contain no values."""
     words = itertools.islice((token.keyword for token in SqlTokens(query, sql_mode)), 4)
     return " ".join(itertools.takewhile(str.isalpha, words))

@@ -1,1 +1,1 @@
-"""The mirrored tables of a consumer as Delta tables, and the steps that bring one forward."""
+"""The mirrored tables of a consumer as Delta tables, and the steps that apply entries to one."""

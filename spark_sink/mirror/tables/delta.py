@@ -1,14 +1,15 @@
 """One mirrored table as a Delta table, and the commits that change it.
 
-Every step records `(binlog-dispatcher/table/<table id>, lsn)` in its own Delta commit, the lsn of its last log entry.
-Delta skips a commit whose version is not newer than the recorded one, so a step that is repeated after a crash changes
-nothing. The id belongs to the table, not to its name or folder, so it stays when the table is renamed.
+Every step records `(binlog-dispatcher/table/<table id>, lsn)` in its own Delta commit, with the lsn of its last log
+entry. Delta skips a commit whose version is not newer than the recorded one, so a step that is repeated after a crash
+changes nothing. The id belongs to the table, not to its name or folder, so it does not change when the table is
+renamed.
 
 MERGE, UPDATE and DELETE take the pair from the session's settings. So each `StepSession` has a session of its own, and
 is used by one thread at a time.
 
 Tables are created with column mapping by name and type widening, so that columns can be added, dropped, renamed and
-widened without a rewrite, and with the property `binlog.table_id`, which tells to which table a folder belongs.
+widened without a rewrite, and with the property `binlog.table_id`, which shows to which table a folder belongs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ FEED_PROPERTY = "delta.enableChangeDataFeed"
 _PROPERTIES = {
     "delta.columnMapping.mode": "name",
     "delta.enableTypeWidening": "true",
-    # DATETIME columns need it. Delta adds it by itself to a table that is created, and refuses such columns later.
+    # DATETIME columns need this feature. Delta adds it to a new table that has such a column, but refuses such a column
+    # that is added later without it.
     "delta.feature.timestampNtz": "supported",
     **BACKSTOP,
 }
@@ -46,7 +48,7 @@ _FEED_COLUMNS = {"_change_type", "_commit_version", "_commit_timestamp"}
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 
-# What a step costs is mostly planning and compiling, not rows, up to about this size of its data: some 16,000 rows.
+# Up to about this size of its data, some 16,000 rows, the cost of a step is mostly planning and compiling, not rows.
 SMALL_STEP_BYTES_MAX = 512 << 10
 SMALL_TABLE_BYTES_MAX = 512 << 10
 
@@ -78,7 +80,7 @@ class StepSession:
         self.clock = StepClock()  # of the current step
 
     def expect(self, data_bytes: int, table_bytes: int) -> None:
-        """Choose how the next step runs, by the bytes of its data and of the table's files (-1: not known)."""
+        """Choose the settings for the next step, by the bytes of its data and of the table's files (-1: not known)."""
         small = data_bytes <= SMALL_STEP_BYTES_MAX and 0 <= table_bytes <= SMALL_TABLE_BYTES_MAX
         if small == self._small:
             return
@@ -91,7 +93,7 @@ class StepSession:
 
     @contextmanager
     def recording(self, app_id: str, version: int) -> Iterator[None]:
-        """Commits made within record the pair, and are skipped if it is not newer."""
+        """Commits that are made within this context record the pair, and are skipped if it is not newer."""
         self.spark.conf.set(_APP_ID, app_id)
         self.spark.conf.set(_VERSION, str(version))
         try:
@@ -107,7 +109,7 @@ class MergeForm:
 
     `key`: key columns; `columns`: the table's own columns with their types; `extra`: metadata columns by name, with
     their expressions over an event; `soft`: mark rows as deleted instead of deleting them; `bounds`: further conditions
-    on the target's rows, which let Delta leave files out.
+    on the target's rows, by which Delta can skip files.
     """
 
     key: Sequence[str]
@@ -158,7 +160,8 @@ class MirroredTable:
         return delta_log.table_properties(spark, self.path).get(TABLE_ID_PROPERTY, "")
 
     def size_bytes(self, spark: SparkSession) -> int:
-        """Returns the size of the table's files by its last commit; -1 if that does not tell, 0 without a table."""
+        """Returns the size of the table's files by its last commit; -1 if the commit did not record it, 0 without a
+        table."""
         return delta_log.table_size(spark, self.path)[0]
 
     def is_empty(self, spark: SparkSession) -> bool:
@@ -167,7 +170,8 @@ class MirroredTable:
     # -- commits ---------------------------------------------------------------------------------------------
 
     def create(self, spark: SparkSession, columns: StructType, *, feed: bool = False) -> None:
-        """Create the table without rows, if it does not exist. It records no version. `feed`: with a change data feed.
+        """Create the table without rows, if it does not exist. This records no version. `feed`: with a change data
+        feed.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column with the name of one that Delta gives a feed.
         """
@@ -182,7 +186,7 @@ class MirroredTable:
         delta_commit.create_table(spark, self.path, builder)
 
     def feed_changes(self, spark: SparkSession) -> None:
-        """Let the commits from now on have a change data feed, in a commit of its own unless they have one.
+        """Enable the change data feed for later commits, unless it is enabled. This is a commit of its own.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column with the name of one that Delta gives a feed.
         """
@@ -203,13 +207,13 @@ class MirroredTable:
             )
 
     def replace_schema(self, spark: SparkSession, columns: StructType) -> None:
-        """Give an empty table other columns. It records no version; it can be repeated until rows are written."""
+        """Give an empty table other columns. This records no version, and can be repeated until rows are written."""
         empty = spark.createDataFrame([], all_nullable(columns))
         writer = empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.save(self.path)
 
     def add_columns(self, spark: SparkSession, columns: StructType) -> None:
-        """Add columns at the end, NULL in existing rows. It records no version."""
+        """Add columns at the end, NULL in existing rows. This records no version."""
         names = ", ".join(f"{quoted(c.name)} {c.dataType.simpleString()}" for c in columns)
         spark.sql(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({names})")
 
@@ -274,5 +278,6 @@ class MirroredTable:
 
 
 def all_nullable(columns: StructType) -> StructType:
-    """Returns the columns with NULL allowed, so that a change between NULL and NOT NULL changes nothing here."""
+    """Returns the columns with NULL allowed, so that a change between NULL and NOT NULL does not change the Delta
+    table."""
     return StructType([StructField(column.name, column.dataType, True) for column in columns])

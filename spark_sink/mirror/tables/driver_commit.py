@@ -1,10 +1,10 @@
 """Commits of small steps that the driver makes itself, without a Spark job.
 
-A job costs a second however few rows it writes, and a MERGE has two. So the driver reads the files that may hold the
-events' keys, and writes the rows that remain and those of the events into one new file. Delta's own transaction commits
-it, so a writer that has changed one of these files meanwhile is a conflict, as of a MERGE.
+A job takes a second even for a few rows, and a MERGE has two jobs. So the driver reads the files that may hold the
+events' keys, and writes the remaining rows and those of the events into one new file. Delta's own transaction commits
+the file, so if another writer has changed one of these files meanwhile, there is a conflict, as for a MERGE.
 
-Tables with nested columns or with features that only Delta's own writer follows, and steps that would read much, are
+Tables with nested columns or with features that only Delta's own writer implements, and steps that would read much, are
 left to Spark.
 """
 
@@ -41,12 +41,12 @@ FILES_MAX = 200  # of a table
 READ_BYTES_MAX = 64 << 20  # of files, compressed
 UNPACKED_BYTES_MAX = 512 << 20  # of their rows
 READ_ROWS_MAX = 2_000_000
-# Steps that read more than this wait for each other, because each holds what it reads in the driver's memory.
+# Steps that read more than this run one at a time, because each holds what it reads in the driver's memory.
 READ_ALONE_BYTES = 16 << 20
 # From this many files on, a commit that rewrites one also joins the small ones.
 JOINED_FROM_FILES = 8
 SMALL_FILE_BYTES = 1 << 20
-# Properties of a table that set no rule for its data files.
+# Properties of a table that do not concern its data files.
 _PROPERTIES = {
     "delta.checkpointInterval",
     "delta.columnMapping.maxColumnId",
@@ -90,10 +90,11 @@ class TableFile:
 
 
 class DriverTable:
-    """A table in one transaction. `columns`: None if the driver must not write it; `feed`: it has a change data feed.
+    """A table in one transaction. `columns`: None if the driver must not write it; `feed`: True if it has a change data
+    feed.
 
-    Delta reads the feed of a commit that only adds files from these files, so rows can be appended; a commit that
-    removes files has to have files of its own for the feed, which Spark writes.
+    For a commit that only adds files, Delta reads the feed from these files, so the driver can append rows. A commit
+    that removes files needs separate files for the feed, which Spark writes.
     """
 
     def __init__(
@@ -112,8 +113,7 @@ class DriverTable:
         self.columns = data_file.stored_columns(metadata["fields"]) if known else None
 
     def append(self, version: int, rows: pa.Table) -> bool:
-        """Append rows, whose columns are found by name. Returns False, and appends nothing, if this is left to
-        Spark."""
+        """Append rows, whose columns are found by name. Returns False, and appends nothing, if Spark must do this."""
         stored = self._stored(rows)
         if stored is None:
             return False
@@ -121,8 +121,8 @@ class DriverTable:
         return True
 
     def replace(self, version: int, keys: pa.Table, rows: pa.Table) -> bool:
-        """Delete the rows with these keys, whose columns are the key's, and append `rows`. Returns False, and changes
-        nothing, if this is left to Spark."""
+        """Delete the rows with these keys, and append `rows`. `keys`: has the columns of the key. Returns False, and
+        changes nothing, if Spark must do this."""
         if self.feed:
             return False
         stored, stored_keys = self._stored(rows), self._stored_keys(keys)
@@ -144,7 +144,7 @@ class DriverTable:
         keys: pa.Table,
         rows: pa.Table,
     ) -> bool:
-        """Replace the candidates that hold keys. Returns False, and changes nothing, if this is left to Spark."""
+        """Replace the candidates that hold keys. Returns False, and changes nothing, if Spark must do this."""
         changed, kept, left = [], [], UNPACKED_BYTES_MAX
         for file in candidates:
             before = self._read(file, left)
@@ -168,7 +168,7 @@ class DriverTable:
         ]
 
     def _candidates(self, files: Sequence[TableFile], keys: pa.Table) -> list[TableFile]:
-        """The files that may hold one of the keys; with many files, the small ones too."""
+        """Returns the files that may hold one of the keys; if there are many files, also the small ones."""
         assert self.columns is not None
         physical = {column.name: column.physical_name for column in self.columns}
         bounds = {
@@ -195,7 +195,7 @@ class DriverTable:
         return size <= READ_BYTES_MAX and rows <= READ_ROWS_MAX
 
     def _read(self, file: TableFile, bytes_max: int) -> pa.Table | None:
-        """Returns a file's rows; None if they have more than `bytes_max`, or are left to Spark."""
+        """Returns a file's rows; None if they have more than `bytes_max`, or only Spark can read them."""
         assert self.columns is not None
         system = FileSystem(self._spark)
         path = unquote(file.action["path"])
@@ -211,12 +211,11 @@ class DriverTable:
             raise
 
     def _stored(self, rows: pa.Table) -> pa.Table | None:
-        """Returns rows with the table's columns, those that they do not have NULL; None if the table lacks one of
-        theirs, or has it with another type than a wider one."""
+        """Returns rows with the table's columns, see `data_file.as_stored`."""
         return None if self.columns is None else data_file.as_stored(rows, self.columns)
 
     def _stored_keys(self, keys: pa.Table) -> pa.Table | None:
-        """Returns keys with the table's columns; None if equal values of one can differ in their bytes."""
+        """Returns keys with the table's columns; None if equal values of a column can differ in their bytes."""
         stored = self._stored(keys)
         if stored is None or any(pa.types.is_floating(field.type) for field in keys.schema):
             return None

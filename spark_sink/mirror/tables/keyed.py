@@ -1,12 +1,12 @@
-"""The last event of each key of decoded changes: what a MERGE needs, and nothing else leaves a worker.
+"""Reduces decoded changes to the last event of each key. A MERGE needs no more, so workers return nothing else.
 
 An insert or update writes a row under the key of its after-image. A delete removes the row under the key of its
-before-image. An update that changes the key does both, the removal first. Of all events of one key the last decides the
-target's row. Keys are compared byte by byte, which is stricter than a column's collation: both images of a change are
-written in full, so two spellings of a key that are equal in MySQL give one removal and one row here.
+before-image. An update that changes the key does both, the removal first. The last of all events of one key determines
+the target's row. Keys are compared byte by byte, which is stricter than a column's collation: both images of a change
+are written in full, so two spellings of a key that are equal in MySQL give one removal and one row here.
 
-Tables without any key are mirrored by whole rows: each image counts +1 (after) or -1 (before), and only the sum for
-each distinct row matters, because sums do not depend on an order.
+Tables without any key are mirrored by whole rows: each image counts +1 (after) or -1 (before), and the sum for each
+distinct row is applied. Sums do not depend on the order of changes.
 
 Pure, on Arrow columns; runs in the driver for small steps, in `mapInArrow` for large ones.
 """
@@ -31,8 +31,8 @@ META = ("seq", "gtid", "committed_at")
 class EventForm:
     """What the events of a table hold.
 
-    `row`: type of a table's rows; `key`: names of its key columns; `keep_deleted`: an event that removes a row carries
-    the row's before-image, in place of NULL.
+    `row`: type of a table's rows; `key`: names of its key columns; `keep_deleted`: True if an event that removes a row
+    has the row's before-image instead of NULL.
     """
 
     row: pa.StructType
@@ -64,7 +64,7 @@ def event_form(changes: pa.Schema, key: Sequence[str], *, keep_deleted: bool = F
 class LastEvents:
     """Keeps the last event of each key of the changes that are added, in stream order.
 
-    Memory: the events that are last so far, and those of one batch. `changes`: how many changes were added.
+    In memory are the last events so far, and those of one batch. `changes`: how many changes were added.
     """
 
     form: EventForm
@@ -74,7 +74,7 @@ class LastEvents:
     _compacted: int = 0
 
     def add(self, changes: pa.RecordBatch) -> None:
-        """Raises `BinlogError` ROW_IMAGE for incomplete images, INVALID_VALUE for a key that is NULL."""
+        """Add changes. Raises `BinlogError` ROW_IMAGE for incomplete images, INVALID_VALUE for a key that is NULL."""
         changes = chosen_columns(changes, self.form.row)
         require_columns(changes, self.form.key, whole_before=self.form.keep_deleted)
         events = _last_of_batch(changes, self.form, self.changes)
@@ -109,9 +109,10 @@ def last_events(batches: Iterable[pa.RecordBatch], form: EventForm) -> pa.Table:
 
 
 def chosen_columns(changes: pa.RecordBatch, row: pa.StructType) -> pa.RecordBatch:
-    """Returns changes whose images have the columns of `row` only, and lack no others.
+    """Returns the changes with only the columns of `row` in their images, and only these in the lists of missing
+    columns.
 
-    `changes`: with these columns, and those that the mirrored table leaves out.
+    `changes`: have these columns, and those that the mirrored table leaves out.
     """
     if changes.schema.field("after").type.num_fields == row.num_fields:
         return changes
@@ -167,8 +168,8 @@ def require_columns(
 
 
 def row_counts_of(changes: pa.RecordBatch, row: pa.StructType) -> pa.Table:
-    """Returns (`row`, `count`): each image of a change, with +1 for an after-image and -1 for a before-image. `row`: as
-    in `chosen_columns`.
+    """Returns (`row`, `count`): each image of a change, with +1 for an after-image and -1 for a before-image. `row`:
+    see `chosen_columns`.
 
     Raises `BinlogError` ROW_IMAGE if an image lacks a column.
     """
@@ -186,8 +187,8 @@ def row_counts_of(changes: pa.RecordBatch, row: pa.StructType) -> pa.Table:
 def event_keys(
     changes: pa.RecordBatch, key: Sequence[str], writes: np.ndarray, removals: np.ndarray
 ) -> list[pa.Array]:
-    """Returns the columns of the keys that changes write, then of those that they remove. `writes`, `removals`: indices
-    of changes; the first have an after-image, the others a before-image."""
+    """Returns the key columns of the rows that changes write, followed by those of the rows that they remove. `writes`,
+    `removals`: indices of changes with an after-image and with a before-image."""
     images = ((changes.column("after"), writes), (changes.column("before"), removals))
     return [
         pa.concat_arrays(
@@ -205,7 +206,7 @@ def _last_of_batch(changes: pa.RecordBatch, form: EventForm, base: int) -> pa.Ta
         removes = pc.or_(deletes, pc.and_(pc.equal(op, "update"), _differ(before, after, form.key)))
     writes = np.flatnonzero(pc.invert(deletes).to_numpy(zero_copy_only=False))
     removals = np.flatnonzero(removes.to_numpy(zero_copy_only=False))
-    # An event's order: twice its change's number, and one more for the row that an update writes.
+    # The order of an event is twice the number of its change, plus one if the event writes a row.
     order = np.concatenate((writes * 2 + 1, removals * 2))
     keys = event_keys(changes, form.key, writes, removals)
     for name, values in zip(form.key, keys, strict=True):
@@ -250,7 +251,7 @@ def _last_of_each(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Array) -
     names = [f"k{i}" for i in range(len(keys))]
     count = len(order)
     table = pa.table([*keys, order], names=[*names, "order"])
-    # The rows by order, so that the last index of a key in them is its last event.
+    # Sort the rows by order, so that the last index of a key belongs to its last event.
     sorted_rows = pc.sort_indices(order)
     if not keys:
         return sorted_rows
@@ -274,8 +275,8 @@ def _differ(before: pa.Array, after: pa.Array, key: Sequence[str]) -> pa.Array:
 
 
 def key_range(values: pa.ChunkedArray) -> tuple[object, object] | None:
-    """Returns the smallest and the largest of a key column's values; None for types that Delta's file statistics do not
-    cover exactly."""
+    """Returns the smallest and the largest of a key column's values; None for types whose values Delta's file
+    statistics do not bound exactly."""
     kind = values.type
     exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_date(kind)
     if not exact or not len(values):

@@ -1,9 +1,9 @@
 """Changes the columns of a Delta table: names, order, new and dropped columns, types.
 
-Each change is one Delta commit that also records the step's version. So a change that was interrupted has not
-happened, and one that is repeated is skipped. The commit holds metadata alone where Delta can do that: columns are
-renamed, moved, dropped and added as NULL, and types widened. Otherwise (an added column with a value, a type that
-Delta does not widen) it writes all rows anew.
+Each change is one Delta commit that also records the step's version. So a change that was interrupted has no effect,
+and one that is repeated is skipped. The commit has metadata only where Delta can do that: columns are renamed, moved,
+dropped and added as NULL, and types widened. Otherwise (an added column with a value, a type that Delta does not widen)
+it rewrites all rows.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from spark_sink.mirror.values.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-# What a table needs so that metadata can rename, drop and widen columns; the mirror creates its tables with it.
+# The properties with which metadata can rename, drop and widen columns. The mirror creates its tables with them.
 EVOLUTION_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
 # Delta enables this feature for a new table with such a column, but not for an added one.
 _NTZ_FEATURE = {"delta.feature.timestampNtz": "supported"}
 
 
 def execute(spark: SparkSession, path: str, app_id: str, version: int, change: SchemaChange) -> str:
-    """Bring the Delta table at `path` to `change`, in one commit that records `version` for `app_id`.
+    """Apply `change` to the Delta table at `path`, in one commit that records `version` for `app_id`.
 
     Columns of the Delta table that the change does not name stay, behind the others. Nothing happens if `app_id` has
-    recorded the version or a newer one. A change that needs nothing still makes a commit, which records the version.
+    recorded the version or a newer one. If nothing has to be changed, a commit still records the version.
 
-    Returns "", or why existing rows do not follow (`SchemaChange.unless`): nothing has changed then.
+    Returns "", or why existing rows cannot follow (`SchemaChange.unless`); then nothing was changed.
     """
     if delta_log.txn_version(spark, path, app_id) >= version:
         return ""
@@ -53,7 +53,7 @@ def execute(spark: SparkSession, path: str, app_id: str, version: int, change: S
 
 
 def _refused(spark: SparkSession, path: str, change: SchemaChange) -> str:
-    """Why a row does not follow; "" if all do."""
+    """Returns why a row cannot follow; "" if all can."""
     if not change.unless:
         return ""
     frame = spark.read.format("delta").load(path)
@@ -83,7 +83,8 @@ def _type_json(text: str) -> str:
 
 
 def _set_properties(spark: SparkSession, path: str, wanted: Mapping[str, str]) -> None:
-    """Set what the table lacks, in a commit of its own: a table that was created otherwise needs it once."""
+    """Set the properties that the table lacks, in a commit of its own. A table that the mirror has not created needs
+    this once."""
     properties = delta_log.table_properties(spark, path)
     missing = {k: v for k, v in wanted.items() if properties.get(k) != v}
     if missing:
@@ -92,7 +93,7 @@ def _set_properties(spark: SparkSession, path: str, wanted: Mapping[str, str]) -
 
 
 def _staying(change: SchemaChange, names: list[str]) -> list[tuple[str, str]]:
-    """(name before, name afterwards) of the Delta table's columns that are not of the signature afterwards."""
+    """Returns (name before, name afterwards) of the Delta table's columns that are not in the signature afterwards."""
     gone = {column.source.lower() for column in change.columns if column.source is not None}
     gone.update(name.lower() for name in change.dropped)
     renamed = {before.lower(): after for before, after in change.kept}
@@ -100,7 +101,7 @@ def _staying(change: SchemaChange, names: list[str]) -> list[tuple[str, str]]:
 
 
 def _fields(change: SchemaChange, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The Delta schema afterwards. A field keeps its metadata, in which Delta has the name within the files."""
+    """Returns the Delta schema afterwards. A field keeps its metadata, in which Delta stores its name in the files."""
     by_name = {field["name"].lower(): field for field in fields}
     after = []
     for column in change.columns:
@@ -147,7 +148,8 @@ def _expression(column: ColumnSource) -> Column:
 
 
 def fill_literal(value: FillValue) -> Column:
-    """A value as Spark has it: dates, times and decimals as text that a cast reads in no time zone."""
+    """Returns a value as a column of Spark. Dates, times and decimals are text with a cast that does not depend on a
+    time zone."""
     if isinstance(value, bytes):
         return F.lit(bytearray(value))
     if isinstance(value, date | datetime | Decimal):

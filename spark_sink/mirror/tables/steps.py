@@ -1,15 +1,15 @@
 """Executes one step of a table: decodes the rows of a run, and commits them to the table under the step's lsn.
 
 A small run, whose payloads the driver holds, is decoded and reduced to the last event of each key in the driver. The
-driver commits it itself where it can (`driver_commit`), and otherwise hands it to Spark as a local relation. A large
-run is decoded and reduced on the executors, payload by payload; only if it has several payloads a window finds the last
-event of each key among them.
+driver commits the events itself if it can (`driver_commit`), and otherwise passes them to Spark as a local relation. A
+large run is decoded and reduced on the executors, payload by payload. If it has several payloads, a window function
+finds the last event of each key among them.
 
 What is committed:
 
-* append, if nothing of the run can be in the table already: only inserts, and the table was exact before them;
-* MERGE of the last event of each key otherwise;
-* for a table without a key, a MERGE that replaces groups of equal rows by as many as there have to be.
+* an append, if nothing of the run can be in the table already: all changes are inserts, and the table was exact before;
+* otherwise, a MERGE of the last event of each key;
+* for a table without a key, a MERGE that replaces each group of equal rows by the right number of them.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.log.binlog_log import BinlogLog
 
-DRIVER_BYTES_MAX = 32 << 20  # of a run that the driver commits itself
-LOCAL_BYTES_MAX = 4 << 20  # of a run that it hands to Spark
+DRIVER_BYTES_MAX = 32 << 20  # a run up to this size is committed by the driver itself
+LOCAL_BYTES_MAX = 4 << 20  # a run up to this size is passed to Spark as a local relation
 
 _METADATA_TYPES = {
     MetadataColumn.SEQ: LongType(),
@@ -65,7 +65,7 @@ _METADATA_TYPES = {
     MetadataColumn.COMMITTED_AT: TimestampType(),
     MetadataColumn.DELETED: BooleanType(),
 }
-# Over an event, whose alias is "e" in a MERGE.
+# Expressions over an event, whose alias is "e" in a MERGE.
 _METADATA_FIELDS = {
     MetadataColumn.SEQ: "seq",
     MetadataColumn.GTID: "gtid",
@@ -131,8 +131,8 @@ def _without(table_map: TableMap, omitted: Collection[str]) -> TableMap:
 class RowStep:
     """A step of rows.
 
-    `exact`: the table was equal to the server's before the run, so an inserted row is not in it; `snapshot`: whose
-    transactions are in the table already, None if there are none.
+    `exact`: True if the table was equal to the server's before the run, so an inserted row is not in it; `snapshot`:
+    the snapshot whose transactions are in the table already, None if there is none.
     """
 
     consumer: str
@@ -181,7 +181,7 @@ class RowStep:
             self.table.merge(session, self.run.lsn, frame, merge)
 
     def _commit_by_driver(self, table: DriverTable, events: pa.Table) -> bool:
-        """Returns False if the step is left to Spark."""
+        """Commit events by the driver. Returns False if Spark must do this."""
         import pyarrow.compute as pc  # noqa: PLC0415
 
         written = events
@@ -202,8 +202,8 @@ class RowStep:
         return {name: F.col(alias + _METADATA_FIELDS[name]) for name in self.policy.extra}
 
     def _held(self, log: BinlogLog, bytes_max: int) -> list[bytes] | None:
-        """Returns the payloads of a run of at most `bytes_max`; None if it has more, or if only executors read the
-        log's large payloads."""
+        """Returns the payloads of a run of at most `bytes_max`; None if the run has more bytes, or if only executors
+        can read the log's large payloads."""
         if self.run.payload_bytes > bytes_max:
             return None
         large = [entry.lsn for entry in self.run.entries if entry.payload is None]
@@ -222,7 +222,7 @@ class RowStep:
     def _distributed(
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
     ) -> DataFrame:
-        """The last event of each key of each payload, with `lsn`."""
+        """Returns the last event of each key of each payload, with `lsn`."""
         schema = spark_schema(form.schema).add("lsn", LongType())
         payloads = self._payloads(session, log)
         return payloads.mapInArrow(
@@ -237,7 +237,7 @@ class RowStep:
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
     ) -> DataFrame:
         events = self._distributed(session, log, form)
-        # A run of inserts has no key twice, so each change is an event.
+        # A run of inserts has each key once, so each change is an event.
         if len(self.run.entries) == 1 or self.appends:
             return events
         key = [F.col("key").getField(name) for name in self.layout.key]
@@ -248,7 +248,7 @@ class RowStep:
     # -- without a key ---------------------------------------------------------------------------------------
 
     def _commit_counts(self, session: StepSession, log: BinlogLog) -> None:
-        """Make the count of each distinct row that the run touches what it was plus the run's sum."""
+        """Add the run's sum for each distinct row to the number of rows that the table has."""
         if self.policy.deletes is Deletes.SOFT or self.policy.extra:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -258,7 +258,8 @@ class RowStep:
                 ),
             )
         require_table(session.spark, self.table)
-        session.expect(self.run.payload_bytes, -1)  # Delta stores the source, which reads the table
+        # Delta stores the source, because the source reads the table.
+        session.expect(self.run.payload_bytes, -1)
         with session.clock.phase(StepPhase.READ):
             counts = self._counts(session, log)
         sums = counts.groupBy("row").agg(F.sum("count").alias("change")).where("change != 0")
@@ -277,8 +278,9 @@ class RowStep:
         return payloads.mapInArrow(count, schema)
 
     def _count_lines(self, session: StepSession, sums: DataFrame) -> DataFrame:
-        """Returns `row`, `removes`: for each row of fewer than before, one line that removes all equal ones and as many
-        that insert as remain; for each of more, the lines that insert the difference.
+        """Returns lines with `row` and `removes`. For a row whose number decreases: one line that removes all equal
+        rows, and as many lines that insert one as remain. For a row whose number increases: as many lines that insert
+        one as are added.
 
         Raises `BinlogError` INVALID_VALUE if the table was exact and lacks rows that have to be removed.
         """
@@ -313,7 +315,7 @@ class RowStep:
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415
 
-    # Of a local relation Spark leaves out the batches behind two that have no rows.
+    # In a local relation, Spark ignores all batches behind two that have no rows.
     return pa.concat_tables(tables).combine_chunks()
 
 
@@ -339,7 +341,7 @@ def _reduce(
     snapshot: Snapshot | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Decode payloads into the last event of each key of each of them. Runs on the executors."""
+    """Decode payloads, each into the last event of each of its keys. Runs on the executors."""
     import pyarrow as pa  # noqa: PLC0415
 
     for batch in batches:
@@ -363,7 +365,7 @@ def _count(
 
 
 def _bounds(events: pa.Table, key: Sequence[str]) -> str:
-    """Returns the range of the keys as a condition on the target, for Delta to leave files out."""
+    """Returns the range of the keys as a condition on the target, by which Delta can skip files."""
     conditions = []
     for name in key:
         found = keyed.key_range(events.column("key").combine_chunks().field(name))

@@ -1,4 +1,4 @@
-"""What a table's Delta table must be before work is applied, each with its error."""
+"""Checks a table's Delta table before work is applied to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def require_table(spark: SparkSession, table: MirroredTable) -> None:
 
 
 def require_schema(spark: SparkSession, table: MirroredTable, columns: StructType) -> None:
-    """Gives an empty Delta table these columns. Raises `BinlogError` UNSUPPORTED_CHANGE if it has rows and others."""
+    """Gives an empty Delta table these columns. Raises `BinlogError` UNSUPPORTED_CHANGE if it has rows and other
+    columns."""
     existing = {column.name: column.dataType for column in table.columns(spark)}
     wanted = {column.name: column.dataType for column in columns}
     if existing == wanted:

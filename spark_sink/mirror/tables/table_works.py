@@ -1,7 +1,7 @@
-"""Executes works on the Delta tables of mirrored tables: asks them, changes them, commits rows to them.
+"""Executes works on the Delta tables of mirrored tables: reads what they record, changes them, commits rows to them.
 
-Whatever is changed under an lsn is changed once: Delta skips a commit whose lsn is not newer than the one that the
-table records. So each work can be repeated, after a crash as after a failure.
+A change under an lsn is made once: Delta skips a commit whose lsn is not newer than the one that the table records. So
+each work can be repeated after a crash or a failure.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 
 def mirrored_table(target: str, record: TableRecord) -> MirroredTable:
-    """Returns the Delta table of a record, where it lies."""
+    """Returns the Delta table of a record, at its present path."""
     path = f"{target.rstrip('/')}/{record.lies_at}"
     return MirroredTable(record.table_id, path, record.label)
 
 
 @dataclass(frozen=True, slots=True)
 class TableWorks:
-    """Of one consumer. Several threads may call it, each with a session of its own.
+    """The works of one consumer. Several threads may call it, each with a session of its own.
 
     All methods raise `BinlogError` for a fault of the table's data or of its Delta table, with TARGET_FILES if files of
-    it or of the log are lost. Any other exception may pass.
+    this table or of the log are lost. After any other exception the work may be tried again.
     """
 
     consumer: str
@@ -74,7 +74,8 @@ class TableWorks:
     # -- changes ---------------------------------------------------------------------------------------------
 
     def change(self, session: StepSession, work: ChangeTable) -> str:
-        """Returns why existing rows do not follow, nothing has changed then; "" if the change is made."""
+        """Returns why existing rows cannot follow the change, and then nothing was changed; "" if the change was
+        made."""
         spark, table = session.spark, self._table(work.record)
         with _naming_damage(spark, table):
             match work.change:
@@ -94,7 +95,7 @@ class TableWorks:
         return ""
 
     def _columns(self, record: TableRecord, entry: LogEntry) -> StructType:
-        """Returns the columns that a table with the rows of an entry has."""
+        """Returns the columns of a table for the rows of an entry."""
         policy = self.options.policy(record.name)
         layout = RowLayout.of(RowRun((entry,)), self.options.invalid_dates, policy.omitted)
         return layout.stored_columns(policy)
@@ -128,7 +129,7 @@ class TableWorks:
             except BinlogError:
                 raise
             except Exception:
-                # What is lost is told by its name; anything else is tried again.
+                # If a file is lost, the error names it; any other failure is tried again.
                 lsns = [entry.lsn for entry in work.rows.entries]
                 self.binlog_log.require_files(self.consumer, lsns)
                 require_table(session.spark, table)

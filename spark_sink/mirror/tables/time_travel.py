@@ -1,4 +1,4 @@
-"""The rows that a mirrored table had at an entry of the log: a version of its Delta table.
+"""Reads the rows that a mirrored table had at an entry of the log, from a version of its Delta table.
 
 Each step records its lsn in its commit, so the version is the last one before the first commit of a later step. Commits
 without an lsn, such as compactions, change no rows.
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def mirrored_rows(
     spark: SparkSession, table: MirroredTable, policy: TablePolicy, lsn: int
 ) -> DataFrame | None:
-    """Returns the rows that the table had at the entry `lsn`, which it has applied, without metadata columns and rows
-    that are marked as deleted; None if there was no table yet. Raises `BinlogError` RANGE_UNAVAILABLE if Delta no
-    longer has that version."""
+    """Returns the rows that the table had at the entry `lsn`, which was applied to it, without metadata columns and
+    without rows that are marked as deleted; None if there was no table yet. Raises `BinlogError` RANGE_UNAVAILABLE if
+    Delta no longer has that version."""
     files = FileSystem(spark)
     newest = delta_version(spark, table.path)
     if newest < 0:
@@ -62,7 +62,7 @@ def lsn_of_commit(text: str, app_id: str) -> int | None:
 def version_at(newest: int, recorded: Callable[[int], int | None], lsn: int) -> int:
     """Returns the last version of a Delta table before the first step behind `lsn`; -1 if that is its first commit.
 
-    `newest`: its newest version; `recorded`: the lsn of the step that a version is, None if it is of no step.
+    `newest`: its newest version; `recorded`: returns the lsn of the step that made a version, None if no step made it.
     """
     found = newest
     for version in range(newest, -1, -1):

@@ -1,1 +1,1 @@
-"""Settings, policies, names, entries of the log and other values that all rooms of the mirror share."""
+"""Settings, policies, names, entries of the log and other values that all packages of the mirror share."""

@@ -1,8 +1,8 @@
-"""Names of mirrored tables in a catalog of Spark's, by a template such as `main.{database}.{table}`. Pure.
+"""Makes the names of mirrored tables in a catalog of Spark, by a template such as `main.{database}.{table}`. Pure.
 
-Catalogs fold names to lower case, and hold letters of ASCII, digits and underscores. Any other character is written as
-SQL/XML does (ISO/IEC 9075-14, 9.1), in lower case: `order-lines` is `order_x002d_lines`. So the names of two tables are
-the same only if they differ in case alone.
+Catalogs convert names to lower case, and accept letters of ASCII, digits and underscores. Any other character is
+written as in SQL/XML (ISO/IEC 9075-14, 9.1), in lower case: `order-lines` becomes `order_x002d_lines`. So two tables
+get the same name only if their names differ in case alone.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 
 from spark_sink.mirror.values.names import TableName, quoted
 
-SESSION_CATALOG = "spark_catalog"  # Spark's name for the catalog of tables without one
+SESSION_CATALOG = "spark_catalog"  # Spark's name for the catalog of tables that name none
 
 _PLACEHOLDERS = ("{database}", "{table}")
 _PART = re.compile(r"(?:[A-Za-z0-9_]|\{database\}|\{table\})+\Z")
-# An underscore that begins what looks like an escape is escaped itself.
+# An underscore is escaped, too, if the characters behind it look like an escape.
 _ESCAPED = re.compile(r"[^a-z0-9_]|_(?=x[0-9a-f]{4,6}[^a-z0-9])")
 
 
 def catalog_identifier(name: str) -> str:
-    """Returns the name of a database or table as a catalog holds it."""
+    """Returns the name of a database or table in a catalog."""
     return _ESCAPED.sub(lambda match: f"_x{ord(match[0]):04x}_", name.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogTemplate:
-    """`parts`: the template's names, of which `{database}` and `{table}` stand for those of the mirrored table; the
-    first of three is a catalog."""
+    """`parts`: the template's names, in which `{database}` and `{table}` stand for those of the mirrored table. The
+    first of three parts is a catalog."""
 
     parts: tuple[str, ...]
 
@@ -68,7 +68,7 @@ class CatalogTemplate:
 
 
 def sql_name(name: str) -> str:
-    """Returns a name with dots between its parts as Spark SQL writes it."""
+    """Returns, for Spark SQL, a name that has dots between its parts."""
     return ".".join(map(quoted, name.split(".")))
 
 

@@ -21,12 +21,12 @@ INLINE_BYTES = 256 << 10
 class LogEntry:
     """An entry of the log.
 
-    `first_seq`, `last_seq`: transactions of the entry, in `epoch`; `rows`: row changes, of which `inserts`, `updates`
-    and `deletes`; `table_map`: body of the TABLE_MAP event; `payload`: a delivered binlog of only this table's events,
-    None if it is larger than `INLINE_BYTES` or there is none; `query`: the statement, whose quotes can be parsed with
-    `sql_mode` only; `thread_specific`: of a statement, see `Ddl`; `file`, `pos`: where it stands in the server's log;
-    `committed_at`: of the entry's last transaction; `position`: of kind END; `gap`: of kind END, the server had purged
-    what came before this append.
+    `first_seq`, `last_seq`: transactions of the entry, in `epoch`; `rows`: number of row changes, of which `inserts`,
+    `updates` and `deletes`; `table_map`: body of the TABLE_MAP event; `payload`: a delivered binlog of only this
+    table's events, None if it is larger than `INLINE_BYTES` or there is none; `query`: the statement, whose quotes can
+    be parsed only with `sql_mode`; `thread_specific`: for a statement, see `Ddl`; `file`, `pos`: its place in the
+    server's log; `committed_at`: the commit time of the entry's last transaction; `position`: for kind END; `gap`: for
+    kind END, True if the server had purged changes before this append.
     """
 
     lsn: int
@@ -60,20 +60,20 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a consumer's log. `append`: number of its last append; `position`: of the newest END entry, None if
-    the log has none yet."""
+    """The end of a consumer's log. `append`: number of its last append; `position`: that of the newest END entry, None
+    if the log has none yet."""
 
     append: int
     position: Position | None
 
 
 def first_lsn(append: int) -> int:
-    """The smallest lsn of an append."""
+    """Returns the smallest lsn of an append."""
     return append << ENTRY_BITS
 
 
 def last_lsn(append: int) -> int:
-    """The largest lsn that an append can hold."""
+    """Returns the largest lsn that an append can hold."""
     return (append + 1 << ENTRY_BITS) - 1
 
 

@@ -1,4 +1,5 @@
-"""What an exception of a step means: a fault of the table's data, a conflict of writers, or something that may pass."""
+"""Classifies an exception of a step: a fault of the table's data, a conflict of writers, or a failure after which the
+step is tried again."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import re
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# A fault of another process arrives as the text of its traceback.
+# A fault in another process is received as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
 _CONFLICT = re.compile(
     r"DELTA_CONCURRENT_|Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception"
@@ -16,7 +17,7 @@ _LONG = 500
 
 
 def fault_of(error: BaseException) -> BinlogError | None:
-    """Returns the fault that an exception of a step is, here or on an executor; None if it is another exception."""
+    """Returns the fault of an exception of a step, here or on an executor; None if the exception is no fault."""
     if isinstance(error, BinlogError):
         return error
     if (line := fault_line(error)) is not None:
@@ -26,8 +27,8 @@ def fault_of(error: BaseException) -> BinlogError | None:
 
 
 def fault_line(error: BaseException) -> str | None:
-    """Returns the line of a fault that another process has raised; None for another exception. Of chained exceptions
-    it is that of the last one, which was raised because of the others."""
+    """Returns the line of a fault that another process has raised; None for another exception. For chained exceptions
+    it is the line of the last one, which was raised because of the others."""
     found = _FAULT.findall(str(error))
     return found[-1].strip() if found else None
 

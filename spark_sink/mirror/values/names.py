@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 TableName = tuple[str, str]  # database, table
 
-# What belongs to the mirror itself lies in this folder of the target. A database's folder cannot have the name of it,
-# because `folder_name` writes a leading underscore as %5F: Spark and Delta take such folders for hidden ones.
+# The mirror's own files are in this folder of the target. No database's folder can have this name, because
+# `folder_name` writes a leading underscore as %5F: Spark and Delta treat folders with a leading underscore as hidden.
 OWN_FOLDER = "_binlog"
 
 _SAFE_IN_PATH = " $-_"
@@ -21,7 +21,7 @@ def folder_name(name: str) -> str:
     underscore at the beginning.
     """
     text = "".join(c if c.isalnum() or c in _SAFE_IN_PATH else quote(c, safe="") for c in name)
-    # `quote` keeps "." and "~", but "." and ".." are not names of folders.
+    # `quote` keeps "." and "~", but "." and ".." cannot be names of folders.
     text = text.replace(".", "%2E").replace("~", "%7E")
     return f"%5F{text[1:]}" if text.startswith("_") else text
 
@@ -42,5 +42,5 @@ def table_label(name: TableName) -> str:
 
 
 def fits_pattern(label: str, pattern: str) -> bool:
-    """True if a pattern is the name of a table, which may hold the characters of a pattern, or fits it."""
+    """True if a table's name equals or fits a pattern. A name may contain the special characters of patterns."""
     return label == pattern or fnmatchcase(label, pattern)

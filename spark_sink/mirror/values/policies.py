@@ -1,4 +1,4 @@
-"""What the mirror does with tables where there is a choice: policies per table. Pure."""
+"""The policies for a table, where users can choose what the mirror does. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PurgedChanges(StrEnum):
 
 
 class UnfollowedChange(StrEnum):
-    """What happens at a change of a table whose effect on existing rows the log does not tell."""
+    """What happens at a change of a table whose effect on existing rows does not follow from the log."""
 
     RECOPY = "recopy"
     STOP = "stop"
@@ -42,7 +42,7 @@ class Deletes(StrEnum):
 
 
 class MetadataColumn(StrEnum):
-    """A column that the mirror adds to a table's own: about the transaction that wrote the row last."""
+    """A column that the mirror adds to a table's own columns, about the transaction that wrote the row last."""
 
     SEQ = "_seq"
     GTID = "_gtid"
@@ -52,8 +52,9 @@ class MetadataColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """`interval_s`: shortest time between two steps of rows of a table; `history`: it has a history table; `feed`: its
-    Delta table has a change data feed; `omitted`: names of columns that the mirrored table does not have."""
+    """`interval_s`: shortest time between two steps of rows of a table; `history`: True if it has a history table;
+    `feed`: True if its Delta table has a change data feed; `omitted`: names of columns that the mirrored table does not
+    have."""
 
     unknown: UnknownTables = UnknownTables.STOP
     purged: PurgedChanges = PurgedChanges.COPY
@@ -67,7 +68,7 @@ class TablePolicy:
 
     @property
     def extra(self) -> tuple[MetadataColumn, ...]:
-        """The metadata columns that a table has; soft deletes need theirs."""
+        """The metadata columns that a table has, including the one that soft deletes need."""
         needed = (MetadataColumn.DELETED,) if self.deletes is Deletes.SOFT else ()
         return tuple(dict.fromkeys((*self.metadata, *needed)))
 
@@ -84,11 +85,12 @@ def default_policy(_: TableName) -> TablePolicy:
 class ApplyOptions:
     """How the log is applied to tables.
 
-    `target`: folder of the mirror; `consumers`: whose entries are applied; `policy`: of a table, by its name;
-    `excludes`: True if a consumer leaves out the tables of a name; `can_copy`: there is a server to copy tables from;
-    `parallel`: tables that are brought forward at a time; `step_bytes_max`: payload bytes of one step; `poll_s`: how
-    often the log is asked for new entries; `log_days`: days that the log is kept at least; `catalog`: the tables' names
-    in a catalog of Spark's.
+    `target`: folder of the mirror; `consumers`: the consumers whose entries are applied; `policy`: returns the policy
+    of a table, by its name; `excludes`: returns True if a consumer leaves out tables with a name; `can_copy`: True if
+    there is a server to copy tables from; `parallel`: how many tables are brought forward at the same time;
+    `step_bytes_max`: payload bytes of one step; `poll_s`: time between two reads of the log for new entries;
+    `log_days`: the log is kept for at least so many days; `catalog`: the template of the tables' names in a catalog of
+    Spark.
     """
 
     target: str

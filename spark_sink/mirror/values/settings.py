@@ -1,8 +1,8 @@
 """Settings of the mirror: command line, then environment (`SPARK_SINK_*`), then YAML files, then defaults.
 
 The files are read as the daemon's are: `${NAME}` stands for an environment variable, unknown and duplicate keys are
-errors, and all errors are reported together with file and line. A token or a password is never taken from the command
-line, which every user of the machine can read.
+errors, and all errors are reported together with file and line. No token or password can be given on the command line,
+because every user of the machine can read it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hou
 
 
 def _consumers(value: Any) -> Any:
-    """A list of names stands for consumers without settings of their own."""
+    """Converts a list of names to consumers without settings of their own."""
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",")]
     if isinstance(value, list):
@@ -120,7 +120,7 @@ class TableSettings(SettingsSection):
 
 
 class CopySettings(SettingsSection):
-    """The server that existing rows are copied from, and how fast."""
+    """The server from which existing rows are copied, and limits of the copy."""
 
     mysql: str = Field(
         min_length=1,
@@ -177,7 +177,7 @@ class CopySettings(SettingsSection):
 
 
 class SparkSettings(SettingsSection):
-    """The Spark that the job starts itself. `conf` wins over everything that the job sets."""
+    """The Spark that the job starts itself. `conf` overrides every setting of the job."""
 
     master: str = Field(
         default="local[*,4]", description="The Spark that the command starts itself"
@@ -261,7 +261,7 @@ class MirrorSettings(SettingsSection):
     max_bytes_per_step: ByteSize = Field(
         default=256 * 2**20, ge=2**20, description="Of the log, in one step of a table"
     )
-    # In YAML null is not a text.
+    # In YAML, `null` is not read as a text.
     invalid_dates: Annotated[
         InvalidDates, BeforeValidator(lambda value: "null" if value is None else value)
     ] = Field(
@@ -325,7 +325,8 @@ class MirrorSettings(SettingsSection):
         return value
 
     def policy(self, name: tuple[str, str]) -> TableSettings:
-        """Returns the policies of a table: of each the first that a fitting pattern sets, in the order of the file."""
+        """Returns the policies of a table: for each policy, the first value that a fitting pattern sets, in the order
+        of the file."""
         label = ".".join(name)
         chosen: dict[str, Any] = {}
         for pattern, section in self.tables.items():
@@ -338,8 +339,8 @@ class MirrorSettings(SettingsSection):
         return self.policy(name).omit_columns or ()
 
     def excludes(self, consumer: str, name: tuple[str, str]) -> bool:
-        """True if the consumer does not mirror a table of this name. One that the settings do not have mirrors all that
-        it has."""
+        """True if the consumer does not mirror a table with this name. A consumer that the settings do not have mirrors
+        all its tables."""
         section = self.consumers.get(consumer)
         return section is not None and section.excludes(name)
 

@@ -1,9 +1,9 @@
-"""Settings of Spark with which commits to small Delta tables are quick. A job has them unless the user sets others."""
+"""Settings of Spark with which commits to small Delta tables are fast. A job has them unless the user sets others."""
 
 from __future__ import annotations
 
-# A table's state, and the versions that its commits record, are in the checksum file of each commit, so that the next
-# commit does not compute them with Spark jobs: a MERGE of few rows takes one second in place of five.
+# Each commit writes the table's state, and the recorded versions, into a checksum file, so that the next commit does
+# not compute them with Spark jobs: a MERGE of few rows takes one second instead of five.
 SMALL_TABLES = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",

@@ -1,7 +1,8 @@
-"""Measures what the time of a step is spent on. Pure but for the clock.
+"""Measures the time of each phase of a step. Pure but for the clock.
 
-The phases of a step of rows: `read` the log's payloads and decode them; `plan`: find out what has to be changed, which
-is all that belongs to no other phase; `write` files, by a job of Spark's with its commit; `commit` by the driver.
+The phases of a step of rows are: `read`: read the log's payloads and decode them; `plan`: find out what has to be
+changed, and everything that belongs to no other phase; `write`: write files, or run a job of Spark with its commit;
+`commit`: commit by the driver.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class StepPhase(StrEnum):
 
 
 class StepClock:
-    """Of one thread at a time. Tests replace `clock` (seconds, monotonic)."""
+    """Used by one thread at a time. Tests replace `clock` (seconds, monotonic)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -35,7 +36,7 @@ class StepClock:
 
     @contextmanager
     def phase(self, phase: StepPhase) -> Iterator[None]:
-        """The time within belongs to a phase, but for that of phases within it."""
+        """Count the time within this context for a phase, without the time of phases inside it."""
         outer = self._phase
         self._enter(phase)
         try:

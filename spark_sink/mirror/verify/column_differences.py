@@ -1,4 +1,4 @@
-"""The columns of a table on the server and in the mirror, compared by name, type and order. Pure."""
+"""Compares the columns of a table on the server and in the mirror by name, type and order. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Checksums of rows, computed from Arrow, so that rows of different places can be compared without being moved.
+"""Computes checksums of rows from Arrow, so that rows in different places can be compared without being moved.
 
-A row's hash covers the bits of all its values. Rows fall into buckets by the hash of their key, and a bucket has the
-number of its rows and the sum of their hashes, in any order. Two tables with equal buckets are equal but for an
-accident of one in 2^64; of buckets that differ, the rows are looked at. This is no protection against an adversary.
+A row's hash depends on the bits of all its values. Rows are assigned to buckets by the hash of their key. A bucket has
+the number of its rows and the sum of their hashes, which do not depend on the order. Two tables with equal buckets are
+equal but for a probability of one in 2^64; in buckets that differ, the rows are compared. This is no protection against
+an adversary.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NULL = 0x9E3779B97F4A7C15
 
 @njit
 def mixed(value: np.uint64) -> np.uint64:
-    """A number whose every bit depends on every bit of `value` (the finalizer of splitmix64)."""
+    """Returns a number each bit of which depends on every bit of `value` (the finalizer of splitmix64)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -32,7 +33,7 @@ def mixed(value: np.uint64) -> np.uint64:
 
 @njit
 def add_words(words: U64, valid: NDArray[np.bool_], width: Int, hashes: U64) -> None:
-    """Bring values of `width` words each into the rows' hashes."""
+    """Include values of `width` words each in the rows' hashes."""
     for i in range(len(hashes)):
         h = hashes[i] * np.uint64(0x100000001B3)
         if valid[i]:
@@ -45,7 +46,7 @@ def add_words(words: U64, valid: NDArray[np.bool_], width: Int, hashes: U64) -> 
 
 @njit
 def add_bytes(data: U8, offsets: NDArray[np.int64], valid: NDArray[np.bool_], hashes: U64) -> None:
-    """Bring values of any length into the rows' hashes."""
+    """Include values of any length in the rows' hashes."""
     for i in range(len(hashes)):
         h = hashes[i] * np.uint64(0x100000001B3)
         if valid[i]:
@@ -61,7 +62,7 @@ def add_bytes(data: U8, offsets: NDArray[np.int64], valid: NDArray[np.bool_], ha
 
 
 def row_hashes(arrays: Sequence[pa.Array], rows: int) -> U64:
-    """One hash per row, over the values of all arrays in their order."""
+    """Returns one hash per row, over the values of all arrays in their order."""
     hashes: U64 = np.zeros(rows, dtype=np.uint64)
     for array in arrays:
         _add(array, hashes)
@@ -116,7 +117,7 @@ def _words(array: pa.Array) -> tuple[U64, int]:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Rows by the hash of their key: the number of rows of each bucket, and the sum of their hashes."""
+    """Buckets of rows, by the hash of their key: the number of rows in each bucket, and the sum of their hashes."""
 
     counts: NDArray[np.int64]
     sums: U64

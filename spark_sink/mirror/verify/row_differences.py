@@ -1,4 +1,4 @@
-"""The rows of a table on the server and in the mirror, compared by checksums, and by rows where these differ."""
+"""Compares the rows of a table on the server and in the mirror by checksums, and row by row where these differ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mirror_buckets(frame: DataFrame, source: SourceTable, decoder: TextDecoder) 
 def _count_rows(
     schema: pa.Schema, key: Sequence[int], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs on the executors. A sum of 64 bits is handed over in two halves, which Spark adds without an overflow."""
+    """Runs on the executors. A sum of 64 bits is returned in two halves, which Spark adds without an overflow."""
     buckets = Buckets.empty(BUCKETS)
     for batch in batches:
         buckets.add(_cast(batch, schema), key)
@@ -66,7 +66,7 @@ RowHashes = dict[str, list[int]]
 def _rows_in(
     batch: pa.RecordBatch, key: Sequence[int], wanted: np.ndarray[Any, Any]
 ) -> tuple[list[str], list[int]]:
-    """(key as text, hash as a signed number) of the rows that fall into one of the buckets."""
+    """Returns (key as text, hash as a signed number) of the rows that belong to one of the buckets."""
     chosen = np.flatnonzero(np.isin(bucket_of(batch, key, BUCKETS), wanted))
     part = batch.take(pa.array(chosen))
     hashes = row_hashes(part.columns, part.num_rows).view(np.int64).tolist()
@@ -80,7 +80,7 @@ def _rows_in(
 def server_rows(
     batches: Iterator[pa.RecordBatch], key: Sequence[int], wanted: np.ndarray[Any, Any]
 ) -> RowHashes:
-    """Returns the server's rows whose keys fall into one of the buckets."""
+    """Returns the server's rows whose keys belong to one of the buckets."""
     found: RowHashes = {}
     for batch in batches:
         for text, number in zip(*_rows_in(batch, key, wanted), strict=True):
@@ -91,7 +91,7 @@ def server_rows(
 def mirror_rows(
     frame: DataFrame, source: SourceTable, decoder: TextDecoder, wanted: np.ndarray[Any, Any]
 ) -> RowHashes:
-    """Returns the mirror's rows whose keys fall into one of the buckets. The executors choose them."""
+    """Returns the mirror's rows whose keys belong to one of the buckets. The executors select them."""
     choose = partial(_choose_rows, decoder.schema, source.key, wanted.tolist())
     found: RowHashes = {}
     for text, number in frame.mapInArrow(choose, "key string, hash long").collect():

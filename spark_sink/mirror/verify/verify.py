@@ -1,15 +1,16 @@
 """Compares tables of the mirror with the server, each at one position, without writing on the server.
 
-1. Of the server, a consistent snapshot whose position R is known: MySQL tells the same executed set and end of the log
-   before and after it begins, MariaDB tells the position of the snapshot itself.
-2. Of the mirror, a version of the Delta table with all of the table's changes up to R and none behind it. The log says
-   which entries those are. While the table changes all the time there may be no such version; then another snapshot is
-   made, until the deadline, after which the table is `moving`.
-3. The columns of both: names, types and order.
-4. Checksums of both, per bucket of keys (`row_checksums`). Of buckets that differ the rows are compared.
+1. On the server, a consistent snapshot is taken whose position R is known: MySQL reports the same executed set and end
+   of the log before and after the snapshot begins, MariaDB reports the position of the snapshot itself.
+2. In the mirror, a version of the Delta table is found that has all changes of the table up to R and none behind it.
+   The log shows which entries these are. If the table changes all the time, there may be no such version. Then another
+   snapshot is taken, until the deadline, after which the verdict is `moving`.
+3. The columns of both are compared: names, types and order.
+4. The checksums of both are compared, per bucket of keys (`row_checksums`). In buckets that differ, the rows are
+   compared.
 
-A difference counts if it is found at two positions: a transaction may be visible in a snapshot for an instant before
-MySQL counts it as executed.
+A difference is reported only if it is found at two positions, because a transaction may be visible in a snapshot
+shortly before MySQL counts it as executed.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ _POLL_S = 0.3
 class Verdict(StrEnum):
     EQUAL = "equal"
     DIFFERENT = "different"
-    MOVING = "moving"  # the mirror was at no position of a snapshot before the deadline
+    MOVING = "moving"  # until the deadline, the mirror had no version at the position of a snapshot
     NOT_COMPARED = "not compared"
 
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """What the comparison of a table found. `position`: where both were read; `keys`: the first keys that differ, each
-    with what differs; `reason`: of a verdict other than EQUAL."""
+    """The result of the comparison of a table. `position`: the position at which both were read; `keys`: the first keys
+    that differ, each with what differs; `reason`: the reason of a verdict other than EQUAL."""
 
     label: str
     verdict: Verdict
@@ -99,10 +100,11 @@ def uncounted(_label: str, _rows: int) -> AbstractContextManager[Callable[[int],
 
 @dataclass(frozen=True, slots=True)
 class VerifyWatch:
-    """What is told while tables are compared.
+    """Functions that are called while tables are compared.
 
-    `report` is called with each difference; `counting` with a table's name and the server's estimate of its rows:
-    within, the function that it gives is called with the rows that were compared since its last call.
+    `report` is called with each difference. `counting` is called with a table's name and the server's estimate of its
+    rows, and returns a context; the function that the context yields is called with the number of rows that were
+    compared since its last call.
     """
 
     report: Callable[[TableDifference], None] = lambda _: None
@@ -123,7 +125,8 @@ def verify(
     invalid_dates: InvalidDates = InvalidDates.NULL,
     watch: VerifyWatch | None = None,
 ) -> list[TableDifference]:
-    """Compare tables with the server, all of the mirror if none are named. `wait_s`: for each table.
+    """Compare tables with the server, or all tables of the mirror if none are named. `wait_s`: the time limit for each
+    table.
 
     Raises `BinlogError` if the server cannot be asked.
     """
@@ -145,8 +148,8 @@ def verify(
 
 
 def compared_records(records: Iterable[TableRecord]) -> dict[TableName, TableRecord]:
-    """Returns the tables by name, without dropped ones. Of two consumers' tables with one name the complete one is
-    compared, else the one whose record is newer."""
+    """Returns the tables by name, without dropped ones. If two consumers have a table with the same name, the complete
+    one is compared, else the one with the newer record."""
 
     def precedence(record: TableRecord) -> tuple[bool, int]:
         return record.word is TableState.COMPLETE, record.serial
@@ -239,9 +242,10 @@ class _Verifier:
     def _version_at(
         self, record: TableRecord, applied: int, position: Position, deadline: float
     ) -> int:
-        """Wait until the mirror is at `position`. Returns the Delta version; -1 if the table has no folder yet.
+        """Wait until the mirror has a version at `position`. Returns the Delta version; -1 if the table has no folder
+        yet.
 
-        `applied`: what was applied before the snapshot. Raises `_Moving` if the mirror has gone beyond.
+        `applied`: the lsn that was applied before the snapshot. Raises `_Moving` if the mirror is beyond the position.
         """
         entries = _TableEntries(self._log, record, applied, position)
         entries.read_to_position(deadline)
@@ -266,7 +270,7 @@ class _Verifier:
             time.sleep(_POLL_S)
 
     def _frame(self, record: TableRecord, decoder: TextDecoder, version: int) -> DataFrame | str:
-        """The mirror's rows with the server's columns, or why that is not possible."""
+        """Returns the mirror's rows with the server's columns, or why that is not possible."""
         schema = spark_schema(decoder.schema)
         if version < 0:
             return self._spark.createDataFrame([], schema)
@@ -275,7 +279,7 @@ class _Verifier:
         if "_deleted" in frame.columns and "_deleted" not in schema.fieldNames():
             frame = frame.where("NOT coalesce(`_deleted`, false)")
         if differences := column_differences(schema, frame.schema):
-            # Without a signature the columns become those of the next rows.
+            # A table without a signature takes the columns of the next rows.
             if record.signature or not frame.isEmpty():
                 return differences
             return self._spark.createDataFrame([], schema)
@@ -289,8 +293,8 @@ def _same(before: TableDifference, now: TableDifference) -> bool:
 class _TableEntries:
     """The log's entries of one table behind `applied`: those up to a position, and those beyond it.
 
-    They are read from the beginning of the append that `applied` lies in. A table that was copied is as of the end of
-    an append, and no other append follows while the server has no new transaction.
+    They are read from the beginning of the append that contains `applied`. The copy of a table ends at the end of an
+    append, and no other append follows while the server has no new transaction.
     """
 
     def __init__(
@@ -299,7 +303,7 @@ class _TableEntries:
         self._log, self._record, self._position = binlog_log, record, position
         self._cursor = max(0, first_lsn(append_of(applied)) - 1)
         self._passed = False
-        self._append: list[LogEntry] = []  # of the append that is being read
+        self._append: list[LogEntry] = []  # entries of the append that is being read
         self.last_before = applied
         self._first_beyond: int | None = None
 
@@ -312,7 +316,7 @@ class _TableEntries:
                 time.sleep(_POLL_S)
 
     def beyond(self, lsn: int) -> bool:
-        """True if a version of the table that records `lsn` has changes from behind the position."""
+        """True if a version of the table that records `lsn` has changes behind the position."""
         while self._first_beyond is None and self._cursor < lsn and self._read():
             pass
         return self._first_beyond is not None and self._first_beyond <= lsn
@@ -328,7 +332,7 @@ class _TableEntries:
         return bool(found)
 
     def _is_statement(self, entry: LogEntry) -> bool:
-        """True if the entry is a statement that concerns the table: it may change columns, or remove rows."""
+        """True if the entry is a statement that concerns the table, so that it may change columns, or remove rows."""
         name = self._record.name
         items = route(entry, effects_of, lambda: [name], lambda _: False)
         return entry.kind is EntryKind.STATEMENT and any(named == name for named, _ in items)
@@ -344,7 +348,8 @@ class _TableEntries:
         self._passed = self._passed or reached
 
     def _is_before(self, entry: LogEntry, end: Position) -> bool:
-        """True if an entry of the append that reaches the position lies before it. Raises `_Moving` if it does both."""
+        """True if an entry of the append that reaches the position lies before it. Raises `_Moving` if the entry lies
+        on both sides."""
         ours = self._position
         if end.server != ours.server:
             if contains_executed(ours, end):
