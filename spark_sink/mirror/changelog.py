@@ -152,16 +152,16 @@ def _log(spark: SparkSession, target: str) -> DataFrame:
 
 
 def _only_consumer(entries: DataFrame, table: str) -> str:
-    found = sorted(row["consumer"] for row in entries.select("consumer").distinct().collect())
-    if not found:
+    consumers = sorted(row["consumer"] for row in entries.select("consumer").distinct().collect())
+    if not consumers:
         raise _no_rows(table)
-    if len(found) > 1:
+    if len(consumers) > 1:
         raise UserError(
             ErrorKind.REQUEST,
-            f"several consumers have the table {table}: {', '.join(found)}",
+            f"several consumers have the table {table}: {', '.join(consumers)}",
             remedy="name one: --consumer",
         )
-    return str(found[0])
+    return str(consumers[0])
 
 
 def _no_rows(table: str) -> UserError:
@@ -179,14 +179,14 @@ def _layouts(entries: DataFrame, table: str, invalid_dates: InvalidDates) -> lis
     of_layout = entries.groupBy("layout").agg(
         F.first("table_map").alias("table_map"), F.min("lsn").alias("a"), F.max("lsn").alias("z")
     )
-    found = []
+    layouts = []
     for row in of_layout.collect():
         table_map = TableMap.parse(bytes(row["table_map"]))
         schema = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
-        found.append(LayoutRows(schema.field("after").type, row["a"], row["z"]))
-    if not found:
+        layouts.append(LayoutRows(schema.field("after").type, row["a"], row["z"]))
+    if not layouts:
         raise _no_rows(table)
-    return found
+    return layouts
 
 
 def _going_on(entries: DataFrame) -> list[int]:
@@ -221,12 +221,12 @@ def _statements(
     from spark_sink.mirror.schema.change_rows import GAP_OP, STATEMENT_OP  # noqa: PLC0415
 
     chosen = (F.col("kind") == EntryKind.STATEMENT.value) | F.col("gap")
-    found: list[dict[str, Any]] = []
+    concerned: list[dict[str, Any]] = []
     for row in log.where(chosen).select(*_without_payloads()).toLocalIterator():
         entry = entry_of(row.asDict() | {"small_payload": None})
         for named, item in route(entry, effects_of, lambda: [name], lambda _: False):
             if named == name:
-                found.append(
+                concerned.append(
                     dict.fromkeys(schema.names)
                     | {field: getattr(entry, field) for field in ("lsn", "epoch", "committed_at")}
                     | {"position": 0, "transaction_end": True, "seq": entry.first_seq}
@@ -234,7 +234,7 @@ def _statements(
                     | {"file": entry.file or None, "pos": entry.pos or None}
                     | {"query": entry.query or None}
                 )
-    rows = [tuple(row[field] for field in schema.names) for row in found]
+    rows = [tuple(row[field] for field in schema.names) for row in concerned]
     return spark.createDataFrame(rows, spark_schema(schema))
 
 

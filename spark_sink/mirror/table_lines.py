@@ -79,8 +79,12 @@ def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[Ta
 def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) -> list[TableLine]:
     """Returns how far the tables of a target and their histories are applied. Raises `UserError` for a pattern that
     fits no table."""
-    known = ControlTable(spark, target).rows()
-    tables = [*known.records.values(), *known.histories.values(), *_asked_for(known)]
+    control_rows = ControlTable(spark, target).rows()
+    tables = [
+        *control_rows.records.values(),
+        *control_rows.histories.values(),
+        *_asked_for(control_rows),
+    ]
     records = selected(tables, patterns)
     root = target.rstrip("/")
     applied = {record.table_id: _applied(spark, root, record) for record in records}
@@ -108,15 +112,17 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
     return lines
 
 
-def _asked_for(known: ControlRows) -> list[TableRecord]:
+def _asked_for(control_rows: ControlRows) -> list[TableRecord]:
     """Returns records for tables that have none and whose copy is requested, as the job will make them."""
     reason = "a copy was asked for; the job makes it when it runs"
     live = {
-        (record.consumer, record.name) for record in known.records.values() if not record.is_dropped
+        (record.consumer, record.name)
+        for record in control_rows.records.values()
+        if not record.is_dropped
     }
     return [
         TableRecord(f"asked/{consumer}/{name}", consumer, *name, state=Creating(), reason=reason)
-        for consumer, name in known.named.keys() - live
+        for consumer, name in control_rows.named.keys() - live
     ]
 
 
@@ -167,8 +173,8 @@ def _waiting(
     entries = entries.where((F.col("kind") == "rows") & (F.col("lsn") > min(applied.values())))
     behind = entries.join(F.broadcast(points_frame), names).where("lsn > at")
     oldest = F.unix_micros(F.min("committed_at")).alias("oldest")
-    found = behind.groupBy("table_id").agg(F.sum("rows").alias("rows"), oldest).collect()
-    return {row["table_id"]: (int(row["rows"]), _time(row["oldest"])) for row in found}
+    sums = behind.groupBy("table_id").agg(F.sum("rows").alias("rows"), oldest).collect()
+    return {row["table_id"]: (int(row["rows"]), _time(row["oldest"])) for row in sums}
 
 
 def _time(micros: int | None) -> datetime | None:

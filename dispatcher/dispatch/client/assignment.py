@@ -36,8 +36,8 @@ class Assignment:
             if dispatcher.read is None or not consumer.started:
                 return float("inf"), dispatcher.number
             queue = consumer.queue
-            known = self._files.distance(queue.mode, dispatcher.read, queue.queued)
-            return float("inf") if known is None else known, dispatcher.number
+            bytes_apart = self._files.distance(queue.mode, dispatcher.read, queue.queued)
+            return float("inf") if bytes_apart is None else bytes_apart, dispatcher.number
 
         return sorted(dispatchers, key=distance)
 

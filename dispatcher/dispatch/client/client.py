@@ -320,13 +320,13 @@ class Client:
 
     def _delivery_changed(self, event: DeliveryChanged) -> list[Effect]:
         self.consumers[event.consumer].delivery_paused = event.paused
-        what = "delivery paused" if event.paused else "delivery resumed"
-        return [Note("info", what, {"consumer": event.consumer}), Wake(event.consumer)]
+        text = "delivery paused" if event.paused else "delivery resumed"
+        return [Note("info", text, {"consumer": event.consumer}), Wake(event.consumer)]
 
     def _removed(self, event: Removed, now: float) -> list[Effect]:
         self._dispatcher_set.detach(self.consumers.pop(event.consumer), now)
-        what = "consumer changed" if event.changed else "consumer removed"
-        return [Note("info", what, {"consumer": event.consumer})]
+        text = "consumer changed" if event.changed else "consumer removed"
+        return [Note("info", text, {"consumer": event.consumer})]
 
     def progress_after(self, name: str, position: Position) -> Progress | None:
         """Returns what must be stored before the `Acknowledged` is passed to `step`, or None if the position is not

@@ -145,8 +145,8 @@ def seek_target(
 def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     queue = consumer.queue
     if consumer.started and queue.mode is not view.mode:
-        what = f"the server's mode is {view.mode}, the consumer has read it in mode {queue.mode}"
-        raise BinlogError(ErrorKind.HISTORY_DIFFERS, what)
+        text = f"the server's mode is {view.mode}, the consumer has read it in mode {queue.mode}"
+        raise BinlogError(ErrorKind.HISTORY_DIFFERS, text)
     _check_server(consumer, after, view)
     _check_replica(consumer, after, view)
     executed = executed_of(view.mode, after)
@@ -169,38 +169,38 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
 
 def _searched(after: Position, executed: ExecutedPosition, view: ServerView) -> ExecutedPosition:
     """Returns what a search of the server's log has found at the position's file and offset."""
-    found = view.starts.get(AtFile(after.file, after.offset))
+    at_offset = view.starts.get(AtFile(after.file, after.offset))
     at = f"{after.file}:{after.offset}"
-    if not isinstance(found, ExecutedPosition):
+    if not isinstance(at_offset, ExecutedPosition):
         where = at if after.file else "the position's file, which it does not name"
         raise _unknown(f"the server's log has no transaction boundary at {where}")
-    same = found.gtids == executed.gtids
-    if isinstance(found.gtids, MariadbGtids) and isinstance(executed.gtids, MariadbGtids):
-        same = found.gtids.contains(executed.gtids)
+    same = at_offset.gtids == executed.gtids
+    if isinstance(at_offset.gtids, MariadbGtids) and isinstance(executed.gtids, MariadbGtids):
+        same = at_offset.gtids.contains(executed.gtids)
     if not same:
         raise BinlogError(
             ErrorKind.HISTORY_DIFFERS,
-            f"at {at} the server had executed {str(found.gtids)[:200] or 'nothing'},"
+            f"at {at} the server had executed {str(at_offset.gtids)[:200] or 'nothing'},"
             f" the position says {after.gtid[:200] or 'nothing'}",
         )
-    return found
+    return at_offset
 
 
 def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None:
     """Raises UserError for a position of a server that is not known to be related to this one."""
-    known = view.server
+    server = view.server
     if consumer.started:
-        known = consumer.queue.server
+        server = consumer.queue.server
     elif consumer.progress is not None:
-        known = consumer.progress.covered.server
-    if after.server == known or (view.mode is Mode.GTID and after.server == view.server):
+        server = consumer.progress.covered.server
+    if after.server == server or (view.mode is Mode.GTID and after.server == view.server):
         return
     # With GTIDs another server may have been read before: this log has its transactions, or those of the set.
     if view.mode is Mode.GTID and _is_uuid(after.server):
         wrote = (source.partition(":")[0] for source in view.written.sources())
         if after.gtid or after.server in wrote:
             return
-    raise _unknown(f"it is of server {after.server[:64]!r}; this consumer reads {known!r}")
+    raise _unknown(f"it is of server {after.server[:64]!r}; this consumer reads {server!r}")
 
 
 def _check_replica(consumer: Consumer, after: Position, view: ServerView) -> None:
@@ -210,8 +210,8 @@ def _check_replica(consumer: Consumer, after: Position, view: ServerView) -> Non
     if consumer.queue.server == view.server:
         return
     if lacking := history_check.unwritten(view, GtidSet.parse(after.gtid)):
-        what = f"server {view.server} has not executed {history_check.abbreviated(lacking)} yet"
-        raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what)
+        text = f"server {view.server} has not executed {history_check.abbreviated(lacking)} yet"
+        raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, text)
 
 
 def _check_epoch(consumer: Consumer, after: Position, view: ServerView, *, fresh: bool) -> None:

@@ -49,11 +49,11 @@ class ServerFiles:
 
         `late`: True if a dispatcher has read beyond the end that `view` shows; then the larger sizes stay.
         """
-        known = self._sizes if late and view.server == self.server else {}
+        sizes_before = self._sizes if late and view.server == self.server else {}
         self.updates += 1
         self.server = view.server
         self._sizes = {file_number(name): size for name, size in view.files}
-        for number, size in known.items():
+        for number, size in sizes_before.items():
             self._sizes[number] = max(self._sizes.get(number, 0), size)
         self.extend(view.file, view.offset)
 

@@ -41,11 +41,11 @@ def offsets_to_probe(offsets: Iterable[tuple[str, int]]) -> list[tuple[str, int]
 def resolve_start(view: ServerView, start: Start) -> ExecutedPosition:
     """Returns the position that a start means on this server. Raises BinlogError if the server has purged it, or never
     had it."""
-    found = view.starts.get(start)
-    if isinstance(found, BinlogError):
-        raise found
-    if found is not None:
-        return found
+    result = view.starts.get(start)
+    if isinstance(result, BinlogError):
+        raise result
+    if result is not None:
+        return result
     executed = _named(view, start)
     if isinstance(start, AtGtid | AtFile):
         check_history(view, view.mode, view.server, executed, 0)
@@ -197,8 +197,8 @@ def _check_file(
         raise _differs(f"{gtid[0]}:{gtid[1]} begins at {file}:{offset}, and was read before it")
 
 
-def _differs(what: str) -> BinlogError:
-    return BinlogError(ErrorKind.HISTORY_DIFFERS, what)
+def _differs(text: str) -> BinlogError:
+    return BinlogError(ErrorKind.HISTORY_DIFFERS, text)
 
 
 def abbreviated(gtids: GtidSet) -> str:

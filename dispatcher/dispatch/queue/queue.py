@@ -101,8 +101,8 @@ class Queue(QueueContents):
     def _recorded(self, seq: int, number: int | None) -> ExecutedPosition:
         """Returns the newest recorded position up to a seq. `number`: the number of the last transaction up to that
         seq."""
-        known = [self.acknowledged, self.covered, self.queued, *self._delivered]
-        best = max((executed for executed in known if executed.seq <= seq), key=_seq)
+        positions = [self.acknowledged, self.covered, self.queued, *self._delivered]
+        best = max((executed for executed in positions if executed.seq <= seq), key=_seq)
         if number is not None and best.seq < seq and best.seq < self._index.seq(number):
             return self._index.executed_after(number)
         return best
@@ -166,9 +166,9 @@ class Queue(QueueContents):
         last = max(last, first + 1)
         # The last transaction is delivered with the markers behind it.
         end = self.queued if last == index.count else index.executed_after(last - 1)
-        found = FoundPosition(self.position(end), end, last, index.end(last - 1))
-        self._found = start, found
-        return ReadableRange(found.position, found.offset - start.offset, last - first)
+        range_end = FoundPosition(self.position(end), end, last, index.end(last - 1))
+        self._found = start, range_end
+        return ReadableRange(range_end.position, range_end.offset - start.offset, last - first)
 
     def deliver(self, end: Position) -> None:
         """Record that `end` of the newest readable range was returned to a reader."""

@@ -323,16 +323,16 @@ class QueueContents:
     def commit_us_behind(self, position: Position) -> int | None:
         """When the first transaction behind a position was committed, as `oldest_commit_us`; None if the queue has none
         there."""
-        found = self._remembered(position)
-        number = self._index.count_seq(position.seq) if found is None else found.number
+        remembered = self._remembered(position)
+        number = self._index.count_seq(position.seq) if remembered is None else remembered.number
         number = max(self._index.dropped, number)
         return self._index.commit_us(number) if number < self._index.count else None
 
     def _remembered(self, position: Position) -> FoundPosition | None:
         """Returns where a position lies if it is an end of the newest readable range."""
-        for found in self._found:
-            if found.position == position and position.seq >= self.acknowledged.seq:
-                return found
+        for end in self._found:
+            if end.position == position and position.seq >= self.acknowledged.seq:
+                return end
         return None
 
     @property

@@ -93,8 +93,8 @@ class _Walk:
     failures: dict[tuple[int, int], SchemaFailure] = field(default_factory=dict)
 
     def fail(self, route: int, t: int, error: BinlogError, *, even_current: bool) -> None:
-        known = self.failures.get((route, t))
-        if known is None or (even_current and not known.even_current):
+        earlier = self.failures.get((route, t))
+        if earlier is None or (even_current and not earlier.even_current):
             self.failures[route, t] = SchemaFailure(route, t, error, even_current)
 
 

@@ -166,10 +166,10 @@ def _mark(spark: SparkSession, target: str) -> Iterator[str | None]:
 
 
 def _unusable(error: PySparkException) -> BinlogError:
-    found = _EXCEPTION.findall(str(error))
+    exceptions = _EXCEPTION.findall(str(error))
     causes = [
         f"{kind}: {text}"
-        for kind, text in found
+        for kind, text in exceptions
         if kind not in ("SparkException", "PythonException")
     ]
     return BinlogError(

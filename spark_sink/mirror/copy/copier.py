@@ -145,10 +145,10 @@ class _OneCopy:
             return self.stopped(record)
         decoder = TextDecoder(source.columns, source.label, self._invalid_dates)
         layout = _layout_of(source, decoder)
-        known = self._staging.state()
-        if known is not None and known.layout == layout and (source.key or known.executed):
-            self._state = known
-            log.info("%s: the copy goes on behind %d rows", source.label, known.rows)
+        earlier = self._staging.state()
+        if earlier is not None and earlier.layout == layout and (source.key or earlier.executed):
+            self._state = earlier
+            log.info("%s: the copy goes on behind %d rows", source.label, earlier.rows)
         else:
             self._staging.create(decoder.schema)
             self._state = StagedCopy(layout=layout, rows_estimated=source.rows)

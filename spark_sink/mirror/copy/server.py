@@ -86,8 +86,8 @@ class CopyServer:
         except ValueError as error:
             raise UserError(ErrorKind.SETTINGS, f"copy.mysql: {error}") from None
         if len(login.addresses) != 1:
-            what = f"copy.mysql: {len(login.addresses)} hosts, but a copy reads one server"
-            raise UserError(ErrorKind.SETTINGS, what, remedy="write it like user@host:3306")
+            text = f"copy.mysql: {len(login.addresses)} hosts, but a copy reads one server"
+            raise UserError(ErrorKind.SETTINGS, text, remedy="write it like user@host:3306")
         (address,) = login.addresses
         tls = Tls(TlsMode(settings.tls), settings.ca_file)
         endpoint = Endpoint(address.host, address.port, login.user, settings.secret, tls)
@@ -109,8 +109,8 @@ class CopyServer:
     def table(self, database: str, table: str) -> SourceTable:
         """Returns a table without the columns that the mirror leaves out."""
         with self.session() as connection:
-            found = read_source_table(connection, database, table)
-        return found.without(self.omitted((database, table)))
+            source = read_source_table(connection, database, table)
+        return source.without(self.omitted((database, table)))
 
 
 def executed_position(connection: Connection) -> Position:

@@ -68,7 +68,7 @@ class StagingTable:
         """Returns how far the copy is; None if there is no table, or the table belongs to another copy."""
         if not self.table.exists(self._spark):
             return None
-        found: StagedCopy | None = None
+        newest: StagedCopy | None = None
         rows = size = 0
         first = last = None
         for commit in DeltaTable.forPath(self._spark, self.table.path).history().collect():
@@ -78,9 +78,9 @@ class StagingTable:
             first, last = commit["timestamp"], last or commit["timestamp"]
             added = _size_of(commit.asDict())
             rows, size = rows + added[0], size + added[1]
-            if found is None:  # the newest commit comes first
+            if newest is None:  # the newest commit comes first
                 upper = value["upper"]
-                found = StagedCopy(
+                newest = StagedCopy(
                     value["group"],
                     None if upper is None else tuple(upper),
                     value["layout"],
@@ -89,10 +89,10 @@ class StagingTable:
                     executed=value["executed"],
                     rows_estimated=value["rows_estimated"],
                 )
-        if found is None or first is None or last is None:
+        if newest is None or first is None or last is None:
             return None
         seconds = (last - first).total_seconds()
-        return replace(found, rows=rows, bytes=size, seconds=seconds)
+        return replace(newest, rows=rows, bytes=size, seconds=seconds)
 
     def create(self, schema: pa.Schema) -> None:
         """Make an empty table. It replaces what the folder holds."""

@@ -77,12 +77,12 @@ class HistorySteps:
 
     def _payloads(self, session: StepSession, run: RowRun) -> Iterator[tuple[int, bytes]]:
         large = [entry.lsn for entry in run.entries if entry.payload is None]
-        found = self.binlog_log.local_payloads(self.consumer, large) if large else {}
-        if found is None:
+        payloads = self.binlog_log.local_payloads(self.consumer, large) if large else {}
+        if payloads is None:
             rows = self.binlog_log.payloads(session.spark, self.consumer, large).collect()
-            found = {row["lsn"]: bytes(row["payload"]) for row in rows}
+            payloads = {row["lsn"]: bytes(row["payload"]) for row in rows}
         for entry in run.entries:
-            yield entry.lsn, found[entry.lsn] if entry.payload is None else entry.payload
+            yield entry.lsn, payloads[entry.lsn] if entry.payload is None else entry.payload
 
     def end(self, session: StepSession, work: EndVersions) -> None:
         """End all current versions."""
@@ -139,14 +139,14 @@ class HistorySteps:
             for r in self.control.records().values()
         )
         if is_mirrored or (table.exists(spark) and table.owner(spark) != record.table_id):
-            what = (
+            reason = (
                 "the table of this name is mirrored"
                 if is_mirrored
                 else "another Delta table is there"
             )
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
-                f"the history {record.label} cannot be made: {what}",
+                f"the history {record.label} cannot be made: {reason}",
                 where=table.path,
                 remedy="rename or move that table, or leave the history out of the settings of the mirror, then"
                 f" {remedies.of_history(record.label)}",

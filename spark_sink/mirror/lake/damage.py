@@ -56,8 +56,8 @@ def naming_damage(
 
 def lost_files(path: str, damage: str, remedy: str | None = None) -> BinlogError:
     """Returns the error of a Delta table of which files are lost."""
-    what = f"the Delta table at {path} cannot be read: {damage}"
-    return BinlogError(ErrorKind.TARGET_FILES, what, remedy=remedy)
+    text = f"the Delta table at {path} cannot be read: {damage}"
+    return BinlogError(ErrorKind.TARGET_FILES, text, remedy=remedy)
 
 
 def table_damage(system: FileSystem, error: BaseException) -> str:

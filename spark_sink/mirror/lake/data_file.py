@@ -283,8 +283,8 @@ def without_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
     """Returns the rows whose key columns equal no row of `keys`, which has only these columns."""
     names = keys.column_names
     if len(names) == 1:
-        found = pc.is_in(rows.column(names[0]), value_set=keys.column(0).combine_chunks())
-        return rows.filter(pc.invert(found))
+        has_key = pc.is_in(rows.column(names[0]), value_set=keys.column(0).combine_chunks())
+        return rows.filter(pc.invert(has_key))
     numbered = rows.select(names).append_column("row", pa.array(np.arange(rows.num_rows)))
     numbered = numbered.rename_columns([*(f"k{i}" for i in range(len(names))), "row"])
     named = [f"k{i}" for i in range(len(names))]

@@ -141,11 +141,11 @@ class DeltaTransaction:
         checksum: Any = snapshot.checksumOpt()
         if checksum.isDefined() and int(checksum.get().numFiles()) > files_max:
             return None
-        known: Any = checksum.get().allFiles() if checksum.isDefined() else checksum
-        if known.isDefined():
+        all_files: Any = checksum.get().allFiles() if checksum.isDefined() else checksum
+        if all_files.isDefined():
             mapper: Any = self._jvm.org.apache.spark.sql.delta.util.JsonUtils.mapper()
-            found = json.loads(mapper.writeValueAsString(known.get()))
-            return [add | {"stats": _as_text(add.get("stats"))} for add in found]
+            actions = json.loads(mapper.writeValueAsString(all_files.get()))
+            return [add | {"stats": _as_text(add.get("stats"))} for add in actions]
         files: Any = snapshot.allFiles().limit(files_max + 1).toJSON().collectAsList()
         return [json.loads(text) for text in files] if files.size() <= files_max else None
 

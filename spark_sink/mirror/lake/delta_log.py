@@ -118,10 +118,10 @@ def table_files(spark: SparkSession, path: str) -> tuple[int, DataFrame]:
 
 def recorded_version(transaction: Any, app_id: str) -> int:
     checksum: Any = transaction.snapshot().checksumOpt()
-    known: Any = checksum.get().setTransactions() if checksum.isDefined() else checksum
-    if not known.isDefined():
+    transactions: Any = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    if not transactions.isDefined():
         return int(transaction.txnVersion(app_id))  # runs Spark jobs
-    recorded: Any = known.get()
+    recorded: Any = transactions.get()
     for index in range(recorded.size()):
         if recorded.apply(index).appId() == app_id:
             return int(recorded.apply(index).version())

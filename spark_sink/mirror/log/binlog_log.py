@@ -100,8 +100,8 @@ class BinlogLog:
         while read_to >= 0:
             after = max(0, first_lsn(number - appends)) - 1
             files = [f for f in self._after(consumer, after) if f.first <= read_to]
-            found = self._read_newest(files, after, read_to) if files else []
-            if ends := [e for e in found if e.kind is EntryKind.END and e.position is not None]:
+            entries = self._read_newest(files, after, read_to) if files else []
+            if ends := [e for e in entries if e.kind is EntryKind.END and e.position is not None]:
                 assert ends[-1].position is not None
                 return ends[-1].lsn, ends[-1].position
             appends, read_to = appends * 64, after
@@ -113,11 +113,11 @@ class BinlogLog:
         try:
             return self._read(files, after, last, ())
         except LostFileError:
-            found: list[LogEntry] = []
+            entries: list[LogEntry] = []
             for file in sorted(files, key=lambda f: f.last, reverse=True):
-                found = [*self._read([file], after, last, ()), *found]
-                if any(entry.kind is EntryKind.END for entry in found):
-                    return found
+                entries = [*self._read([file], after, last, ()), *entries]
+                if any(entry.kind is EntryKind.END for entry in entries):
+                    return entries
             raise
 
     def first_lsn_held(self, consumer: str) -> int | None:
@@ -133,8 +133,8 @@ class BinlogLog:
                 with naming_damage(
                     lambda: self._system, self.path, remedies.of_lost_log(self.path)
                 ):
-                    found = recorded_versions(self._spark, self.path, log_app_id(consumer))
-                version, number = found[0], max(0, found[1])
+                    recorded = recorded_versions(self._spark, self.path, log_app_id(consumer))
+                version, number = recorded[0], max(0, recorded[1])
                 self._appended[consumer] = version, number
         return number
 
@@ -159,8 +159,8 @@ class BinlogLog:
             if before is not None:
                 last = min(last, before - 1)
             chosen = [f for f in files if f.first <= last]
-            if chosen and (found := self._read(chosen, after, last, tables)):
-                return found
+            if chosen and (held := self._read(chosen, after, last, tables)):
+                return held
             # These appends hold only claims, or were in days that were dropped.
             files = [f for f in files if f.last > last]
             if before is not None and last == before - 1:

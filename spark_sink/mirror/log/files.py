@@ -81,13 +81,13 @@ class LogCommit:
 def added_file(path: str, values: Mapping[str, str], stats: str | None) -> LogFile:
     """Returns the file of an `add` action. `values`: the values of its partition; `stats`: JSON, None if there are
     none."""
-    known = json.loads(stats) if stats else {}
+    statistics = json.loads(stats) if stats else {}
     return LogFile(
         unquote(path),
         values["consumer"],
         date.fromisoformat(values["day"]),
-        known.get("minValues", {}).get("lsn", 0),
-        known.get("maxValues", {}).get("lsn", _LSN_MAX),
+        statistics.get("minValues", {}).get("lsn", 0),
+        statistics.get("maxValues", {}).get("lsn", _LSN_MAX),
     )
 
 
@@ -134,11 +134,11 @@ class LogFiles:
         known = self._known.get(consumer)
         if known is None or lsn < known.floor or not self._follow(known, consumer, newest):
             known = self._known[consumer] = self._load(consumer, lsn)
-        found = sorted((f for f in known.files.values() if f.last > lsn), key=lambda f: f.first)
+        newer = sorted((f for f in known.files.values() if f.last > lsn), key=lambda f: f.first)
         self._bound(known)
         oldest = min(each.version for each in self._known.values())
         self._commits = {v: commit for v, commit in self._commits.items() if v > oldest}
-        return found
+        return newer
 
     def _follow(self, known: _Known, consumer: str, newest: int) -> bool:
         """Apply the commits up to `newest`. Returns False if a commit no longer exists."""
@@ -162,11 +162,11 @@ class LogFiles:
     def _load(self, consumer: str, floor: int) -> _Known:
         version, frame = table_files(self._spark, self._path)
         rows = frame.where(frame["partitionValues"]["consumer"] == consumer)
-        found = (
+        added = (
             added_file(row["path"], row["partitionValues"], row["stats"])
             for row in rows.select("path", "partitionValues", "stats").toLocalIterator()
         )
-        return _Known(version, floor, _of(consumer, floor, found))
+        return _Known(version, floor, _of(consumer, floor, added))
 
     @staticmethod
     def _bound(known: _Known) -> None:

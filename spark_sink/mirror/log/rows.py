@@ -44,7 +44,7 @@ class LogRows:
         """
         dataset = self._local(files)
         if dataset is None:
-            found = self._read_by_spark(files, after, last, payload_bytes_max, tables)
+            table = self._read_by_spark(files, after, last, payload_bytes_max, tables)
         else:
             payload = pc.if_else(
                 ds.field("payload_bytes") <= payload_bytes_max,
@@ -52,10 +52,10 @@ class LogRows:
                 pa.scalar(None, pa.binary()),
             )
             columns = {name: ds.field(name) for name in _READ} | {"small_payload": payload}
-            found = dataset.to_table(columns=columns, filter=_chosen(after, last, tables))
-            at = found.schema.get_field_index("committed_at")
-            found = found.set_column(at, "committed_at", found.column(at).cast(_UTC))
-        rows: list[dict[str, Any]] = found.to_pylist()
+            table = dataset.to_table(columns=columns, filter=_chosen(after, last, tables))
+            at = table.schema.get_field_index("committed_at")
+            table = table.set_column(at, "committed_at", table.column(at).cast(_UTC))
+        rows: list[dict[str, Any]] = table.to_pylist()
         return rows
 
     def local_payloads(self, files: Sequence[str], lsns: Sequence[int]) -> dict[int, bytes] | None:
@@ -65,10 +65,10 @@ class LogRows:
             return None
         payload = pc.coalesce(ds.field("small_payload"), ds.field("payload"))
         chosen = ds.field("lsn").isin(list(lsns))
-        found = dataset.to_table(
+        table = dataset.to_table(
             columns={"lsn": ds.field("lsn"), "payload": payload}, filter=chosen
         )
-        return dict(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
     def _local(self, files: Sequence[str]) -> ds.Dataset | None:
         local = [self._system.local(f"{self.path}/{file}") for file in files]

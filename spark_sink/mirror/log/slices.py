@@ -109,8 +109,8 @@ class FileContent:
 
     @property
     def statistics(self) -> str:
-        known = {"minValues": {"lsn": self.first}, "maxValues": {"lsn": self.last}}
-        return json.dumps({"numRecords": self.rows} | known | {"nullCount": {"lsn": 0}})
+        bounds = {"minValues": {"lsn": self.first}, "maxValues": {"lsn": self.last}}
+        return json.dumps({"numRecords": self.rows} | bounds | {"nullCount": {"lsn": 0}})
 
 
 def arrow_schema() -> pa.Schema:

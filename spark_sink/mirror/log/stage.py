@@ -224,8 +224,8 @@ class LogStage:
                 self._failure = error
                 # Spark matches the text of this exception with a regular expression that overflows the JVM's stack
                 # if the text is long, such as the trace of a failed Spark job.
-                what = f"append {first + number}: {type(error).__name__}"
-                raise BinlogError(ErrorKind.INTERNAL, what, where=self.consumer) from None
+                text = f"append {first + number}: {type(error).__name__}"
+                raise BinlogError(ErrorKind.INTERNAL, text, where=self.consumer) from None
             self._rows[number] = rows
             self._rows.pop(number - BATCHES_KEPT, None)
             self._appended()
@@ -300,11 +300,11 @@ class LogStage:
 def with_remedy(fault: StageFault, consumer: str) -> str:
     """Returns the text of a fault, with a remedy for a mirror. The daemon's own remedies are for readers of any kind:
     to copy tables by hand, and to go on at the position of the copy."""
-    what = fault.text.partition("; ")[0]
+    text = fault.text.partition("; ")[0]
     if fault.kind is ErrorKind.HISTORY_DIFFERS:
-        return f"{what}; {remedies.of_other_log(consumer)}"
+        return f"{text}; {remedies.of_other_log(consumer)}"
     if fault.kind in _LOST:
-        return f"{what}; {remedies.of_purge(consumer)}"
+        return f"{text}; {remedies.of_purge(consumer)}"
     if remedies.DAEMON in fault.text:
         return f"{with_name(fault.text, consumer)}; {remedies.of_move()}"
     return fault.text

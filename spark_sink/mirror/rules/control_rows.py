@@ -69,11 +69,11 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
             case "claim":
                 claims[row["consumer"], ClaimedStage(row["state"])] = row["request"]
     for table_id, row in requests.items():
-        known = histories if table_id in histories else records
-        record = known.get(table_id)
+        group = histories if table_id in histories else records
+        record = group.get(table_id)
         asked = json.loads(row["detail"] or "{}")
         if record is not None and record.handled != asked["id"]:
-            known[table_id] = replace(record, request=Request(asked["id"], Wish(row["request"])))
+            group[table_id] = replace(record, request=Request(asked["id"], Wish(row["request"])))
     answered = {i for record in records.values() for i in record.answered.values()}
     standing = {of_name: asked for of_name, asked in named.items() if asked not in answered}
     return ControlRows(records, applied, claims, serial, histories, standing)

@@ -90,10 +90,10 @@ class Snapshot:
 
 
 def _mysql_shown(executed: str, gtids: pa.Array) -> list[bool]:
-    known = GtidSet.parse(executed)
-    return [known.contains(GtidSet.parse(gtid)) for gtid in gtids.to_pylist()]
+    shown = GtidSet.parse(executed)
+    return [shown.contains(GtidSet.parse(gtid)) for gtid in gtids.to_pylist()]
 
 
 def _mariadb_shown(executed: str, gtids: pa.Array) -> list[bool]:
-    known = MariadbGtids.parse(executed)
-    return [known.contains(MariadbGtids.parse(gtid)) for gtid in gtids.to_pylist()]
+    shown = MariadbGtids.parse(executed)
+    return [shown.contains(MariadbGtids.parse(gtid)) for gtid in gtids.to_pylist()]

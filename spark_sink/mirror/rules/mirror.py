@@ -322,16 +322,16 @@ class Mirror:
         if not state.changed:
             return []
         changed, state.changed = state.changed, {}
-        known = {record.name: record for record in state.histories()}
+        histories = {record.name: record for record in state.histories()}
         for table in [state.records[table_id] for table_id in changed]:
             if table.history:
                 continue
             name = table.name
             wants = isinstance(table.state, Live) and options.policy(name).history
-            if wants and name not in known:
-                known[name] = history_of(table, state)
-                state.save(known[name])
-        for name, record in known.items():
+            if wants and name not in histories:
+                histories[name] = history_of(table, state)
+                state.save(histories[name])
+        for name, record in histories.items():
             if self._follows(name) and record.table_id not in self._histories:
                 self._histories[record.table_id] = HistoryTask(state, record.table_id)
                 started.append(self._histories[record.table_id])

@@ -102,13 +102,13 @@ class MirrorState:
 
     def find(self, name: TableName, lsn: int) -> TableRecord | None:
         """Returns the table that had the name at `lsn`."""
-        known = (self.records[table_id] for table_id in self._named.get(name, ()))
-        return find_record(known, name, lsn)
+        candidates = (self.records[table_id] for table_id in self._named.get(name, ()))
+        return find_record(candidates, name, lsn)
 
     def names(self, *, dropped: bool = False) -> list[TableName]:
         """The names of tables that are mirrored, or have work. `dropped`: include the names of dropped tables."""
-        known = [record.name for record in self.tables() if dropped or not record.is_dropped]
-        every = dict.fromkeys([*known, *self.queues.names()])
+        mirrored = [record.name for record in self.tables() if dropped or not record.is_dropped]
+        every = dict.fromkeys([*mirrored, *self.queues.names()])
         return [name for name in every if not self.options.excluded(name)]
 
     def hold(self, record: TableRecord) -> None:
@@ -196,8 +196,8 @@ class MirrorState:
 
     def committed(self, record: TableRecord, lsn: int) -> None:
         """Note that the Delta table has a commit under `lsn`."""
-        known = self.facts_of(record)
-        applied = max(lsn, -1 if known.applied is None else known.applied)
+        facts = self.facts_of(record)
+        applied = max(lsn, -1 if facts.applied is None else facts.applied)
         self.learn(record, DeltaFacts(applied, None, record.table_id))
 
     # -- the log -----------------------------------------------------------------------------------------------

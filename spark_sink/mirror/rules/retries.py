@@ -22,8 +22,8 @@ def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
     """Returns the record of a live table with the note that the step at `lsn` fails."""
     if not isinstance(record.state, Live):
         return record
-    known = record.state.failing
-    note = Failing(lsn, record.reason if known is None else known.reason_before)
+    earlier = record.state.failing
+    note = Failing(lsn, record.reason if earlier is None else earlier.reason_before)
     return replace(record, state=replace(record.state, failing=note), reason=f"tried again: {text}")
 
 

@@ -347,10 +347,12 @@ class CatalogEntries:
 
 
 def _taken(record: TableRecord, name: str, location: str) -> BinlogError:
-    what = f"another table at {location}" if location else "a view, or a table that is not Delta"
+    obstacle = (
+        f"another table at {location}" if location else "a view, or a table that is not Delta"
+    )
     return BinlogError(
         ErrorKind.UNSUPPORTED_CHANGE,
-        f"{name} is {what}",
+        f"{name} is {obstacle}",
         where=f"table {record.label}",
         remedy=f"drop or rename {name} in the catalog, or choose other names with the setting catalog",
     )

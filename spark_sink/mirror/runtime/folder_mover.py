@@ -159,13 +159,13 @@ class FolderMover:
         return self._taken(record)
 
     def _taken(self, record: TableRecord) -> BinlogError:
-        what, remedy = "something else is there", "move or delete that folder"
+        obstacle, remedy = "something else is there", "move or delete that folder"
         if owner := self._other_owner(record.name):
-            what = f"it has this table from the consumer {owner}"
+            obstacle = f"it has this table from the consumer {owner}"
             remedy = "leave the table out of one of the two consumers"
         return BinlogError(
             ErrorKind.UNSUPPORTED_CHANGE,
-            f"table {record.label} cannot move to the folder {record.folder}: {what}",
+            f"table {record.label} cannot move to the folder {record.folder}: {obstacle}",
             where=self._full(record.folder),
             remedy=f"{remedy}; the table then goes on within a minute",
         )

@@ -113,12 +113,12 @@ class Maintenance:
         self._guarded("log", partial(self._vacuum, self._log.path))
         self._guarded("control table", self._compact_control)
 
-    def _guarded(self, what: str, work: Callable[[], object]) -> None:
+    def _guarded(self, label: str, work: Callable[[], object]) -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - maintenance never ends the mirror
             if not is_conflict(error):
-                log.warning("maintenance: %s: %s", what, in_one_line(error))
+                log.warning("maintenance: %s: %s", label, in_one_line(error))
 
     def _compact_control(self) -> None:
         removed = self.control.compact()

@@ -141,8 +141,8 @@ class ProgressCounter:
     ) -> ConsumerProgress:
         """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues; `records`: those of
         the tables and their histories."""
-        known = list(records)
-        stopped = [record for record in known if record.word is TableState.STOPPED]
+        all_records = list(records)
+        stopped = [record for record in all_records if record.word is TableState.STOPPED]
         with self._lock:
             while self._ahead and self._ahead[0].lsn <= applied_lsn:
                 point = self._ahead.popleft()
@@ -151,8 +151,8 @@ class ProgressCounter:
                 self._now,
                 applied_lsn=applied_lsn,
                 waiting=waiting,
-                tables=Counter(record.word for record in known if not record.history),
-                histories=Counter(record.word for record in known if record.history),
+                tables=Counter(record.word for record in all_records if not record.history),
+                histories=Counter(record.word for record in all_records if record.history),
                 copies=tuple(self._copies.values()),
                 stopped={record.label: _stopped_at(record) for record in stopped},
                 stepped=dict(self._steps),

@@ -126,10 +126,10 @@ class ConsumerWorks:
 
     def _read(self, work: ReadLog) -> Event:
         def entries(before: int | None) -> EntriesRead:
-            found = self.binlog_log.entries(
+            log_entries = self.binlog_log.entries(
                 self.consumer, work.after, before=before, tables=work.tables
             )
-            return EntriesRead(work.run, tuple(found))
+            return EntriesRead(work.run, tuple(log_entries))
 
         try:
             return entries(work.before)

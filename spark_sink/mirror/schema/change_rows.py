@@ -68,16 +68,16 @@ def joint_row(layouts: Sequence[LayoutRows], label: str) -> pa.StructType:
     Raises `BinlogError` UNSUPPORTED_CHANGE for a column whose types have no common one. `label`: database.table.
     """
     newest_first = sorted(layouts, key=lambda layout: layout.last, reverse=True)
-    found: dict[str, tuple[pa.Field, LayoutRows]] = {}
+    by_name: dict[str, tuple[pa.Field, LayoutRows]] = {}
     for layout in newest_first:
         for field in layout.row:
             # Names are compared without regard to case, as the servers do.
-            newer, at = found.get(field.name.lower(), (field, layout))
+            newer, at = by_name.get(field.name.lower(), (field, layout))
             common = common_type(newer.type, field.type)
             if common is None:
                 raise _no_common_type(label, field, newer.type, layout, at)
-            found[field.name.lower()] = newer.with_type(common), at
-    return pa.struct([field for field, _ in found.values()])
+            by_name[field.name.lower()] = newer.with_type(common), at
+    return pa.struct([field for field, _ in by_name.values()])
 
 
 def _no_common_type(

@@ -63,8 +63,8 @@ def conversion(old: Column, new: Column, rules: ConversionRules) -> Kept | str:
     convert = _CONVERSIONS.get((_family(old), _family(new)))
     if convert is None:
         return "the values change their form"
-    found = convert(old, new, rules)
-    return found if isinstance(found, str) else Kept(tuple(found))
+    result = convert(old, new, rules)
+    return result if isinstance(result, str) else Kept(tuple(result))
 
 
 def _family(column: Column) -> str:
@@ -109,11 +109,11 @@ def _whole_digits(column: Column) -> int:
 
 def _fits_decimal(old_digits: int, new: Column, rules: ConversionRules) -> list[tuple[str, str]]:
     """Returns predicates for a number with at most `old_digits` before the point."""
-    found = []
+    predicates = []
     if not rules.strict and old_digits > _whole_digits(new):
         limit = 10 ** _whole_digits(new)
-        found.append((f"{{c}} <= -{limit} OR {{c}} >= {limit}", "a value is out of range"))
-    return found
+        predicates.append((f"{{c}} <= -{limit} OR {{c}} >= {limit}", "a value is out of range"))
+    return predicates
 
 
 def _negative(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]]:
@@ -149,27 +149,27 @@ def _decimal_to_decimal(
         both = min(old.meta, new.meta) >> 8 > _DIGITS_MAX
         kept = both and scale == new_scale and old.meta <= new.meta and old.unsigned == new.unsigned
         return [] if kept else "more than 38 digits are text in the mirror"
-    found = _fits_decimal(_whole_digits(old), new, rules) + _negative(old, new, rules)
+    predicates = _fits_decimal(_whole_digits(old), new, rules) + _negative(old, new, rules)
     if new_scale < scale:
-        found.append((f"{{c}} <> round({{c}}, {new_scale})", "a value has more decimals"))
-    return found
+        predicates.append((f"{{c}} <> round({{c}}, {new_scale})", "a value has more decimals"))
+    return predicates
 
 
 def _integer_to_real(
     old: Column, new: Column, rules: ConversionRules
 ) -> list[tuple[str, str]] | str:
     exact = _DOUBLE_EXACT if new.type == Type.DOUBLE else _FLOAT_EXACT
-    found = _negative(old, new, rules)
+    predicates = _negative(old, new, rules)
     if max(map(abs, _range(old))) > exact:
-        found.append((f"{{c}} < -{exact} OR {{c}} > {exact}", "a value would be rounded"))
-    return found
+        predicates.append((f"{{c}} < -{exact} OR {{c}} > {exact}", "a value would be rounded"))
+    return predicates
 
 
 def _real_to_real(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
-    found = _negative(old, new, rules)
+    predicates = _negative(old, new, rules)
     if old.type == Type.DOUBLE and new.type == Type.FLOAT:
-        found.append(("CAST(CAST({c} AS FLOAT) AS DOUBLE) <> {c}", "a value would be rounded"))
-    return found
+        predicates.append(("CAST(CAST({c} AS FLOAT) AS DOUBLE) <> {c}", "a value would be rounded"))
+    return predicates
 
 
 def _bits(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
@@ -257,10 +257,12 @@ def _text_to_text(old: Column, new: Column, rules: ConversionRules) -> list[tupl
     characters = _in_charset(old, new, rules)
     if isinstance(characters, str):
         return characters
-    found = [*characters, *_too_long(old, new, _characters_max(old))]
+    predicates = [*characters, *_too_long(old, new, _characters_max(old))]
     if new.type == Type.STRING and old.type != Type.STRING:
-        found.append(("right({c}, 1) = ' '", "a value ends with a space, which CHAR does not keep"))
-    return found
+        predicates.append(
+            ("right({c}, 1) = ' '", "a value ends with a space, which CHAR does not keep")
+        )
+    return predicates
 
 
 def _bytes_to_bytes(

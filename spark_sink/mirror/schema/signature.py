@@ -43,10 +43,10 @@ class Signature:
         cls, columns: Sequence[Column], key: Sequence[str], invalid_dates: InvalidDates, label: str
     ) -> Signature:
         """`columns`: those of a TABLE_MAP, with sizes in bytes; `label`: the table's name for messages."""
-        found = []
+        signatures = []
         for column in columns:
             spark_type = spark_type_of(column, invalid_dates, label)
-            found.append(
+            signatures.append(
                 ColumnSignature(
                     column.name,
                     type_text(column),
@@ -55,21 +55,21 @@ class Signature:
                     spark_type,
                 )
             )
-        return cls(tuple(found), tuple(key))
+        return cls(tuple(signatures), tuple(key))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Signature:
-        found = json.loads(text)
-        columns = tuple(ColumnSignature(**column) for column in found["columns"])
-        return cls(columns, tuple(found["key"]))
+        values = json.loads(text)
+        columns = tuple(ColumnSignature(**column) for column in values["columns"])
+        return cls(columns, tuple(values["key"]))
 
     def find(self, name: str) -> ColumnSignature | None:
         """Returns the column with this name, compared without regard to case, as the servers do."""
-        found = (column for column in self.columns if column.name.lower() == name.lower())
-        return next(found, None)
+        matching = (column for column in self.columns if column.name.lower() == name.lower())
+        return next(matching, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,10 @@ def _converted(
     kept = conversion(before.column, after.column, rules)
     if not isinstance(kept, Kept):
         return kept
-    found = [*kept.unless]
+    predicates = [*kept.unless]
     if column.numbers_zeros:
-        found.append((f"{COLUMN} = 0 OR {COLUMN} IS NULL", "AUTO_INCREMENT gives 0 a number"))
-    unless += [_unless(before, predicate, why) for predicate, why in found]
+        predicates.append((f"{COLUMN} = 0 OR {COLUMN} IS NULL", "AUTO_INCREMENT gives 0 a number"))
+    unless += [_unless(before, predicate, why) for predicate, why in predicates]
     return ""
 
 
@@ -248,10 +248,10 @@ def difference(signature: Signature, table_map: TableMap, invalid_dates: Invalid
 
 def _stored(column: ColumnSignature) -> tuple[str, int, tuple[str, ...]]:
     """Returns the Spark type, and what determines the meaning of a value. JSON of MariaDB is text."""
-    found = column.column
-    kind = found.type
+    mysql_column = column.column
+    kind = mysql_column.type
     if kind in (Type.STRING, Type.VARCHAR, Type.JSON):
         kind = Type.BLOB
     elif kind in (Type.TINY, Type.SHORT, Type.INT24, Type.LONG):
         kind = Type.LONGLONG
-    return column.spark_type, kind, found.labels
+    return column.spark_type, kind, mysql_column.labels

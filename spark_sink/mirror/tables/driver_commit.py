@@ -109,8 +109,8 @@ class DriverTable:
         metadata = self._transaction.metadata()
         properties = {name for name in metadata["configuration"] if name.startswith("delta.")}
         self.feed = metadata["configuration"].get(FEED_PROPERTY) == "true"
-        known = not metadata["partitionColumns"] and properties <= _PROPERTIES | {FEED_PROPERTY}
-        self.columns = data_file.stored_columns(metadata["fields"]) if known else None
+        writable = not metadata["partitionColumns"] and properties <= _PROPERTIES | {FEED_PROPERTY}
+        self.columns = data_file.stored_columns(metadata["fields"]) if writable else None
 
     def append(self, version: int, rows: pa.Table) -> bool:
         """Append rows, whose columns are found by name. Returns False, and appends nothing, if Spark must do this."""
@@ -172,15 +172,15 @@ class DriverTable:
         assert self.columns is not None
         physical = {column.name: column.physical_name for column in self.columns}
         bounds = {
-            physical[name]: found
+            physical[name]: limits
             for name in keys.column_names
-            if (found := keyed.key_range(keys.column(name))) is not None
+            if (limits := keyed.key_range(keys.column(name))) is not None
         }
         return [
             file
             for file in files
             if self._is_joined(files, file)
-            or all(data_file.may_hold(file.stats, name, *found) for name, found in bounds.items())
+            or all(data_file.may_hold(file.stats, name, *limits) for name, limits in bounds.items())
         ]
 
     @staticmethod

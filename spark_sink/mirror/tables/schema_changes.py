@@ -57,11 +57,11 @@ def _refused(spark: SparkSession, path: str, change: SchemaChange) -> str:
     if not change.unless:
         return ""
     frame = spark.read.format("delta").load(path)
-    found = frame.agg(
+    row = frame.agg(
         *(F.max(F.expr(item.predicate)).alias(str(i)) for i, item in enumerate(change.unless))
     ).first()
-    assert found is not None
-    reasons = [item.reason for item, holds in zip(change.unless, found, strict=True) if holds]
+    assert row is not None
+    reasons = [item.reason for item, holds in zip(change.unless, row, strict=True) if holds]
     return "; ".join(reasons)
 
 

@@ -207,10 +207,10 @@ class RowStep:
         if self.run.payload_bytes > bytes_max:
             return None
         large = [entry.lsn for entry in self.run.entries if entry.payload is None]
-        found = log.local_payloads(self.consumer, large) if large else {}
-        if found is None:
+        payloads = log.local_payloads(self.consumer, large) if large else {}
+        if payloads is None:
             return None
-        return [e.payload if e.payload is not None else found[e.lsn] for e in self.run.entries]
+        return [e.payload if e.payload is not None else payloads[e.lsn] for e in self.run.entries]
 
     def _decoded(self, payloads: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
         for payload in payloads:
@@ -368,9 +368,9 @@ def _bounds(events: pa.Table, key: Sequence[str]) -> str:
     """Returns the range of the keys as a condition on the target, by which Delta can skip files."""
     conditions = []
     for name in key:
-        found = keyed.key_range(events.column("key").combine_chunks().field(name))
-        if found is not None:
-            low, high = map(_sql_literal, found)
+        limits = keyed.key_range(events.column("key").combine_chunks().field(name))
+        if limits is not None:
+            low, high = map(_sql_literal, limits)
             conditions.append(f"t.{quoted(name)} BETWEEN {low} AND {high}")
     return " AND ".join(conditions)
 

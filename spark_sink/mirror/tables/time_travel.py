@@ -55,8 +55,8 @@ def mirrored_rows(
 def lsn_of_commit(text: str, app_id: str) -> int | None:
     """Returns the version that a commit of Delta's log records for `app_id`, None if it records none."""
     txns = (action["txn"] for action in commit_actions(text) if "txn" in action)
-    found = (txn["version"] for txn in txns if txn["appId"] == app_id)
-    return next((int(version) for version in found), None)
+    versions = (txn["version"] for txn in txns if txn["appId"] == app_id)
+    return next((int(version) for version in versions), None)
 
 
 def version_at(newest: int, recorded: Callable[[int], int | None], lsn: int) -> int:
@@ -64,11 +64,11 @@ def version_at(newest: int, recorded: Callable[[int], int | None], lsn: int) -> 
 
     `newest`: its newest version; `recorded`: returns the lsn of the step that made a version, None if no step made it.
     """
-    found = newest
+    last = newest
     for version in range(newest, -1, -1):
         step = recorded(version)
         if step is not None and step <= lsn:
             break
         if step is not None:
-            found = version - 1
-    return found
+            last = version - 1
+    return last

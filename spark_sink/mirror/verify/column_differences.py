@@ -22,18 +22,20 @@ def column_differences(server: StructType, mirror: StructType) -> str:
     }
     lacking = [field.name for name, field in ours.items() if name not in theirs]
     more = [field.name for name, field in theirs.items() if name not in ours]
-    found = [f"column {name!r} is missing in the mirror" for name in lacking]
-    found += [f"the server has no column {name!r}" for name in more]
+    differences = [f"column {name!r} is missing in the mirror" for name in lacking]
+    differences += [f"the server has no column {name!r}" for name in more]
     for name, field in ours.items():
         if name in theirs and theirs[name].dataType != field.dataType:
             kinds = field.dataType.simpleString(), theirs[name].dataType.simpleString()
-            found.append(
+            differences.append(
                 f"column {field.name!r} is {kinds[1]} in the mirror, and has to be {kinds[0]}"
             )
     if not lacking and not more and list(ours) != list(theirs):
         orders = ", ".join(f.name for f in theirs.values()), ", ".join(f.name for f in server)
-        found.append(f"the mirror has the columns in the order {orders[0]}, the server {orders[1]}")
-    return "; ".join(found)
+        differences.append(
+            f"the mirror has the columns in the order {orders[0]}, the server {orders[1]}"
+        )
+    return "; ".join(differences)
 
 
 def _is_added(name: str) -> bool:

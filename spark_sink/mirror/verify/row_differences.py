@@ -26,11 +26,11 @@ def mirror_buckets(frame: DataFrame, source: SourceTable, decoder: TextDecoder) 
     count = partial(_count_rows, decoder.schema, source.key)
     parts = frame.mapInArrow(count, "bucket long, rows long, low long, high long")
     sums = parts.groupBy("bucket").agg(F.sum("rows"), F.sum("low"), F.sum("high")).collect()
-    found = Buckets.empty(BUCKETS)
+    buckets = Buckets.empty(BUCKETS)
     for bucket, rows, low, high in sums:
-        found.counts[bucket] = rows
-        found.sums[bucket] = (low + (high << 32)) & (1 << 64) - 1
-    return found
+        buckets.counts[bucket] = rows
+        buckets.sums[bucket] = (low + (high << 32)) & (1 << 64) - 1
+    return buckets
 
 
 def _count_rows(
@@ -81,11 +81,11 @@ def server_rows(
     batches: Iterator[pa.RecordBatch], key: Sequence[int], wanted: np.ndarray[Any, Any]
 ) -> RowHashes:
     """Returns the server's rows whose keys belong to one of the buckets."""
-    found: RowHashes = {}
+    hashes: RowHashes = {}
     for batch in batches:
         for text, number in zip(*_rows_in(batch, key, wanted), strict=True):
-            found.setdefault(text, []).append(number)
-    return found
+            hashes.setdefault(text, []).append(number)
+    return hashes
 
 
 def mirror_rows(
@@ -93,10 +93,10 @@ def mirror_rows(
 ) -> RowHashes:
     """Returns the mirror's rows whose keys belong to one of the buckets. The executors select them."""
     choose = partial(_choose_rows, decoder.schema, source.key, wanted.tolist())
-    found: RowHashes = {}
+    hashes: RowHashes = {}
     for text, number in frame.mapInArrow(choose, "key string, hash long").collect():
-        found.setdefault(text, []).append(number)
-    return found
+        hashes.setdefault(text, []).append(number)
+    return hashes
 
 
 def _choose_rows(
@@ -110,20 +110,20 @@ def _choose_rows(
 
 def different_keys(server: RowHashes, mirror: RowHashes) -> tuple[tuple[str, str], ...]:
     """Returns the first keys whose rows differ, each with what differs."""
-    found = []
+    different = []
     for key in sorted(server.keys() | mirror.keys()):
         ours, theirs = sorted(server.get(key, [])), sorted(mirror.get(key, []))
         if ours == theirs:
             continue
         if not theirs:
-            what = "missing in the mirror"
+            difference = "missing in the mirror"
         elif not ours:
-            what = "only in the mirror"
+            difference = "only in the mirror"
         elif len(ours) != len(theirs):
-            what = f"{len(ours)} times on the server, {len(theirs)} times in the mirror"
+            difference = f"{len(ours)} times on the server, {len(theirs)} times in the mirror"
         else:
-            what = "other values"
-        found.append((key, what))
-        if len(found) == _KEYS_MAX:
+            difference = "other values"
+        different.append((key, difference))
+        if len(different) == _KEYS_MAX:
             break
-    return tuple(found)
+    return tuple(different)

@@ -89,7 +89,7 @@ class TableDifference:
             text += f", at {self.position.file}:{self.position.offset}"
         if self.reason:
             text += f"; {self.reason}"
-        lines = [text, *(f"    {key}: {what}" for key, what in self.keys)]
+        lines = [text, *(f"    {key}: {difference}" for key, difference in self.keys)]
         return "\n".join(map(printable, lines))  # each of them is one line
 
 
@@ -134,7 +134,7 @@ def verify(
     control = ControlTable(spark, target)
     verifier = _Verifier(spark, server, target, control, invalid_dates, watch.counting)
     records = compared_records(control.records().values())
-    found: list[TableDifference] = []
+    differences: list[TableDifference] = []
     for name in tables if tables is not None else sorted(records):
         record = records.get(name)
         if record is None:
@@ -143,8 +143,8 @@ def verify(
         else:
             difference = verifier.table(record, wait_s)
         watch.report(difference)
-        found.append(difference)
-    return found
+        differences.append(difference)
+    return differences
 
 
 def compared_records(records: Iterable[TableRecord]) -> dict[TableName, TableRecord]:
@@ -181,7 +181,7 @@ class _Verifier:
         before: TableDifference | None = None
         while True:
             try:
-                found = self._at_one_position(record, deadline)
+                difference = self._at_one_position(record, deadline)
             except _Moving as moving:
                 if time.monotonic() > deadline:
                     return TableDifference(record.label, Verdict.MOVING, reason=str(moving))
@@ -191,11 +191,11 @@ class _Verifier:
                     raise
                 reason = f"the server has no such table: {error.what}"
                 return TableDifference(record.label, Verdict.NOT_COMPARED, reason=reason)
-            if found.verdict is Verdict.EQUAL or (
-                before is not None and (_same(before, found) or time.monotonic() > deadline)
+            if difference.verdict is Verdict.EQUAL or (
+                before is not None and (_same(before, difference) or time.monotonic() > deadline)
             ):
-                return found
-            before = found
+                return difference
+            before = difference
 
     def _at_one_position(self, record: TableRecord, deadline: float) -> TableDifference:
         applied = self._applied(record)
@@ -322,14 +322,14 @@ class _TableEntries:
         return self._first_beyond is not None and self._first_beyond <= lsn
 
     def _read(self) -> bool:
-        found = self._log.entries(self._record.consumer, self._cursor, tables=[self._record.name])
-        for entry in found:
+        entries = self._log.entries(self._record.consumer, self._cursor, tables=[self._record.name])
+        for entry in entries:
             self._cursor = entry.lsn
             if entry.kind is EntryKind.ROWS or self._is_statement(entry):
                 self._append.append(entry)
             elif entry.kind is EntryKind.END and entry.position is not None:
                 self._end(entry.position)
-        return bool(found)
+        return bool(entries)
 
     def _is_statement(self, entry: LogEntry) -> bool:
         """True if the entry is a statement that concerns the table, so that it may change columns, or remove rows."""
