@@ -44,7 +44,7 @@ class Consumer:
         self.current_at = 0.0
         self.evicted_commit_us: int | None = None  # of the oldest transaction that its queue lost
         self.attach_after = 0.0  # the earliest time at which it may attach
-        self.detaches = 0  # how often it was detached because its queue was full
+        self.detaches = 0  # how often its full queue detached it or was evicted
         self.gaps = 0  # how often it skipped transactions that the server had purged
 
     @property
