@@ -1,10 +1,10 @@
 """Delta Lake's jars for the installed Spark, and those of its connector to S3, from their Maven coordinates.
 
 The coordinates follow from the installed Python packages, as in `delta.pip_utils`: `delta-spark` gives the version,
-`pyspark` the Spark line of the artefact. `spark.jars.packages`, which that module sets, would resolve them at each
-start of Spark. It ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 has descriptions of artefacts
-without their jars, and gives no files for an image. So the jars are fetched once into a cache folder: by `mvn` if it is
-installed, else by the Ivy in Spark's own jars, which needs Java only. Later starts need no network.
+`pyspark` the Spark line of the artefact. delta's module sets `spark.jars.packages`, with which Spark resolves the
+jars at each start. Spark ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 has descriptions of
+artefacts without their jars, and gives no files for an image. So the jars are fetched once into a cache folder: by
+`mvn` if it is installed, else by the Ivy in Spark's own jars, which needs Java only. Later starts need no network.
 
 Jars that Spark has itself are left out: a second Hadoop or Scala on the class path would conflict with Spark's own.
 

@@ -30,7 +30,8 @@ class Listener(uvicorn.Server):
         shutdown_s: int,
         on_started: Callable[[], None],
     ) -> None:
-        """`shutdown_s`: for the answers that are being sent at the end; `on_started` is called when it listens."""
+        """`shutdown_s`: how long a shutdown waits for answers that are being sent; `on_started`: called once the
+        listener is open."""
         self._on_started = on_started
         self._address = str(settings.listen)
         self._protocol = bounded_protocol(api_limits(settings))

@@ -1,4 +1,4 @@
-"""Parses the clauses of ALTER TABLE to what they do to columns, keys and rows (`clauses`).
+"""Parses ALTER TABLE: each clause becomes an object of `clauses`, its effect on columns, keys and rows.
 
 A clause that is neither understood nor listed as harmless is taken to change rows: a list that lacks one costs a
 needless copy of the table, but never misses a change.

@@ -55,7 +55,7 @@ class Savepoint(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Bytes of a log. `base`: logical offset of the first one; `spilled`: True if a file holds them."""
+    """Bytes of a log. `base`: logical offset of the first byte; `spilled`: True if the bytes are in a file."""
 
     base: int
     bytes: U8

@@ -113,8 +113,9 @@ class SeekRequested:
 
 @dataclass(frozen=True, slots=True)
 class RelocationRequested:
-    """An administrator moves a consumer to a start. `view`: asked for after the request, with the result of the search
-    for the start; `epoch_min`: the least number of the new epoch, which is also higher than the present one."""
+    """An administrator moves a consumer to a start. `view`: the server's view, taken after the request, with the result
+    of the search for the start; `epoch_min`: the lowest number that the new epoch may have; the new epoch also exceeds
+    the present one."""
 
     consumer: str
     start: Start

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def create_table(spark: SparkSession, path: str, builder: DeltaTableBuilder) -> None:
     """Run a builder that creates a Delta table at `path` if there is none.
 
-    If a creation is killed before its first commit, it leaves an empty folder for the commits. Delta then assumes that
-    a table exists, and fails to find it, so the folder is deleted.
+    If a creation is killed before its first commit, it leaves an empty folder for the commits. This function deletes
+    such a folder, because Delta would take it for a table and then fail to find one.
     """
     try:
         builder.execute()

@@ -61,8 +61,8 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class LogLost:
-    """The entries of the appends `first` to `last`, behind the lsn, cannot be read. `before`: the entries before
-    them."""
+    """The entries of the appends `first` to `last` cannot be read, as far as the work wanted them. `before`: the
+    entries that were read before them."""
 
     run: int
     error: BinlogError

@@ -203,7 +203,7 @@ class MirrorState:
     # -- the log -----------------------------------------------------------------------------------------------
 
     def learn_end(self, entries: Iterable[LogEntry]) -> None:
-        """Entries were read, which may tell the end of a newer append."""
+        """Note the newest END entry of entries that were read."""
         for entry in entries:
             is_end = entry.kind is EntryKind.END and entry.position is not None
             # Entries come again after a crash, and are read for single tables.

@@ -196,7 +196,7 @@ def _set_decoder(column: Column, target: pa.DataType) -> Decode:  # noqa: ARG001
 def set_texts(
     numbers: NDArray[np.uint64], labels: Sequence[str], valid: NDArray[np.bool_]
 ) -> Decoded:
-    """The texts of SETs given as numbers, one bit per label."""
+    """Returns the texts of SET values. `numbers`: the values, one bit for each label."""
     # Distinct values are few: build the text of each once.
     distinct, index = np.unique(numbers, return_inverse=True)
     if len(distinct) and int(distinct[-1]) >= 1 << len(labels):

@@ -1,10 +1,10 @@
 """Brings the history of one table forward: each is a reader of the log of its own. Pure.
 
-Rows come from the log, entry by entry, so every version is there, at the history's own pace. What a statement made of
-the rows is not worked out a second time: the mirrored table did that, and its Delta table still has the rows as they
-were behind the statement, which are compared with the current versions. So a history stays behind its mirrored table,
-and goes on at a statement when the table has passed it. The same comparison begins the history of a table that has
-rows, and goes on behind a copy or a RENAME; rows that are equal keep their version.
+A history reads rows from the log, entry by entry, so it has every version, and does not delay its table. It does not
+work out a second time what a statement makes of rows. The mirrored table has done that, and an older version of its
+Delta table has the rows as they were after the statement: the history compares them with its current versions. So a
+history is never ahead of its table, and waits at a statement until the table has passed it. The same comparison begins
+the history of a table that has rows, and follows a copy and a RENAME; rows that are equal keep their version.
 
 The alternative, a second commit in each step of the mirrored table, would let a history that fails stop the table, and
 would need rules of its own for every statement.

@@ -227,8 +227,8 @@ class RenameTask(TableTask):
     def _cross(
         self, effect: RenameTables, tables: dict[TableName, TableRecord]
     ) -> list[TableRecord]:
-        """Returns the records of tables that leave the mirror, or come into it, and takes those out of `tables` that
-        are not renamed.
+        """Returns the records of tables that leave or enter the mirror, and removes from `tables` those that the
+        statement does not rename within the mirror.
 
         A table that gets an excluded name is dropped. One that loses it has rows that the log does not hold, so it is
         like one that is older than the mirror; if its name was that of a table that leaves, this one's rows can be
