@@ -84,7 +84,6 @@ class Mirror:
         self._writing: int | None = None  # the watermark that is being stored
         self._watermark_at = 0.0
         self._goal: int | None = None
-        self._by_name: dict[str, str] = {}
 
     def step(self, event: Event, now: float) -> list[Effect]:
         """Handle an event. Returns what has to be done, in this order."""

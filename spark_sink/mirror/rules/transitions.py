@@ -105,8 +105,7 @@ def _once_in_place(record: TableRecord, before: TableRecord | None) -> TableReco
     if record.move is None or not isinstance(record.state, Live):
         return record
     reason = f"its folder waits for its place {record.folder}"
-    waited = None if before is None else before.state
-    if before and isinstance(waited, CatchingUp) and waited.reason_before is not None:
+    if before and isinstance(before.state, CatchingUp) and before.state.reason_before is not None:
         reason = before.reason
     waits = CatchingUp(record.state, reason_before=record.reason)
     return replace(record, state=waits, reason=reason)

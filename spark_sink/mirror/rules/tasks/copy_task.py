@@ -199,22 +199,22 @@ def _first_behind(entries: Sequence[LogEntry], executed: Position) -> int | None
     return None
 
 
-def _no_position(record: TableRecord) -> BinlogError:
+def _waits_for_log(record: TableRecord, obstacle: str, begins: str) -> BinlogError:
+    """The error of a copy that has no S. `begins`: when the log has one."""
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE,
-        f"table {record.label} cannot be copied before the log has a first position",
+        f"table {record.label} cannot be copied {obstacle}",
         where=f"consumer {record.consumer}",
-        remedy="start the log stage; the copy begins when the log has its first entry",
+        remedy=f"start the log stage; the copy begins when the log {begins}",
     )
+
+
+def _no_position(record: TableRecord) -> BinlogError:
+    return _waits_for_log(record, "before the log has a first position", "has its first entry")
 
 
 def _no_end(record: TableRecord) -> BinlogError:
-    return BinlogError(
-        ErrorKind.RANGE_UNAVAILABLE,
-        f"table {record.label} cannot be copied while the newest entries of the log are lost",
-        where=f"consumer {record.consumer}",
-        remedy="start the log stage; the copy begins when the log goes on",
-    )
+    return _waits_for_log(record, "while the newest entries of the log are lost", "goes on")
 
 
 def _too_short(record: TableRecord) -> BinlogError:
