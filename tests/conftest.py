@@ -90,7 +90,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header() -> str:
-    return f"random tests: of {VARIABLE}={commit_seed()}, which is the commit's"
+    return f"random tests: {VARIABLE}={commit_seed()}"
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]

@@ -23,6 +23,7 @@ Kind = Literal["mysql97", "mysql56", "mariadb1011", "mariadb118"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _PROVISION = "provision"
+_VERSION = "version"  # the file in a folder of provisioned programs that says their version
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +94,36 @@ def installation(kind: Kind) -> Installation:
 
     Raises ServerUnavailable, which says what to do.
     """
-    if os.environ.get(variable(kind)) != _PROVISION:
-        found = _on_path(kind)
-        if found is not None:
-            return found
+    if (local := _local(kind)) is not None:
+        return local
     recipe = RECIPES[kind]
     try:
-        root = cached_folder(
-            cache_dir() / f"servers/{kind}-{recipe.digest}",
-            lambda staging: _provision(kind, staging),
-        )
+        root = cached_folder(_root(kind), lambda staging: _provision(kind, staging))
     except ServerUnavailable as failure:
         raise ServerUnavailable(
             f"{kind}: {failure}\nTo use a server that runs already, set"
             f" {variable(kind)}=mysql://user:password@host:port (a user with all privileges);"
             f" or put a mysqld {recipe.version} on PATH."
         ) from failure
-    version = (root / "version").read_text()
+    version = (root / _VERSION).read_text()
     return _unpacked_npm(kind, version, root) if recipe.npm else _prefix(kind, version, root)
+
+
+def _local(kind: Kind) -> Installation | None:
+    """The programs on PATH, unless the environment wants provisioned ones."""
+    return None if os.environ.get(variable(kind)) == _PROVISION else _on_path(kind)
+
+
+def _root(kind: Kind) -> Path:
+    """The folder of provisioned programs, whether it exists or not."""
+    return cache_dir() / f"servers/{kind}-{RECIPES[kind].digest}"
 
 
 def reported(kind: Kind) -> str:
     """Which version of a kind is used, as far as that is known without provisioning, and if it is new."""
     if given_address(kind) is not None:
         return f"{kind}: as {variable(kind)} says"
-    local = None if os.environ.get(variable(kind)) == _PROVISION else _on_path(kind)
-    file = cache_dir() / f"servers/{kind}-{RECIPES[kind].digest}/version"
+    local, file = _local(kind), _root(kind) / _VERSION
     if local is None and not file.exists():
         return f"{kind}: not provisioned"
     version = file.read_text() if local is None else local.version
@@ -159,7 +164,7 @@ def _provision(kind: Kind, staging: Path) -> None:
     version = version_of(made.mysqld, made.environment)
     if version.endswith("-MariaDB") != recipe.mariadb or not _at_least(version, recipe.version):
         raise ServerUnavailable(f"the package holds {version}, not {recipe.version}")
-    (staging / "version").write_text(version)
+    (staging / _VERSION).write_text(version)
 
 
 def _at_least(version: str, wanted: str) -> bool:
