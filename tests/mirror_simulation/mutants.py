@@ -339,6 +339,7 @@ _LOG = (
         "a copy begins again behind a gap of the log",
         "table_work._doubtful",
         Replace("isinstance(record.state, Copying | Copied | Replaying)", "False"),
+        tests=_RULES + "test_a_copy_begins_again_behind_a_gap_so_that_its_table_is_complete",
     ),
     _mutant(
         "an old end of the log",

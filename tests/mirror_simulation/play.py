@@ -73,6 +73,7 @@ class _History:
             (16, self.changes.change),
             (6, self.append),
             (4, self.pass_time),
+            (4, self.world.see),
             (2, self.ask),
             (1, self.gap),
             (1, self.stop),
@@ -164,6 +165,8 @@ class _History:
         """The job ends when it is told to, and the next one starts."""
         world = self.world
         world.stop()
+        if self.rng.random() < 0.3:
+            world.look()  # a look had begun
         while running := world.running():
             world.finish(self.rng.choice(running))
         world.end()

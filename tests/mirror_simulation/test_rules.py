@@ -158,6 +158,17 @@ def test_a_request_for_a_copy_by_name_does_not_begin_a_copy_again() -> None:
     assert table(stage, "a").word == "complete" and table(stage, "a").answered
 
 
+# -- copies and gaps -----------------------------------------------------------------------------------------------
+
+
+def test_a_copy_begins_again_behind_a_gap_so_that_its_table_is_complete() -> None:
+    stage = staged("settings unknown=copy purged=partial", "old a 1=1 2=2", "start")
+    made(stage, "insert a 3=3", "append")
+    made(stage, "work ReadLog StoreRecords ClearCopy StoreRecords CopyTable")
+    made(stage, "purge", "delete a 1", "gap", "works")
+    assert table(stage, "a").word == "complete"
+
+
 # -- the settings --------------------------------------------------------------------------------------------------
 
 

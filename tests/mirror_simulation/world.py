@@ -83,6 +83,7 @@ class World:
         self.stats: Counter[str] = Counter()
         self._mirror: Mirror | None = None
         self._running: list[Effect] = []  # without copies
+        self._seen: tuple[LogGrew, RequestsRead] | None = None  # and not told yet
         self._ids = self._asked = 0
 
     @property
@@ -102,7 +103,7 @@ class World:
         records = tuple(replace(r, request=None) for r in self.control.records.values())
         log, applied = self.log, self.control.applied
         self.step(Started(records, self.owners, applied, log.end, log.append, log.oldest, goal))
-        self.read_requests()
+        self._tell(self._requests())
 
     def _options(self) -> MirrorOptions:
         return MirrorOptions(
@@ -125,7 +126,7 @@ class World:
         """The works that run are done or not."""
         self.say("the job is killed")
         self.stats["kills"] += 1
-        self._mirror = None
+        self._mirror = self._seen = None
         works, self._running = self._running, []
         for effect in works:
             if self.choices.is_done(effect):
@@ -155,7 +156,7 @@ class World:
             self.finish(running[0])
         self.judge.works.ends(self.mirror)
         self.judge.works.stopping = False
-        self._mirror = None
+        self._mirror = self._seen = None
         self.judge.tables.registered.clear()
 
     def step(self, event: Event) -> None:
@@ -189,18 +190,35 @@ class World:
         if self._mirror is not None:
             self.step(Ticked())
 
-    def look(self) -> None:
-        """The job looks whether the log has grown, and whether people have asked for something."""
-        if self._mirror is not None:
-            self.step(LogGrew(self.log.append, self.log.oldest))
-            self.read_requests()
+    def see(self) -> None:
+        """The job looks whether the log has grown, and whether people have asked for something. The rules are told so
+        when the job looks again."""
+        if self._mirror is not None and self._seen is None:
+            self._seen = LogGrew(self.log.append, self.log.oldest), self._requests()
 
-    def read_requests(self) -> None:
-        by_id, by_name = self.control.standing()
+    def look(self) -> None:
+        """The job looks, and the rules are told what it sees now."""
+        if self._mirror is None:
+            return
+        if self._seen is not None:
+            self._tell_seen()
+        self.see()
+        self._tell_seen()
+
+    def _tell_seen(self) -> None:
+        assert self._seen is not None
+        (grew, read), self._seen = self._seen, None
+        self.step(grew)
+        self._tell(read)
+
+    def _requests(self) -> RequestsRead:
+        return RequestsRead(*self.control.standing(), dict(self.owners))
+
+    def _tell(self, read: RequestsRead) -> None:
         # A request by a name comes before one by the id of the same table.
-        named = {r.table_id for r in self.mirror.state.records.values() if r.name in by_name}
-        self.judge.works.asked = {i: r for i, r in by_id.items() if i not in named}
-        self.step(RequestsRead(by_id, by_name, self.owners))
+        named = {r.table_id for r in self.mirror.state.records.values() if r.name in read.by_name}
+        self.judge.works.asked = {i: r for i, r in read.by_id.items() if i not in named}
+        self.step(read)
 
     def ask(self, table_id: str, wish: Wish) -> None:
         """A person asks for something about a table."""

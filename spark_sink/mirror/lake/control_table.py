@@ -75,8 +75,10 @@ class ControlTable:
         self._spark = spark.newSession()
         self.path = own_path(target, "tables")
         self._files = FileSystem(spark)
-        self._lock = threading.RLock()
         self._commits = GroupCommit(self._commit)
+        # If a thread takes both locks, it takes `_writing` first.
+        self._writing = threading.Lock()
+        self._lock = threading.Lock()
         self._version = -1
         self._raw: list[Row] = []
         self._rows = latest_rows([])
@@ -84,16 +86,21 @@ class ControlTable:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def rows(self) -> ControlRows:
-        """Returns the rows that count. The table is read again only if it has changed."""
+        """Returns the rows that count. The table is read again only if it has changed. While this object writes rows,
+        those from before are returned."""
         with self._lock:
-            if self._version >= 0 and not has_commit(self._files, self.path, self._version + 1):
-                return self._rows
-            with naming_damage(lambda: self._files, self.path, remedies.of_lost_control(self.path)):
-                version = delta_version(self._spark, self.path)
-                if version != self._version:
-                    frame = self._spark.read.format("delta").option("versionAsOf", version)
-                    self._hold(version, [row.asDict() for row in frame.load(self.path).collect()])
+            if not self._writing.locked():
+                self._read()
             return self._rows
+
+    def _read(self) -> None:
+        if self._version >= 0 and not has_commit(self._files, self.path, self._version + 1):
+            return
+        with naming_damage(lambda: self._files, self.path, remedies.of_lost_control(self.path)):
+            version = delta_version(self._spark, self.path)
+            if version != self._version:
+                frame = self._spark.read.format("delta").option("versionAsOf", version)
+                self._hold(version, [row.asDict() for row in frame.load(self.path).collect()])
 
     def _hold(self, version: int, rows: list[Row]) -> None:
         self._version, self._raw, self._rows = version, rows, latest_rows(rows)
@@ -150,9 +157,10 @@ class ControlTable:
 
     def compact(self) -> int:
         """Delete the rows that no longer count. Returns how many were deleted."""
-        with self._lock:
-            self.rows()
-            superfluous = superseded(self._raw)
+        with self._writing:
+            with self._lock:
+                self._read()
+                superfluous = superseded(self._raw)
             if superfluous:
                 table = DeltaTable.forPath(self._spark, self.path)
                 table.delete(F.col("serial").isin(sorted(superfluous)))
@@ -168,20 +176,26 @@ class ControlTable:
 
     def _commit(self, rows: list[dict[str, Any]]) -> None:
         """Write rows, and set their serial and time."""
-        with self._lock:
-            self.rows()
-            if self._version < 0:
-                self._create()
-            # The serial is read after the creation, because another process may have created the table and written into
-            # it.
-            serial = self.rows().serial
+        with self._writing:
+            version, serial = self._newest()
             at = datetime.now(UTC)
             for number, row in enumerate(rows, serial + 1):
                 row |= {"serial": number, "at": at}
             append_file(self._spark, self.path, _file_of(rows), len(rows))
-            # If another process has written rows in between, the next call of `rows` reads them.
-            if delta_version(self._spark, self.path) == self._version + 1:
-                self._hold(self._version + 1, [*self._raw, *rows])
+            with self._lock:
+                # If another process has written rows in between, the next call of `rows` reads them.
+                if delta_version(self._spark, self.path) == version + 1:
+                    self._hold(version + 1, [*self._raw, *rows])
+
+    def _newest(self) -> tuple[int, int]:
+        """Returns the newest version of the table, which is made if it is missing, and its largest serial."""
+        with self._lock:
+            self._read()
+            if self._version < 0:
+                self._create()
+                # Another process may have created the table at the same time, and written into it.
+                self._read()
+            return self._version, self._rows.serial
 
 
 def _file_of(rows: Sequence[Row]) -> bytes:

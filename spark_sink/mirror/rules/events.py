@@ -52,6 +52,13 @@ class LogGrew:
 
 
 @dataclass(frozen=True, slots=True)
+class LogFailed:
+    """The log cannot be applied, whatever is tried."""
+
+    error: BinlogError
+
+
+@dataclass(frozen=True, slots=True)
 class EntriesRead:
     """Entries of the log, in order, () if there is none behind the lsn yet."""
 
@@ -191,6 +198,7 @@ class Ticked:
 Event = (
     Started
     | LogGrew
+    | LogFailed
     | EntriesRead
     | LogLost
     | TableAsked

@@ -21,6 +21,7 @@ from spark_sink.mirror.rules.events import (
     Claimed,
     EntriesRead,
     Event,
+    LogFailed,
     LogGrew,
     LogLost,
     Registered,
@@ -123,7 +124,7 @@ class Mirror:
                 state.save(replace(record, registered=event.name, refused=event.refused))
             case VectorsEnabled() if event.table_id in state.records:
                 state.save(replace(state.records[event.table_id], deletion_vectors=True))
-            case Claimed():
+            case Claimed() | LogFailed():
                 self.fail(event.error)
             case Stopping():
                 state.stopping = True

@@ -30,6 +30,7 @@ from spark_sink.mirror.runtime.catalog_turns import CatalogTurns
 from spark_sink.mirror.runtime.claims import Claims
 from spark_sink.mirror.runtime.consumer import AppliedConsumer, mirror_options
 from spark_sink.mirror.runtime.copies import Copies, TableCopier
+from spark_sink.mirror.runtime.look import Look, LookedAt
 from spark_sink.mirror.runtime.maintenance import MaintainedTables, Maintenance
 from spark_sink.mirror.runtime.pools import Pools
 from spark_sink.mirror.runtime.progress import ConsumerProgress, ProgressCounter
@@ -58,8 +59,10 @@ class Applier:
         self._options = replace(
             options, policy=cache(options.policy), excludes=cache(options.excludes)
         )
-        self._control = ControlTable(spark, options.target)
-        self._claims = claims or Claims(self._control, options.consumers, [ClaimedStage.APPLY])
+        self._claims = claims or Claims(
+            ControlTable(spark, options.target), options.consumers, [ClaimedStage.APPLY]
+        )
+        self._control = self._claims.control
         # Events, each with its consumer; None: the log may have grown.
         self._inbox: SimpleQueue[tuple[str, Event] | None] = SimpleQueue()
         self._maintenance = Maintenance(spark, self._options, self._control, self._post)
@@ -75,16 +78,14 @@ class Applier:
     def _consumer(self, name: str, copier: TableCopier | None) -> AppliedConsumer:
         options = self._options
         counter = ProgressCounter(name)
+        binlog_log = BinlogLog(self._spark.newSession(), options.target)
         works = ConsumerWorks(
-            self._spark,
-            name,
-            options,
-            self._control,
-            BinlogLog(self._spark.newSession(), options.target),
-            Copies(copier, counter),
+            self._spark, name, options, self._control, binlog_log, Copies(copier, counter)
         )
+        at = LookedAt(binlog_log, self._claims)
+        look = Look(name, options, at, self._pools.look, partial(self._post, name))
         mirror = Mirror(mirror_options(name, options, copies=copier is not None))
-        return AppliedConsumer(works, mirror, counter, self._turns.submit)
+        return AppliedConsumer(works, mirror, counter, look, self._turns.submit)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:
         """Apply until `stop` is set or, with `drain`, until everything that the log held at the call is applied or
@@ -119,8 +120,8 @@ class Applier:
     def _start(self, drain: bool) -> None:
         self._claims.take()
         rows = self._control.rows()
-        for name, consumer in self._consumers.items():
-            consumer.start(rows, self._claims.lost(name), drain=drain)
+        for consumer in self._all:
+            consumer.start(rows, drain=drain)
 
     def _loop(self, stop: threading.Event, drain: bool) -> None:
         look_at = time.monotonic() + self._options.poll_s
@@ -128,7 +129,7 @@ class Applier:
             now = time.monotonic()
             for consumer in self._all:
                 if now >= look_at:
-                    consumer.poll(self._control, self._claims)
+                    consumer.look()
                 consumer.tick(now)
             look_at = now + self._options.poll_s if now >= look_at else look_at
             active = [c for c in self._all if c.failure is None]

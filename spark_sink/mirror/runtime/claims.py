@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake.control_table import ControlTable
-from spark_sink.mirror.rules.control_rows import ClaimedStage
+from spark_sink.mirror.rules.control_rows import ClaimedStage, ControlRows
 
 log = logging.getLogger("spark_sink.mirror")
 
@@ -28,12 +28,13 @@ def stages_of(stages: str) -> list[ClaimedStage]:
 
 
 class Claims:
-    """The claims of one job. Threads may share them."""
+    """The claims of one job. Threads may share them. `control`: the control table. The job's stages share it, because
+    each object reads the table again when another one has changed it."""
 
     def __init__(
         self, control: ControlTable, consumers: Sequence[str], stages: Iterable[ClaimedStage]
     ) -> None:
-        self._control, self._consumers, self._stages = control, consumers, list(stages)
+        self.control, self._consumers, self._stages = control, consumers, list(stages)
         self._run = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._taken = False
@@ -42,12 +43,15 @@ class Claims:
     def take(self) -> None:
         """Claim the consumers, so that any other job loses them. Does nothing if that was done before."""
         if not self._taken:
-            self._control.claim(self._run, self._consumers, self._stages)
+            self.control.claim(self._run, self._consumers, self._stages)
             self._taken = True
 
-    def lost(self, consumer: str) -> BinlogError | None:
-        """Returns why the job no longer has a consumer; None while it has the consumer. The loss is logged once."""
-        claims = self._control.rows().claims
+    def lost(self, consumer: str, rows: ControlRows | None = None) -> BinlogError | None:
+        """Returns why the job no longer has a consumer; None while it has the consumer. The loss is logged once.
+
+        `rows`: the rows of the control table that the caller has just read; without them, they are read here.
+        """
+        claims = (rows or self.control.rows()).claims
         with self._lock:
             if consumer in self._lost or all(
                 claims.get((consumer, stage)) == self._run for stage in self._stages

@@ -8,15 +8,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.log_lines import log_event
-from spark_sink.mirror.log.binlog_log import BinlogLog
-from spark_sink.mirror.log.files import LostFileError, log_is_shorter
 from spark_sink.mirror.rules.control_rows import ControlRows
 from spark_sink.mirror.rules.effects import (
     AskTable,
@@ -34,27 +30,19 @@ from spark_sink.mirror.rules.events import (
     Claimed,
     EntriesRead,
     Event,
-    LogGrew,
     LogLost,
-    RequestsRead,
-    Started,
     Stopping,
     Ticked,
     WorkFailed,
 )
 from spark_sink.mirror.rules.mirror import Mirror
 from spark_sink.mirror.rules.mirror_state import MirrorOptions
-from spark_sink.mirror.rules.retries import LASTING_AFTER, backoff_s
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.runtime.claims import Claims
+from spark_sink.mirror.runtime.look import Look
 from spark_sink.mirror.runtime.progress import ConsumerProgress, ProgressCounter
-from spark_sink.mirror.runtime.works import ConsumerWorks, Work, other_owners
-from spark_sink.mirror.values.entries import LogEnd, last_lsn
+from spark_sink.mirror.runtime.works import ConsumerWorks, Work
 from spark_sink.mirror.values.faults import in_one_line
 from spark_sink.mirror.values.policies import ApplyOptions
-
-if TYPE_CHECKING:
-    from spark_sink.mirror.lake.control_table import ControlTable
 
 log = logging.getLogger("spark_sink.mirror")
 
@@ -97,114 +85,29 @@ class AppliedConsumer:
         works: ConsumerWorks,
         mirror: Mirror,
         counter: ProgressCounter,
+        look: Look,
         submit: Callable[[ConsumerWorks, Work], None],
     ) -> None:
         self.name = works.consumer
         self.failure: BinlogError | None = None
         self.standing = Standing()
         self.wakeup: float | None = None
-        self._works, self._mirror, self._counter, self._submit = works, mirror, counter, submit
-        self._log: BinlogLog = works.binlog_log
-        self._policy, self._retry_first_s = works.options.policy, works.options.retry_first_s
-        self._newest, self._serial = 0, -1
+        self._works, self._mirror, self._counter = works, mirror, counter
+        self._look, self._submit = look, submit
         self._running: dict[int, Effect] = {}
-        self._drain = self._broken = False
-        self._attempts, self._retry_at = 0, 0.0
+        self._broken = False
 
     # -- what the rules are told -------------------------------------------------------------------------------
 
-    def start(self, rows: ControlRows, claimed: BinlogError | None, *, drain: bool) -> None:
-        """Begin. `claimed`: the error if another job has the consumer; `drain`: True to apply only what the log holds
-        now."""
-        self._drain = drain
-        own = [*rows.records.values(), *rows.histories.values()]
-        records = tuple(record for record in own if record.consumer == self.name)
-        applied, owners = rows.applied.get(self.name, 0), other_owners(rows, self.name)
-        end, oldest = None, 0
-        if claimed is not None:
-            self.step(Claimed(claimed))
-        else:
-            try:
-                end, oldest = self._look(records, applied)
-            except BinlogError as error:
-                self._mirror.fail(error)
-        goal = (last_lsn(self._newest) if self._newest else 0) if drain else None
-        self.step(Started(records, owners, applied, end, self._newest, oldest, goal))
-        self._read_requests(rows)
+    def start(self, rows: ControlRows, *, drain: bool) -> None:
+        """Begin. `rows`: those of the control table; `drain`: True to apply only what the log holds now."""
+        for event in self._look.first(rows, drain=drain):
+            self.step(event)
 
-    def _look(self, records: tuple[TableRecord, ...], applied: int) -> tuple[LogEnd | None, int]:
-        """Returns the end of the log and the smallest lsn that it still has. Raises `BinlogError` if tables are applied
-        beyond the end of the log."""
-        self._newest = self._log.last_append(self.name)
-        if applied > (last_lsn(self._newest) if self._newest else 0):
-            raise log_is_shorter(self.name, self._log.path)
-        end = None
-        # If the end is lost, the next END entry that is read counts.
-        with suppress(LostFileError):
-            end = self._log.end(self.name)
-        return end, self._oldest(records)
-
-    def _oldest(self, records: tuple[TableRecord, ...]) -> int:
-        """Returns the smallest lsn that the log still has; 0 if no history needs to know it, because finding it
-        requires a list of all files of the log."""
-        if not any(record.history or self._policy(record.name).history for record in records):
-            return 0
-        return self._log.first_lsn_held(self.name) or 0
-
-    def poll(self, control: ControlTable, claims: Claims) -> None:
-        """Pass to the rules what has changed in the log and in the control table."""
-        now = time.monotonic()
-        if self.failure is not None or now < self._retry_at:
-            return
-        try:
-            newest = self._log.last_append(self.name)
-            if newest > self._newest:
-                oldest = self._oldest(self.standing.records)
-                self._newest = newest
-                self.step(LogGrew(newest, oldest))
-            rows = control.rows()
-            if rows.serial == self._serial:
-                return
-            if (error := claims.lost(self.name)) is not None:
-                self.step(Claimed(error))
-                return
-            self._read_requests(rows)
-        except Exception as error:  # noqa: BLE001 - every kind of it is handled
-            self._not_read(error, now)
-        else:
-            self._attempts = 0
-
-    def _read_requests(self, rows: ControlRows) -> None:
-        self._serial = rows.serial
-        records = [*rows.records.values(), *rows.histories.values()]
-        asked = {
-            record.table_id: record.request
-            for record in records
-            if record.consumer == self.name and record.request is not None
-        }
-        named = {name: request for (of, name), request in rows.named.items() if of == self.name}
-        self.step(RequestsRead(asked, named, other_owners(rows, self.name)))
-
-    def _not_read(self, error: Exception, now: float) -> None:
-        """Check the log again later. A fault of the log ends the consumer. In a drain, a failure that lasts ends it,
-        too."""
-        if isinstance(error, BinlogError):
-            self.fail(error)
-            return
-        self._attempts += 1
-        wait_s = backoff_s(self._retry_first_s, self._attempts)
-        self._retry_at = now + wait_s
-        text = in_one_line(error)
-        said = {"consumer": self.name, "seconds": wait_s, "error": text}
-        log_event(log, "retry", said, logging.WARNING)
-        log.debug("%s: the whole error", self.name, exc_info=error)
-        if self._drain and self._attempts >= LASTING_AFTER:
-            self.fail(BinlogError(ErrorKind.INTERNAL, text, where=f"consumer {self.name}"))
-
-    def fail(self, error: BinlogError) -> None:
-        """Stop applying this consumer."""
-        self._mirror.fail(error)
-        self.step(Ticked())
+    def look(self) -> None:
+        """Let a thread look for changes of the log and of the control table."""
+        if self.failure is None:
+            self._look.ask(self.standing.records)
 
     def tick(self, now: float) -> None:
         if self.wakeup is not None and now >= self.wakeup:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.mirror")
 
 READS = 2  # reads of the log at the same time
+LOOKS_MAX = 4  # consumers whose changes are looked for at the same time
 STORES_MAX = 4  # consumers that store records at the same time; they share commits
 
 
@@ -56,6 +57,7 @@ class Pools:
         self._histories = pool("history", 1)
         self._stores = pool("store", max(1, min(consumers, STORES_MAX)))
         self._maintenance = pool("maintenance", 1)
+        self._looks = pool("look", max(1, min(consumers, LOOKS_MAX)))
         self._sessions: SimpleQueue[StepSession] = SimpleQueue()
         self._storing: list[Future[None]] = []
         self._finished = False
@@ -72,10 +74,16 @@ class Pools:
         """Let the maintenance thread execute a call."""
         return self._maintenance.submit(work)
 
+    def look(self, call: Callable[[], None]) -> None:
+        """Let a thread execute a call that looks for changes. It is dropped after `finish`."""
+        if not self._finished:
+            self._looks.submit(call)
+
     def finish(self) -> None:
         """Wait for all running works but stores. Works that have not begun are dropped, and not answered."""
         self._finished = True
-        every = (self._reads, self._copies, self._maintenance, self._steps, self._histories)
+        works = (self._reads, self._copies, self._maintenance, self._steps, self._histories)
+        every = (self._looks, *works)
         for executor in every:
             executor.shutdown(wait=False, cancel_futures=True)
         for executor in every:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_sink.mirror.lake import control_table
 from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.lake.delta_commit import append_file
 from spark_sink.mirror.lake.delta_log import delta_version
 from spark_sink.mirror.rules.control_rows import ClaimedStage
 from spark_sink.mirror.rules.states import Creating, Live, Stopped
@@ -61,6 +63,22 @@ def test_what_is_written_together_is_one_commit_and_is_read_as_it_was_written(
         assert (of_history.state, of_history.history) == (Creating(), True)
         assert found.at is not None
         assert (found.serial, found.at.replace(tzinfo=UTC)) == written["a"]
+
+
+def test_rows_can_be_read_while_rows_are_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlTable(spark, str(tmp_path / "target"))
+    control.write([TableRecord("a", "shop", "db", "first")])
+    read: list[int] = []
+
+    def appending(session: SparkSession, path: str, file: bytes, rows: int) -> None:
+        append_file(session, path, file, rows)
+        read.append(control.rows().serial)
+
+    monkeypatch.setattr(control_table, "append_file", appending)
+    control.write([TableRecord("b", "shop", "db", "second")])
+    assert (read, control.rows().serial) == ([1], 2)
 
 
 def test_requests_stand_until_the_record_names_them_and_survive_a_compaction(

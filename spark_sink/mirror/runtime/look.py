@@ -1,0 +1,168 @@
+"""Looks for changes of the log and of the control table, for the rules of one consumer.
+
+A look reads files, and may wait for a commit of the control table, so a thread of a pool executes it, and not the
+thread that steps the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.log_lines import log_event
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.log.files import LostFileError, log_is_shorter
+from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.events import Claimed, Event, LogFailed, LogGrew, RequestsRead, Started
+from spark_sink.mirror.rules.retries import LASTING_AFTER, backoff_s
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime.claims import Claims
+from spark_sink.mirror.runtime.works import other_owners
+from spark_sink.mirror.values.entries import last_lsn
+from spark_sink.mirror.values.faults import in_one_line
+from spark_sink.mirror.values.policies import ApplyOptions
+
+log = logging.getLogger("spark_sink.mirror")
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What a look reads. `claims`: those of all consumers."""
+
+    binlog_log: BinlogLog
+    claims: Claims
+
+
+class Look:
+    """Posts an event for each change that it finds. One thread calls `first` and `ask`."""
+
+    def __init__(
+        self,
+        consumer: str,
+        options: ApplyOptions,
+        at: LookedAt,
+        start: Callable[[Callable[[], None]], None],
+        post: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`start`: lets a thread execute a call."""
+        self._consumer, self._at, self._start, self._post = consumer, at, start, post
+        self._policy, self._retry_first_s, self._clock = (
+            options.policy,
+            options.retry_first_s,
+            clock,
+        )
+        self._newest, self._serial = 0, -1
+        self._drain = False
+        self._attempts, self._retry_at = 0, 0.0
+        self._lock = threading.Lock()
+        self._records: tuple[TableRecord, ...] = ()
+        self._asked = self._running = False
+
+    # -- the first look ----------------------------------------------------------------------------------------
+
+    def first(self, rows: ControlRows, *, drain: bool) -> list[Event]:
+        """Returns the events with which the rules begin. `drain`: True to apply only what the log holds now."""
+        self._drain = drain
+        own = [*rows.records.values(), *rows.histories.values()]
+        records = tuple(record for record in own if record.consumer == self._consumer)
+        applied, owners = rows.applied.get(self._consumer, 0), other_owners(rows, self._consumer)
+        end, oldest, failed = None, 0, list[Event]()
+        if claimed := self._at.claims.lost(self._consumer, rows):
+            failed = [Claimed(claimed)]
+        else:
+            try:
+                self._newest = self._newest_append(applied)
+                # If the end is lost, the next END entry that is read counts.
+                with suppress(LostFileError):
+                    end = self._at.binlog_log.end(self._consumer)
+                oldest = self._oldest(records)
+            except BinlogError as error:
+                failed = [LogFailed(error)]
+        goal = (last_lsn(self._newest) if self._newest else 0) if drain else None
+        started = Started(records, owners, applied, end, self._newest, oldest, goal)
+        return [*failed, started, self._requests(rows)]
+
+    def _newest_append(self, applied: int) -> int:
+        """Raises `BinlogError` if tables are applied beyond the end of the log."""
+        newest = self._at.binlog_log.last_append(self._consumer)
+        if applied > (last_lsn(newest) if newest else 0):
+            raise log_is_shorter(self._consumer, self._at.binlog_log.path)
+        return newest
+
+    def _oldest(self, records: tuple[TableRecord, ...]) -> int:
+        """Returns the smallest lsn that the log still has; 0 if no history needs to know it, because finding it
+        requires a list of all files of the log."""
+        if not any(record.history or self._policy(record.name).history for record in records):
+            return 0
+        return self._at.binlog_log.first_lsn_held(self._consumer) or 0
+
+    def _requests(self, rows: ControlRows) -> RequestsRead:
+        self._serial = rows.serial
+        records = [*rows.records.values(), *rows.histories.values()]
+        asked = {
+            record.table_id: record.request
+            for record in records
+            if record.consumer == self._consumer and record.request is not None
+        }
+        named = {name: i for (of, name), i in rows.named.items() if of == self._consumer}
+        return RequestsRead(asked, named, other_owners(rows, self._consumer))
+
+    # -- the looks that follow ---------------------------------------------------------------------------------
+
+    def ask(self, records: tuple[TableRecord, ...]) -> None:
+        """Ask for a look that begins from now on. `records`: those that the rules hold."""
+        with self._lock:
+            self._asked, self._records = True, records
+            if self._running:
+                return
+            self._running = True
+        self._start(self._looks)
+
+    def _looks(self) -> None:
+        while self._is_asked():
+            self._look()
+
+    def _is_asked(self) -> bool:
+        """Returns False if no look has been asked for since the last one began, or if it has to wait."""
+        with self._lock:
+            self._running = self._asked and self._clock() >= self._retry_at
+            self._asked = self._asked and not self._running
+            return self._running
+
+    def _look(self) -> None:
+        try:
+            newest = self._at.binlog_log.last_append(self._consumer)
+            if newest > self._newest:
+                oldest = self._oldest(self._records)
+                self._newest = newest
+                self._post(LogGrew(newest, oldest))
+            rows = self._at.claims.control.rows()
+            if rows.serial != self._serial:
+                claimed = self._at.claims.lost(self._consumer, rows)
+                self._post(self._requests(rows) if claimed is None else Claimed(claimed))
+        except Exception as error:  # noqa: BLE001 - every kind of it is handled
+            self._failed(error)
+        else:
+            self._attempts = 0
+
+    def _failed(self, error: Exception) -> None:
+        """Look again later. A fault of the log ends the consumer. In a drain, a failure that lasts ends it, too."""
+        if isinstance(error, BinlogError):
+            self._post(LogFailed(error))
+            return
+        self._attempts += 1
+        wait_s = backoff_s(self._retry_first_s, self._attempts)
+        self._retry_at = self._clock() + wait_s
+        text = in_one_line(error)
+        said = {"consumer": self._consumer, "seconds": wait_s, "error": text}
+        log_event(log, "retry", said, logging.WARNING)
+        log.debug("%s: the whole error", self._consumer, exc_info=error)
+        if self._drain and self._attempts >= LASTING_AFTER:
+            where = f"consumer {self._consumer}"
+            self._post(LogFailed(BinlogError(ErrorKind.INTERNAL, text, where=where)))
