@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.support.commit_seed import VARIABLE, commit_seed
+from tests.support.rotation import leave_to_deep
 from tests.support.secrets import leaks
 
 pytest_plugins = ["tests.servers.plugin"]
@@ -110,26 +110,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:
     return Units(config, log)
 
 
-def _rotate(items: list[pytest.Item]) -> None:
-    """Leave all cases of a rotated test but a few to the deep tests: other ones for each commit."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("rotate") is not None:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for name, every in cases.items():
-        marker = every[0].get_closest_marker("rotate")
-        assert marker is not None
-        # Of the file, not of the test: tests with the same cases share their servers.
-        chance = random.Random(f"{commit_seed()} {name.partition('::')[0]}")
-        chosen = chance.sample(range(len(every)), min(marker.args[0], len(every)))
-        for number, item in enumerate(every):
-            if number not in chosen:
-                item.add_marker(pytest.mark.deep)
-
-
 @pytest.hookimpl(tryfirst=True)  # before the deep ones are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    _rotate(items)
+    leave_to_deep(items, commit_seed())
     folders = Path(__file__).parent
 
     def place(item: pytest.Item) -> int:

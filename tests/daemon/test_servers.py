@@ -22,6 +22,8 @@ from tests.daemon.harness import PASSWORD, Reader, until, uses_gtids
 from tests.servers import Instance, Server
 from tests.servers.plugin import ServerFactory
 
+pytestmark = pytest.mark.rotate(5, of="servers")
+
 COLUMNS = "id, name, amount, made"
 TABLE = (
     "CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, name VARCHAR(40) CHARACTER SET utf8mb4,"

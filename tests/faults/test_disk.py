@@ -17,6 +17,8 @@ from tests.faults.disk import SmallDisk
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 
+pytestmark = pytest.mark.rotate(1, of="full disks")
+
 MIB = 1 << 20
 BIG_ROWS = 8000  # of 1 kB each, in one transaction
 

@@ -20,6 +20,8 @@ from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 from tests.support.proxy import FAIR, Proxy, Weather
 
+pytestmark = pytest.mark.rotate(1, of="examples of sharing")
+
 NEAR = 20_000
 SLOW = Weather(bytes_per_s=60_000)
 

@@ -23,6 +23,8 @@ from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 from tests.support.proxy import STALLED, Proxy
 
+pytestmark = pytest.mark.rotate(2, of="failover")
+
 DATABASES = ["a", "b"]
 
 

@@ -247,6 +247,7 @@ def refused_after_a_reset(made: Play) -> None:
         assert len(reader.chunks) == before
 
 
+@pytest.mark.rotate(1, of="loads")
 @pytest.mark.timeout(30 + 30 * HISTORIES)
 def test_consumers_get_what_the_servers_own_tool_prints(
     server_factory: ServerFactory, source: Source, tmp_path: Path

@@ -24,6 +24,7 @@ MARKERS_S = 60 if SECONDS >= 120 else 1
 RUNWAY_SLACK_S = 5.0
 
 
+@pytest.mark.rotate(1, of="loads")
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_a_quiet_consumer_survives_purges_on_a_busy_server(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source

@@ -18,6 +18,8 @@ from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 from tests.support.proxy import Proxy
 
+pytestmark = pytest.mark.rotate(3, of="scenarios")
+
 ROWS = 3000
 
 
@@ -144,7 +146,6 @@ def test_detaching_and_waiting_lose_nothing(
     print(f"detached: { ({name: row['detaches'] for name, row in rows.items()}) }")
 
 
-@pytest.mark.rotate(1)
 @pytest.mark.parametrize("wrong", ["password", "port"])
 def test_a_wrong_setting_is_reported_and_corrected_without_a_restart(
     wrong: str, server: Instance, make_daemon: MakeDaemon, source: Source
@@ -198,7 +199,6 @@ def test_a_server_may_start_after_the_daemon(
         daemon.stop()
 
 
-@pytest.mark.rotate(1)
 @pytest.mark.parametrize(
     ("size", "flush_ms"),
     [(1, 1), (1000, 1000), (10**8, 1000)],

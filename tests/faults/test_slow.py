@@ -64,6 +64,7 @@ def measure(drains: list[Drain], daemon: Daemon, proxy: Proxy) -> Window:
     return Window(sum(read) / took, max(sizes))
 
 
+@pytest.mark.rotate(1, of="loads")
 @pytest.mark.timeout(120 + 10 * SECONDS)
 def test_a_slow_consumer_does_not_slow_down_seven_others(
     server_factory: ServerFactory, make_daemon: MakeDaemon

@@ -120,6 +120,7 @@ class Storm:
         self._declare([guest for guest in self.guests if not guest.declared])
 
 
+@pytest.mark.rotate(1, of="loads")
 @pytest.mark.timeout(300 + 4 * SECONDS)
 def test_very_many_consumers_come_and_go_without_a_loss(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source

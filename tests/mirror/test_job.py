@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.program import free_port
 from tests.daemon.harness import until
 from tests.mirror.harness import TIMEOUT_S, MirrorJob
 from tests.support.terminal import INTERRUPT, Terminal, on_terminal
 
 
+@pytest.mark.rotate(1, of="jobs of the mirror")
 def test_consumers_are_mirrored_and_one_bad_table_stops_alone(job: MirrorJob) -> None:
     execute = job.server.execute
     execute(

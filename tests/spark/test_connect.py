@@ -23,6 +23,8 @@ import json, logging, sys
 from pyspark.sql import SparkSession
 from spark_sink.listener import BinlogListener
 
+pytestmark = pytest.mark.rotate(2, of="programs of Spark")
+
 class Lines(logging.Handler):
     def emit(self, record):
         lines.append(record.fields)

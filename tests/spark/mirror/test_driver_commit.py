@@ -20,6 +20,8 @@ from spark_sink.source.schemas import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.rotate(2, of="commits of the driver")
+
 EARLY = datetime(1000, 1, 1, 1, 2, 3, 456_789, UTC)
 _ARROW = pa.schema(
     [

@@ -30,6 +30,7 @@ def apply_with(spark: SparkSession, target: Target, consumers: dict[str, object]
     return Applier(spark, apply_options(settings)).run(threading.Event(), drain=True)
 
 
+@pytest.mark.rotate(1, of="filters")
 def test_a_consumer_leaves_out_a_table_that_another_consumer_does_not_leave_out(
     spark: SparkSession, mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -46,6 +47,7 @@ def test_a_consumer_leaves_out_a_table_that_another_consumer_does_not_leave_out(
     assert_equal(source, target, "orders")
 
 
+@pytest.mark.rotate(1, of="filters")
 def test_a_table_that_is_left_out_later_is_no_longer_complete(
     spark: SparkSession, mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_gap_does_not_copy_a_table_that_is_left_out(
     assert mirror.record("t").reason.startswith("the settings of the consumer leave this table out")
 
 
+@pytest.mark.rotate(1, of="filters")
 def test_a_request_for_a_table_that_is_left_out_is_refused(
     spark: SparkSession, mirror: Mirror, source: Source, target: Target
 ) -> None:

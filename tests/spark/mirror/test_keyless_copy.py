@@ -51,7 +51,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(1)
 @pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
 @pytest.mark.parametrize("before", CHANGES.values(), ids=list(CHANGES))
 def test_what_the_snapshot_shows_is_not_applied_again(

@@ -21,6 +21,8 @@ from spark_sink.source.raw_entries import EntryKind, entry_number
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.rotate(3, of="the log")
+
 COMMITTED = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 

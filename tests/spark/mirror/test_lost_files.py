@@ -18,6 +18,8 @@ from spark_sink.mirror.values.entries import append_of
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 
+pytestmark = pytest.mark.rotate(3, of="lost files")
+
 TABLES = (
     "CREATE TABLE kept (id INT PRIMARY KEY, v INT)",
     "CREATE TABLE lost (id INT PRIMARY KEY, v INT)",
@@ -41,7 +43,6 @@ def log_files(target: Target) -> list[Path]:
 # -- a table -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rotate(1)
 @pytest.mark.parametrize(
     "change",
     [
@@ -145,7 +146,6 @@ def test_a_table_whose_own_log_is_damaged_stops_alone(
 # -- the log -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rotate(1)
 @pytest.mark.parametrize("lose", [damage, Path.unlink])
 def test_tables_that_may_need_a_lost_file_of_the_log_stop_before_it(
     mirror: Mirror, source: Source, target: Target, lose: Callable[[Path], None]
@@ -267,7 +267,6 @@ def test_a_log_that_was_deleted_is_not_begun_again_without_a_word(
     assert {mirror.record(name).word for name in ("kept", "lost")} == {TableState.PARTIAL}
 
 
-@pytest.mark.rotate(1)
 @pytest.mark.parametrize("which", ["commit", "missing commit", "checkpoint"])
 def test_a_log_whose_own_log_is_damaged_is_said_in_one_line(
     mirror: Mirror,

@@ -29,6 +29,8 @@ from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 from tests.spark.mirror.test_schema_changes import signature
 
+pytestmark = pytest.mark.rotate(1, of="stopped tables")
+
 
 @dataclass
 class CopiedFrom:

@@ -30,6 +30,8 @@ from tests.spark.source.large import create, daemon_of, insert
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.rotate(2, of="large transactions")
+
 ROWS = 4000  # 20 MB
 Table = dict[int, tuple[int, str]]
 # Epoch, seq, ordinal; table; operation; id before and after; the row after.

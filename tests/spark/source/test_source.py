@@ -18,6 +18,8 @@ from tests.support.fake_daemon import problem
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.rotate(5, of="the source")
+
 
 def stream(spark: SparkSession, source: Source, **options: str) -> DataFrame:
     reader = spark.readStream.format("binlog").option("url", source.daemon.url)
