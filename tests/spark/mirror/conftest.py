@@ -22,6 +22,7 @@ from spark_sink.source.client import SliceCut
 from spark_sink.source.rows import raw_rows
 from spark_sink.source.slices import Slice
 from tests.spark.conftest import Source, Target
+from tests.support.lock_order import watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +110,13 @@ def without_watermark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
         patched.setattr(RulesOfMirror, "_watermark", lambda _: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def locks_are_taken_in_their_order(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with watched(monkeypatch) as order:
+        yield
+    assert not order.broken
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,9 @@ def test_a_table_that_another_process_makes_meanwhile(
     create = other._create
 
     def create_late() -> None:
-        one.write([TableRecord("a", "shop", "db", "first")])
+        # In a thread of its own, as another process holds none of these locks.
+        with ThreadPoolExecutor() as another:
+            another.submit(one.write, [TableRecord("a", "shop", "db", "first")]).result()
         create()
 
     monkeypatch.setattr(other, "_create", create_late)
