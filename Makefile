@@ -80,6 +80,10 @@ bench: kernels
 	@$(PY) -m benchmarks $(if $(FULL),--full)
 	@$(if $(FULL),$(PY) -m benchmarks.report)
 
+# Tests start programs by the thousand, and collect 600 files in each worker: without compiled files, which some environments
+# forbid, each of them compiles its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Linting and compiling kernels use a core each. Kernels are compiled first; otherwise, in a clean clone, every test worker,
 # daemon and Spark worker would compile the same kernels at the same time. With an archive of classes each JVM of the tests
 # starts with less CPU.
