@@ -565,6 +565,7 @@ _TABLES = (
             "state.save(recovered(record), why='its steps are applied again')",
             "state.hold(recovered(record))",
         ),
+        tests=_RULES + "test_that_a_table_has_recovered_is_stored",
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from spark_sink.mirror.rules.effects import (
@@ -11,8 +12,10 @@ from spark_sink.mirror.rules.effects import (
     Effect,
     MoveFolders,
     ReadLog,
+    StoreRecords,
 )
 from spark_sink.mirror.rules.events import Answer, Failure, RequestsRead, Ticked
+from spark_sink.mirror.rules.retries import REPORTED_AFTER
 from spark_sink.mirror.rules.states import CatchingUp, Creating, LeftOut, Live, Stopped
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.rules.tasks.task import Task
@@ -156,6 +159,23 @@ def test_a_request_for_a_copy_by_name_does_not_begin_a_copy_again() -> None:
     assert not isinstance(table(stage, "a").state, Creating)
     made(stage, "works", "append", "works")
     assert table(stage, "a").word == "complete" and table(stage, "a").answered
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+
+
+def test_that_a_table_has_recovered_is_stored() -> None:
+    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
+    made(stage, "insert a 2=2", "append", "work ReadLog")
+    for _ in range(REPORTED_AFTER):
+        made(stage, "work CommitRows fails=before", "wait 100")
+        for kind in (StoreRecords, AskTable):
+            if kind in kinds(stage):
+                made(stage, f"work {kind.__name__}")
+    failing = table(stage, "a").state
+    assert isinstance(failing, Live) and failing.failing is not None
+    made(stage, "works")
+    assert table(stage, "a").state == replace(failing, failing=None)
 
 
 # -- copies and gaps -----------------------------------------------------------------------------------------------
