@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.spark.conftest import Source, mysql_rows
 from tests.spark.test_pipelines import PIPELINE, pipelines_command
 from tests.support.java import QUICK_JAVA
@@ -17,13 +19,14 @@ from tests.support.java import QUICK_JAVA
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.rotate(2, of="programs of Spark")
+
 # A client without `register`: a view of SQL, and a stream that is watched by the listener.
 CLIENT = """
 import json, logging, sys
 from pyspark.sql import SparkSession
 from spark_sink.listener import BinlogListener
 
-pytestmark = pytest.mark.rotate(2, of="programs of Spark")
 
 class Lines(logging.Handler):
     def emit(self, record):

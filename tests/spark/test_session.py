@@ -12,12 +12,13 @@ import pytest
 
 from tests.support.java import QUICK_JAVA
 
+pytestmark = pytest.mark.rotate(2, of="programs of Spark")
+
 SCRIPT = """
 import json
 from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.session import spark_session
 
-pytestmark = pytest.mark.rotate(2, of="programs of Spark")
 
 settings = MirrorSettings.model_validate(
     {"url": "http://127.0.0.1:1", "consumers": ["none"], "target": "/none", "spark": %s}
