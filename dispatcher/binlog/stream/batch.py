@@ -1,4 +1,4 @@
-"""A batch: the arrays that describe its events and transactions, what begins its file, faults, the end of a dump."""
+"""A batch: the arrays that describe its events and transactions, how its file began, and its fault if it has one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 
 # Kinds of events, as far as routing cares.
-FRAME = 0  # GTID, BEGIN, XID, COMMIT: goes wherever its transaction goes
+FRAME = 0  # GTID, BEGIN, XID, COMMIT: copied for each consumer that gets the transaction
 TABLE_MAP = 1
 ROWS = 2
 ROWS_END = 3  # rows with STMT_END_F
 TEXT = 4  # the statement's SQL text
 DDL = 5
 SAVEPOINT = 6  # its route is the savepoint's number in its transaction
-ROLLBACK_TO = 7  # likewise: undoes all that follows that savepoint
-CARRIED = 0x40  # flag: listed in an earlier batch already
+ROLLBACK_TO = 7  # same route; undoes all events behind that savepoint
+CARRIED = 0x40  # flag: an earlier batch listed the event already
 KIND_MASK = 0x3F
 
 # Flags of a transaction in a batch.
@@ -32,7 +32,7 @@ OPEN = 2  # does not end in this one
 ABORTED = (
     4  # the log ends without its commit (the server crashed): what was copied of it is dropped
 )
-# It ends with ROLLBACK: what was copied of it is dropped, and it counts as executed, without events.
+# The transaction ends with ROLLBACK: its copied bytes are dropped, and it counts as executed, without events.
 ROLLED_BACK = 8
 
 
@@ -60,8 +60,8 @@ class Events(NamedTuple):
 
 
 class Transactions(NamedTuple):
-    """One entry per transaction: its events [first, last), flags, the GTID's source (index, -1 = none) and number, the
-    offset in the file after it, and its commit time in microseconds since 1970 UTC."""
+    """One entry per transaction: its events [first, last), its flags, its GTID's source (index, -1 = none) and number,
+    its end offset in the file, and its commit time in microseconds since 1970 UTC."""
 
     first: I32
     last: I32
@@ -92,7 +92,8 @@ class Transactions(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """An event that could carry data and was not understood. The consumers of `route` must stop at it."""
+    """An event that could hold data and that the daemon does not understand. The consumers of `route` must stop at
+    it."""
 
     error: BinlogError
     route: int = ALL
@@ -102,8 +103,9 @@ class Fault:
 class Head:
     """How a file began.
 
-    `before`: the file that was read before it, "" for the first one of a stream; `closed`: bytes of that file up to its
-    end, 0 if it does not end in a ROTATE; `previous`: the GTIDs that the file says it follows, None if not read (yet).
+    `before`: the file that was read before this one, "" if this is the first file of a stream. `closed`: size in bytes
+    of the file `before`, 0 if it does not end in a ROTATE. `previous`: the GTIDs of this file's PREVIOUS_GTIDS or
+    GTID_LIST event, None if that was not read (yet).
     """
 
     before: str
@@ -116,9 +118,9 @@ class Batch:
     """Consecutive events of one file under one FORMAT_DESCRIPTION, and the transactions they belong to.
 
     Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
-    `file`, `offset`: where the log goes on after the batch. `fault` comes after all events. `sources`: names of the
-    GTID sources that `tx.source` counts: a uuid, or MariaDB's "domain-server". `head`: of a batch that begins a file,
-    and of those that follow it until one has transactions or the head's GTIDs.
+    `file`, `offset`: where the log goes on after the batch. `fault`: lies behind all events of the batch. `sources`:
+    names of the GTID sources, indexed by `tx.source`: a uuid, or MariaDB's "domain-server". `head`: how the file began;
+    set in the file's first batch, and in the next ones until a batch has transactions or the head's GTIDs are read.
     """
 
     buf: U8

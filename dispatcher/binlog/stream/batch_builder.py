@@ -1,7 +1,7 @@
-"""The batch in the making: the arrays that the kernel fills, and what of them stays for the next batch.
+"""The batch that is being built: the arrays that the kernel fills, and the events that the next batch lists again.
 
-A transaction may span batches. `carried` events are those of its beginning that a consumer may still need when the
-next batch comes: GTID, BEGIN, the table maps of a statement that is still open. They are listed again, as `CARRIED`.
+A transaction may span batches. Its *carried* events are the ones that a consumer may still need when the next batch
+comes: GTID, BEGIN, the table maps of a statement that is still open. The next batch lists them again, as `CARRIED`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class _Carried(NamedTuple):
 class BatchBuilder:
     """Collects events and transactions in the kernel's arrays and closes them as batches.
 
-    `state`: the kernel's (see `splitter_kernel`). `embedded`: True while events come from an embedded transaction,
-    whose bytes count with the event that holds it. `recording`: where the rows of the open XA transaction go.
+    `state`: the kernel's (see `splitter_kernel`). `embedded`: True while events come from an embedded transaction. Its
+    bytes are not counted, because the event that holds it was counted. `recording`: collects the rows of the open XA
+    transaction.
     """
 
     def __init__(
@@ -60,9 +61,9 @@ class BatchBuilder:
         self.routes = routes
         self.file = ""
         self.format: FormatDescription | None = None
-        self.head: Head | None = None  # of the file whose first transaction is still to come
+        self.head: Head | None = None  # of the file, until its first transaction is listed
         self.sources: list[str] = []
-        # Creation times, s since 1970, of the current file and of those that the last batches came from.
+        # Creation times, s since 1970, of the current file and of the files of the last batches.
         self.created: dict[str, int] = {}
         self.ignored: Counter[str] = Counter()
         self.events = Events.empty(k.EVENTS_MAX + k.SLACK)
@@ -88,7 +89,7 @@ class BatchBuilder:
         return f"{self.file or 'no file yet'}:{self.offset}"
 
     def keep_created(self) -> None:
-        """Forget when all files but the current one were created."""
+        """Drop the creation times of all files but the current one."""
         for file in self.created.keys() - {self.file}:
             del self.created[file]
 
@@ -104,7 +105,7 @@ class BatchBuilder:
         k.open_transaction(self.state, state, source, gno, commit_us)
 
     def end_transaction(self, flags: int = 0) -> None:
-        """The event that the kernel returned is the last one of its transaction."""
+        """List the open transaction, which ends with the event that the kernel returned."""
         st = self.state
         log_pos = int(u32(self._buffer.bytes, int(st[k.OFF]) + LOG_POS_AT))
         self.close_transaction(flags, k.advance_position(self.offset, log_pos, int(st[k.SIZE])))
@@ -126,7 +127,8 @@ class BatchBuilder:
         route: int = ALL,
         remedy: str | None = None,
     ) -> None:
-        """Close the batch with a fault for the consumers of `route`. An XA transaction keeps it for its commit."""
+        """Close the batch with a fault for the consumers of `route`. If an XA transaction is open, its recording keeps
+        the fault, which is repeated at the commit."""
         if self.recording:
             targets = self.routes.targets[route] if route >= 0 else None
             self.recording.faults.append(XaFault(kind, what, remedy, targets))
@@ -165,7 +167,7 @@ class BatchBuilder:
         st = self.state
         hi, txs = int(st[k.N_EVENTS]), int(st[k.N_TXS])
         lo, first_tx = self._first_event, self._first_transaction
-        # A transaction without a GTID may begin with nothing that is listed.
+        # A transaction without a GTID may have begun although none of its events is listed.
         begun = not st[k.TX_FLAGS] & CONTINUED
         if st[k.TX] != k.NO_TX and (hi > lo + self._n_carried or fault is not None or begun):
             self._list_transaction(txs, OPEN, self.offset)
@@ -190,7 +192,7 @@ class BatchBuilder:
         if st[k.TX] == k.NO_TX:
             self._first_event, self._n_carried = hi, 0
             return
-        # Within one buffer the carried events need not move: the next batch lists them again.
+        # The next batch has the same buffer, so the carried events are listed again where they are.
         carried = self._carried_events()
         for n, i in enumerate(carried, hi):
             self._list(n, *self._listed(i))
@@ -207,7 +209,7 @@ class BatchBuilder:
         return out
 
     def restart(self, carried: list[_Carried], at: int) -> None:
-        """Begin with empty arrays in a buffer that has the carried events in front and goes on at offset `at`."""
+        """List only the carried events, which are at the front of the buffer. The kernel goes on at offset `at`."""
         st = self.state
         off = 0
         for n, event in enumerate(carried):
@@ -222,7 +224,7 @@ class BatchBuilder:
             self._begin_carried(0, len(carried))
 
     def move_carried(self, chunk: U8) -> U8:
-        """A buffer of the batch's carried events and `chunk` behind them, where the kernel goes on."""
+        """Return a buffer of the batch's carried events and of `chunk` behind them. The kernel goes on at `chunk`."""
         st, ev, old = self.state, self.events, self._buffer.bytes
         lo, hi = self._first_event, int(st[k.N_EVENTS])
         raws = [old[int(ev.off[n]) : int(ev.off[n] + ev.size[n])] for n in range(lo, hi)]
@@ -232,7 +234,7 @@ class BatchBuilder:
         return np.concatenate((*raws, chunk))
 
     def record_listed(self) -> None:
-        """Move the listed events of the open XA transaction, all but its GTID, to its recording."""
+        """Move the listed events of the open XA transaction to its recording, all but its GTID event."""
         if self.recording is None:
             return
         st, ev = self.state, self.events
@@ -257,7 +259,7 @@ class BatchBuilder:
         return [first + int(n) for n in np.flatnonzero(needed)]
 
     def _begin_carried(self, first: int, n: int) -> None:
-        """Go on with the open transaction, of which the events from `first` on, `n` of them, are carried."""
+        """Go on with the open transaction. Its carried events are the `n` listed ones from `first` on."""
         st = self.state
         st[k.TX_FIRST], st[k.TX_FLAGS], st[k.N_EVENTS] = first, CONTINUED, first + n
         kinds = self.events.kind[first : first + n]

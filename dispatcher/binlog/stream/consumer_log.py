@@ -1,22 +1,23 @@
-"""Copy consumers' shares of a batch into their segments: the only copy that bytes make in the daemon.
+"""Copy consumers' shares of a batch into their segments: the only time that the daemon copies bytes of the log.
 
-A consumer gets of a transaction a record, the GTID, BEGIN, the table maps and rows of its own tables, and the commit.
-The record, GTID and BEGIN, and a statement's text and table maps, are copied together with the first row of its own
-that follows them, so a transaction or statement without any leaves no trace.
+A consumer's share of a transaction is a record, the GTID, BEGIN, the table maps and rows of the consumer's tables, and
+the commit. The record, GTID and BEGIN are copied together with the transaction's first rows for the consumer, and a
+statement's text and table maps together with the statement's first rows for it. So a transaction or a statement
+without rows for the consumer adds no byte.
 
-Statements stay whole: the last rows event that the consumer gets of a statement carries STMT_END_F, with a new
-checksum where the flag had to be set, since `mysqlbinlog` prints no row of a statement that does not end. The text of a
-statement is copied only if all of its tables are the consumer's.
+Statements stay whole: the last rows event of a statement that the consumer gets has STMT_END_F, because `mysqlbinlog`
+prints no row of a statement that does not end. Where the daemon has to set the flag, it writes a new checksum. The text
+of a statement is copied only if all tables of the statement are the consumer's.
 
-A transaction that ends with ROLLBACK loses its bytes and counts as one without events of the consumer's; ROLLBACK TO
-takes the log back to where it was at the savepoint.
+The bytes of a transaction that ends with ROLLBACK are dropped, and the transaction counts as one without events for the
+consumer. ROLLBACK TO drops the bytes behind the savepoint.
 
-A transaction, and even a statement, may span batches and segments. `ConsumerLog` remembers what is needed between them.
+A transaction, and even a statement, may span batches and segments. `ConsumerLog` keeps the state between them.
 
 A transaction that outgrows its memory (`large_bytes`) goes on in *spilled* segments, which the log's allocator maps to
-files: they look like memory, so copying, reading and dropping need no second form. The bytes appended after it go to
-memory again. The alternative, to write to a file and to read from it, would have made two kinds of readers, of patches
-of what was written (STMT_END_F, the record) and of rollbacks.
+files. They are used like memory, so copying, reading and dropping have one implementation. The bytes of the next
+transactions go to memory again. The rejected alternative was to write files and to read them. It needs a second
+implementation of reading, of rollbacks, and of patching written bytes (STMT_END_F, the record).
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from dispatcher.model.position import packed_seq
 
 
 class Savepoint(NamedTuple):
-    """The open transaction at a savepoint: logical offset of its end, was its beginning copied, logical offset of its
-    record, number of events copied."""
+    """The open transaction at a savepoint: logical offset of its end, 1 if its beginning was copied, logical offset of
+    its record, number of events copied."""
 
     end: int
     begun: int
@@ -65,23 +66,24 @@ class Segment(NamedTuple):
 class ConsumerLog:
     """One consumer's bytes, written once and read by *logical* offset (bytes since the log was made).
 
-    The log consists of segments of at most `segment_max` bytes, smaller while there is little to hold, or as large as
-    one unit that does not fit. A log that was emptied begins with half of its last segment's size, so that a reader
-    which keeps up is served from large segments and a quiet consumer soon from small ones. `allocated` counts segments
-    in memory whole, also those that were dropped while a reader still has views of them, and `spilled` those in files.
-    The bytes behind `committed` belong to a transaction that is not complete; `rollback()` drops them, also after
-    `allocate` has raised.
+    The log consists of segments of at most `segment_max` bytes. They are smaller while the log holds little, and one
+    may be larger to hold a single unit. (A unit is a rows event with all that must be copied before it.) After the log
+    was emptied, its first segment has half the size of the last one: a reader that keeps up is served from large
+    segments, and a quiet consumer soon from small ones.
 
-    Bounds, in bytes, where a unit is a rows event with all that must stand before it: the segments that one `append` of
-    n bytes begins hold at most 2 * n + `segment_max`, because the rest of a segment is less than the unit that begins
-    the next; and the segments in memory that an open transaction touches hold at most `large_bytes`, if there is an
-    `allocate`.
+    `allocated` counts whole segments in memory, also dropped ones of which a reader still has views; `spilled` counts
+    the segments in files. The bytes behind `committed` belong to an incomplete transaction. `rollback()` drops them,
+    also after `allocate` has raised.
+
+    Bounds, in bytes: the segments that one `append` of n bytes begins hold at most 2 * n + `segment_max`, because the
+    unused rest of a segment is smaller than the unit that begins the next one. With an `allocate`, the segments in
+    memory that an open transaction touches hold at most `large_bytes`.
     """
 
     SEGMENT_MIN = 1 << 14
-    # A spilled segment is as large as its transaction is by then, within these bounds, so that there are few of them.
+    # A new spilled segment gets the transaction's size so far, within these bounds, so that there are few segments.
     SPILLED_MIN, SPILLED_MAX = 1 << 22, 1 << 26
-    # A reader sends a spilled segment in pieces of this size, and releases the pages of each piece after it.
+    # A reader sends a spilled segment in pieces of this size, and releases the pages of each piece after sending it.
     PIECE = 1 << 20
     CUT_BYTES = 1 << 18  # between two places where a transaction may be cut
 
@@ -98,16 +100,16 @@ class ConsumerLog:
         self._large_bytes = large_bytes
         self._segments: list[Segment] = []
         self._spilled_from = -1  # where the open transaction's spilled part begins
-        self._last_size = 0  # of the newest segment, here or dropped
+        self._last_size = 0  # of the newest segment in memory, even if it was dropped
         self._dropped_to = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
         self._columns: NDArray[np.int64] | None = None
         self.state_at: int = self._cs.ctypes.data  # address of the kernel's state
         self._savepoints: dict[int, Savepoint] = {}  # of the open transaction
-        self._record_at = self._rows_at = 0  # logical offsets of what is EARLIER to the kernel
+        self._record_at = self._rows_at = 0  # logical offsets, for the kernel's EARLIER
         self._noted = 0  # transactions that were complete when the kernel returned last
-        self._new_spilled_end = 0  # `spilled_end` when what is being appended counts
+        self._new_spilled_end = 0  # becomes `spilled_end` in `finish`
         self.cut_points = CutPoints()
         self._use_last_segment()
 
@@ -128,12 +130,13 @@ class ConsumerLog:
         seq: int,
         packed: bool,
     ) -> tuple[Appended, int]:
-        """Copy the consumer's share of `batch`; returns the transactions completed and the seq after all of them.
+        """Copy the consumer's share of `batch`. Return the completed transactions, and the `seq` of the batch's last
+        transaction.
 
         `route_mask`: one byte per route, 1 = the consumer's. `already_executed`: one byte per transaction, 1 = the
-        consumer has it. `seq`: of the last transaction before the batch. `packed`: number transactions by file and
-        offset instead of counting. Raises what `allocate` raises; then nothing of the batch counts, and `rollback()`
-        must follow.
+        consumer has it. `seq`: of the last transaction before the batch. `packed`: True to number transactions by file
+        and offset instead of counting them. Raises what `allocate` raises. Then no transaction of the batch counts, and
+        the caller must call `rollback()`.
         """
         flags = batch.tx.flags
         counted = (flags & (OPEN | ABORTED)) == 0
@@ -153,12 +156,12 @@ class ConsumerLog:
         return copied.appended(0), int(seqs[counted][-1]) if counted.any() else seq
 
     def lane(self, route_mask: U8, epoch: int) -> tuple[int, int, int, int]:
-        """Returns the row for the kernels, which is valid as long as this log and the mask are."""
+        """Return this log's row for the kernels. It holds addresses: the log and the mask must outlive it."""
         return self.state_at, route_mask.ctypes.data, len(route_mask), epoch
 
     def answer(self, code: int, batch: Batch, copying: CopiedShares, begin: int) -> None:
-        """Do what the kernel returned for: make room, set or return to a savepoint, note a point to cut at, patch an
-        event in an earlier segment. `begin`: the first of the log's visits. Raises what `allocate` raises."""
+        """Do what the kernel asks with `code`: make room, set a savepoint, return to one, note a cut point, or patch an
+        event in an earlier segment. `begin`: index of the log's first visit. Raises what `allocate` raises."""
         cs, checksum, ends = self._cs, int(batch.format.checksum), copying.done[k.END, begin:]
         self._note_complete(ends)
         if code == k.NEED_ROOM:
@@ -166,11 +169,11 @@ class ConsumerLog:
             self._new_segment(int(cs[k.NEED]), open_from)
         elif code == k.REMEMBER:
             if not cs[k.SAVEPOINTS]:
-                self._savepoints.clear()  # those of an earlier transaction
+                self._savepoints.clear()  # they belong to an earlier transaction
             cs[k.SAVEPOINTS] += 1
             self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])] = self._savepoint()
         elif code == k.UNDO:
-            # One that is not known was set in an earlier batch, before anything of the transaction was copied.
+            # An unknown savepoint was set in an earlier batch, before any byte of the transaction was copied.
             known = self._savepoints if cs[k.SAVEPOINTS] else {}
             number = int(batch.ev.route[cs[k.EVENT] - 1])
             self._return_to(known.get(number, Savepoint(self.committed, 0, 0, 0)))
@@ -187,14 +190,14 @@ class ConsumerLog:
             cs[k.RECORD] = k.NONE
 
     def _note_complete(self, ends: I64) -> None:
-        """Note what has become complete since the kernel returned last. `ends`: of the transactions."""
+        """Note the transactions that became complete since the kernel returned last. `ends`: their logical ends."""
         complete = int(self._cs[k.COMPLETE])
         if self._spilled_from >= 0 and complete > self._noted:
             self._new_spilled_end, self._spilled_from = int(ends[self._noted]), -1
         self._noted = complete
 
     def finish(self, copying: CopiedShares, lane: int) -> None:
-        """What was appended counts."""
+        """Let the transactions count that became complete: `committed` moves behind them."""
         totals = copying.totals[lane]
         if self.spilled:
             self._note_complete(copying.done[k.END, copying.starts[lane] :])
@@ -207,15 +210,15 @@ class ConsumerLog:
             self._use_last_segment()
 
     def keep_columns(self, columns: NDArray[np.int64], count: int, place: int) -> None:
-        """Let the kernel append the columns of the next transactions to `columns`, behind the first `count`, as long as
-        they fit. `place`: for their row `TX`."""
+        """Let the kernel append the columns of the next transactions to `columns`, behind the first `count`, while
+        there is room. `place`: what the row `TX` gets in them."""
         cs = self._cs
         self._columns = columns  # the kernel has its address
         cs[k.KEEP_AT], cs[k.KEEP_ROOM] = columns.ctypes.data, columns.shape[1]
         cs[k.KEPT], cs[k.KEEP_PLACE] = count, place
 
     def rollback(self) -> None:
-        """Drop the bytes of the transaction that is not complete. Its beginning is carried, and copied anew."""
+        """Drop the bytes of the incomplete transaction. Batches carry its beginning, which is copied again."""
         self._cs[k.SAVEPOINTS] = self._noted = 0
         self._new_spilled_end = self.spilled_end
         self._return_to(Savepoint(self.committed, 0, 0, 0))
@@ -244,9 +247,9 @@ class ConsumerLog:
             cs[k.RECORD] = savepoint.record - base if savepoint.record >= base else k.EARLIER
 
     def _use_last_segment(self, end: int | None = None) -> None:
-        """Let the kernel write into the last segment. `end`: where the next byte goes, None for where it goes now.
+        """Let the kernel write into the last segment. `end`: logical offset of the next byte; None: unchanged.
 
-        A segment of a spilled transaction is not used for later batches.
+        The segment of a spilled transaction that is complete gets no bytes of later batches.
         """
         cs = self._cs
         end = self._end if end is None else end
@@ -257,7 +260,7 @@ class ConsumerLog:
         cs[k.ROOM] = end - base if full or not self._segments else len(segment)
 
     def _new_segment(self, need: int, begin: int) -> None:
-        """Begin a segment for `need` bytes or more. `begin`: where the open transaction begins."""
+        """Begin a segment for at least `need` bytes. `begin`: logical offset of the open transaction."""
         size = self._last_size // 2
         if self._segments:
             base = self._segments[-1].base
@@ -287,7 +290,8 @@ class ConsumerLog:
         self._use_last_segment(end)
 
     def _is_large(self, begin: int, more: int) -> bool:
-        """True if segments in memory that hold bytes of the open transaction would exceed their bound by `more`."""
+        """True if the open transaction's segments in memory, and `more` bytes, would exceed `large_bytes`; and True
+        once the transaction is spilled."""
         if self._spilled_from >= 0:
             return True
         limit = self._end
@@ -314,7 +318,8 @@ class ConsumerLog:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def read(self, start: int, end: int) -> list[memoryview]:
-        """The bytes [start, end) by logical offset, without a copy. Views stay valid when the log drops them."""
+        """The bytes [start, end) by logical offset, without a copy. The views stay valid when the log drops the
+        bytes."""
         out = []
         first = bisect_right(self._segments, start, key=_base) - 1
         for i in range(max(first, 0), len(self._segments)):
@@ -330,8 +335,8 @@ class ConsumerLog:
         return out
 
     def opening(self, begin: int, point: CutPoint) -> list[bytes | memoryview]:
-        """What a reader needs before the bytes from `point` on, in a transaction that begins at `begin`: its record,
-        GTID and BEGIN, the table maps in force, and a record that says which event follows."""
+        """What a reader needs before it reads a transaction from `point` on: the transaction's record, GTID and BEGIN,
+        the table maps in force, and a record that says which event follows. `begin`: offset of the transaction."""
         beginning = b"".join(self.read(begin, point.beginning_end))
         record = beginning[: EventHeader.read(beginning).size]
         checksum = len(record) > RECORD_SIZE + record[NAME_SIZE_AT]
@@ -354,11 +359,11 @@ class ConsumerLog:
 
     @property
     def allocated(self) -> int:
-        """Bytes of memory allocated for this log: its segments, and those dropped that a reader still views."""
+        """Bytes of memory allocated for this log: its segments, and dropped segments that a reader still views."""
         return self.kept + self._dropped.bytes if self._dropped.sizes else self.kept
 
     def drop(self, before: int) -> None:
-        """Drop everything below a logical offset that is the end of a transaction."""
+        """Drop the bytes below logical offset `before`, which must be the end of a transaction."""
         self._dropped_to = before
         self.cut_points.drop(before)
         keep = 0
@@ -372,7 +377,7 @@ class ConsumerLog:
                 self._use_last_segment(end)
 
     def _limit(self, index: int) -> int:
-        """Logical end of what a segment holds."""
+        """Logical end of the bytes in a segment."""
         return self._segments[index + 1].base if index + 1 < len(self._segments) else self._end
 
 
@@ -380,4 +385,4 @@ def _base(segment: Segment) -> int:
     return segment.base
 
 
-_NOTHING: U8 = np.empty(1, dtype=np.uint8)  # no byte of it is written: it gives a valid address
+_NOTHING: U8 = np.empty(1, dtype=np.uint8)  # gives the kernel a valid address; never written

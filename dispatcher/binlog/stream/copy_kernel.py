@@ -1,6 +1,6 @@
 """The kernel that copies consumers' shares of a batch; `consumer_log` says what it copies, and why.
 
-It works for many consumers in one call, because a call costs as much as copying dozens of transactions. A *lane* is one
+One call copies for many consumers, because a call costs as much as copying dozens of transactions. A *lane* is one
 consumer of a call.
 """
 
@@ -32,35 +32,35 @@ from dispatcher.binlog.stream.batch import (
 )
 from dispatcher.binlog.stream.routes import ALL
 
-# What survives between calls, by its place in the state array. Offsets are into the segment in use.
+# The state between calls: indexes in its array. Offsets are relative to the segment in use.
 OUT = 0  # where the next byte goes
-VISIT = 1  # index among the visits of the transaction to go on with,
-EVENT = 2  # and its event; -1 = it is not begun
-BEGUN = 3  # has the open transaction's beginning been copied?
-RECORD = 4  # where its record stands, or NONE, EARLIER
-LAST_ROWS = 5  # where the open statement's last rows event stands, or NONE, EARLIER
+VISIT = 1  # index in `visits` of the transaction to go on with,
+EVENT = 2  # and the event to go on with; -1 = the transaction is not begun
+BEGUN = 3  # 1 if the open transaction's beginning was copied
+RECORD = 4  # offset of its record, or NONE, EARLIER
+LAST_ROWS = 5  # offset of the open statement's last rows event, or NONE, EARLIER
 COPIED = 6  # events of the open transaction that were copied
 SAVEPOINTS = 7  # savepoints of the open transaction that Python remembers
 COMPLETE = 8  # transactions that became complete
 NEED = 9  # with NEED_ROOM: how many bytes
-HEAD_DONE = 10  # has the open statement's head been copied?
-_HEAD_FIRST = 11  # index of its first event, -1 = none
-_MAPS_OPEN = 12  # has it a table map?
-# These are logical offsets, of the open transaction.
+HEAD_DONE = 10  # 1 if the open statement's head (its text and table maps) was copied
+_HEAD_FIRST = 11  # index of the head's first event, -1 = none
+_MAPS_OPEN = 12  # 1 if the head has a table map
+# Logical offsets, but for MAPS_EVENT and IN_HEAD.
 BASE = 13  # where the segment in use begins
-CUT_FROM = 14  # it may be cut before a rows event from here on
-BEGINNING_END = 15  # its record, GTID and BEGIN end here
-MAPS = 16  # the table maps in force begin here
+CUT_FROM = 14  # from here on the open transaction may be cut before a rows event
+BEGINNING_END = 15  # end of the open transaction's record, GTID and BEGIN
+MAPS = 16  # begin of the table maps in force
 MAPS_END = 17
-MAPS_EVENT = 18  # index of the first of them, -1 = there are none
-IN_HEAD = 19  # with CUT: does a statement's head follow?
+MAPS_EVENT = 18  # index of the first of these table maps, -1 = there are none
+IN_HEAD = 19  # with CUT: 1 if a statement's head follows
 ROOM_AT = 20  # address of the segment in use
-ROOM = 21  # and how many of its bytes may be written
-# Of the index that keeps the columns of complete transactions, see `_keep`:
+ROOM = 21  # how many bytes of that segment may be written
+# The index that keeps the columns of complete transactions, see `_keep`:
 KEEP_AT = 22  # address of its columns
-KEEP_ROOM = 23  # how many it has room for
-KEPT = 24  # and how many it has
-KEEP_PLACE = 25  # what the row TX holds there
+KEEP_ROOM = 23  # how many columns it has room for
+KEPT = 24  # how many columns it has
+KEEP_PLACE = 25  # what the row TX gets in its columns
 STATE_SIZE = 26
 
 NONE = -1
@@ -69,17 +69,18 @@ EARLIER = -2  # in a segment before the one in use
 # Why the kernel returned to Python.
 DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS, REMEMBER, UNDO, CUT = range(7)
 
-# A lane's row: addresses of its log's state and of its mask (one byte per route), size of that, epoch of its records.
+# A lane's row: address of its log's state, address and size of its mask (one byte per route), epoch of its records.
 STATE_AT, MASK_AT, MASK_SIZE, EPOCH = range(4)
 LANE_SIZE = 4
 
-# Rows of `done`, which has a column per visit that completes a transaction: its logical end, seq, offset in the file
-# after it, events copied, commit time in microseconds since 1970 UTC, index in the batch, number of its GTID + 1.
+# Rows of `done`, which has a column for each visit that completes a transaction: the transaction's logical end, seq,
+# end offset in the file, events copied, commit time in microseconds since 1970 UTC, index in the batch, GTID's number
+# + 1.
 END, SEQ, OFFSET, EVENTS, COMMIT_US, TX, NUMBER_END = range(7)
 DONE_SIZE = 7
 
-# A lane's totals: such transactions, the logical end of the last one, their events, the last one's commit time, 1 if
-# their columns were kept.
+# A lane's totals: its completed transactions, the logical end of the last one, events of all, commit time of the last
+# one, 1 if `_keep` had room for their columns.
 COUNT, LAST_END, EVENTS_COUNT, LAST_COMMIT_US, KEPT_COLUMNS = range(5)
 TOTALS_SIZE = 5
 
@@ -102,14 +103,14 @@ def _put_checksum(out: U8, at: int, size: int, checksum: int) -> None:
 
 @part
 def end_statement(out: U8, at: int, checksum: int) -> None:
-    """Set STMT_END_F on the rows event at out[at] and make its checksum right again."""
+    """Set STMT_END_F on the rows event at out[at] and rewrite its checksum."""
     out[at + _ROWS_FLAGS_AT] |= header.STMT_END_F
     _put_checksum(out, at, u32(out, at + header.SIZE_AT), checksum)
 
 
 @part
 def finish_record(out: U8, at: int, size: int, seq: int, offset: int, checksum: int) -> None:
-    """Write into the record at out[at] what is known only when its transaction ends."""
+    """Write into the record at out[at] the values that are known only when its transaction ends."""
     _put(out, at + header.LOG_POS_AT, offset & 0xFFFFFFFF, 4)
     _put(out, at + SEQ_AT, seq, 8)
     _put(out, at + OFFSET_AT, offset, 8)
@@ -157,10 +158,10 @@ def _copy_event(out: U8, cs: I64, buf: U8, off: int, size: int) -> None:
 
 @part
 def _begin(cs: I64, flags: int, first: int) -> None:
-    """Begin with a transaction of the batch."""
+    """Prepare the state for a transaction of the batch."""
     continued = flags & CONTINUED
     if not (continued and cs[BEGUN]):
-        # Its first batches may have been passed over, so the state may be that of an earlier transaction.
+        # The lane may have had no visit in the transaction's first batches: the state is that of an earlier one.
         cs[BEGUN], cs[RECORD], cs[LAST_ROWS], cs[COPIED], cs[HEAD_DONE] = 0, NONE, NONE, 0, 0
     if not continued:
         cs[SAVEPOINTS] = 0
@@ -180,10 +181,10 @@ def _unit_bytes(  # noqa: PLR0913 - kernels take arrays one by one, see `copy_sh
     head: int,
     text: bool,
 ) -> int:
-    """Return the bytes of rows or DDL event `i` and of the events before it that must be copied first.
+    """Return the size of a unit: rows or DDL event `i`, and the events before it that must be copied first.
 
-    `first`: index of the transaction's first event; `head`: of the statement's first event, -1 if its head was copied;
-    `text`: True if the statement's text is copied.
+    `first`: index of the transaction's first event; `head`: index of the statement's first event, -1 if the head was
+    copied; `text`: True if the statement's text is copied.
     """
     need = int(size[i])
     if not cs[BEGUN]:
@@ -232,14 +233,14 @@ def _copy_beginning(  # noqa: PLR0913 - as above
 
 @part
 def _note_map(cs: I64, kind: int) -> None:
-    """Note where the table maps of a statement begin, before one of its head's events is copied."""
+    """Note where the table maps of a statement begin. Called before each event of the head is copied."""
     if cs[MAPS_EVENT] < 0 and kind & KIND_MASK == TABLE_MAP:
         cs[MAPS], cs[MAPS_EVENT] = cs[BASE] + cs[OUT], cs[COPIED]
 
 
 @part
 def _finish(out: U8, cs: I64, end: int, seq: int, record_size: int, checksum: int) -> bool:
-    """Finish the record of a transaction; False if it stands in an earlier segment, where Python must do that."""
+    """Finish the record of a transaction. False if the record is in an earlier segment: then Python must finish it."""
     if cs[RECORD] == EARLIER:
         return False
     if cs[RECORD] >= 0:
@@ -273,7 +274,7 @@ def _copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind 
     cs: I64,
     done: I64,
 ) -> int:
-    """Go on with one lane at cs[VISIT], cs[EVENT]; see `copy_shares`. Its visits are [begin, stop)."""
+    """Copy one lane's share from cs[VISIT], cs[EVENT] on; see `copy_shares`. The lane's visits are [begin, stop)."""
     for v in range(cs[VISIT], stop):
         cs[VISIT], t = v, visits[v]
         if cs[EVENT] < 0:
@@ -366,8 +367,7 @@ def _sum_up(totals: I64, done: NDArray[np.int64], begin: int, count: int) -> Non
 
 @part
 def _keep(cs: I64, done: NDArray[np.int64], begin: int, count: int) -> int:
-    """Append the columns of the `count` transactions from `begin` on to those that the lane's index keeps. Return 0 if
-    there is no room."""
+    """Append the columns of `count` transactions, from `begin` on, to the lane's index. Return 0 if it has no room."""
     room, kept = cs[KEEP_ROOM], cs[KEPT]
     if kept + count > room:
         return 0
@@ -399,15 +399,16 @@ def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
     codes: I32,
     totals: NDArray[np.int64],
 ) -> int:
-    """Copy the shares of the lanes `todo`. Writes for each into `codes` DONE or what Python must do before it calls
-    again for that lane with `resumed`. (With REMEMBER and UNDO that is the event before cs[EVENT].) Sums up in `totals`
-    what a lane has done. Returns how many lanes are not done.
+    """Copy the shares of the lanes `todo`. Return how many lanes are not done.
 
-    `seqs`: by transaction of the batch; `visits`: the transactions to be copied, those of lane n at [starts[n],
-    starts[n + 1]), a column of `done` for each; `record`: with epoch 0; `cut_bytes`: a lane returns CUT before the
-    first rows event that lies so many bytes behind a transaction's beginning.
+    Each lane's entry in `codes` becomes DONE, or says what Python must do before it calls again for that lane, with
+    `resumed`. (REMEMBER and UNDO are about the event before cs[EVENT].) A lane that is done gets its `totals`.
+
+    `seqs`: by transaction of the batch. `visits`: the transactions to be copied; lane n has those at [starts[n],
+    starts[n + 1]), and `done` has a column for each visit. `record`: the record to copy, with epoch 0. `cut_bytes`: a
+    lane returns CUT before the first rows event that lies so many bytes behind a transaction's beginning.
     """
-    # Taking an array out of a tuple counts it in and out, atomically: once here, not once a lane.
+    # Taking an array out of a tuple changes its reference count atomically, twice: once per call here, not per lane.
     off, size, kinds, route = ev.off, ev.size, ev.kind, ev.route
     first, last, flags, gno = tx.first, tx.last, tx.flags, tx.gno
     end, commit_us = tx.end, tx.commit_us

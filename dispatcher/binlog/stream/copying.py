@@ -1,4 +1,4 @@
-"""Copy the shares of many consumers in one call of the kernel, and do for each log what the kernel leaves to Python."""
+"""Copy the shares of many consumers in one call of the kernel, and let each log do what the kernel leaves to Python."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Appended(NamedTuple):
 
 
 class Dealt(NamedTuple):
-    """Which transactions the lanes look into, as `deal_kernel.deal` returns it."""
+    """Which transactions each lane must visit: what `deal_kernel.deal` returns."""
 
     starts: I32
     visits: I32
@@ -61,8 +61,8 @@ class Dealt(NamedTuple):
 
 @dataclass(slots=True)
 class CopiedShares:
-    """What `append_shares` copies. `visits`, `done`: as for the kernel; `starts`, `totals`: the same of each lane that
-    has visits; `failures`: by lane."""
+    """What `append_shares` copies. `visits`, `done`: the kernel's arguments. `starts`, `totals`: the kernel's values,
+    by lane, for the lanes that have visits. `failures`: by lane."""
 
     seqs: I64
     record: U8
@@ -88,8 +88,8 @@ class Log(Protocol):
 
 
 def roll_back_aborted(batch: Batch, logs: Sequence[Log]) -> None:
-    """If the first transaction of a batch was aborted, drop the part of it that an earlier batch appended. Its events
-    in this batch are passed over."""
+    """If the first transaction of a batch was aborted or rolled back, drop the part that an earlier batch appended. Its
+    events in this batch are not copied."""
     flags = batch.tx.flags
     if len(flags) and flags[0] & CONTINUED and flags[0] & (ABORTED | ROLLED_BACK):
         for log in logs:
@@ -98,7 +98,8 @@ def roll_back_aborted(batch: Batch, logs: Sequence[Log]) -> None:
 
 @lru_cache(maxsize=64)
 def _record_of(file: str, checksum: bool) -> U8:
-    """The record of the transactions of a file, in which the kernel writes epoch, seq, offset and times of each."""
+    """The record for all transactions of a file. The kernel writes each transaction's epoch, seq, offset and times into
+    its copy."""
     return np.frombuffer(
         encode_record(Record(0, 0, file, 0, 0, 0), checksum=checksum), dtype=np.uint8
     )
@@ -112,17 +113,17 @@ def append_shares(
     dealt: Dealt,
     cut_bytes: int,
 ) -> CopiedShares:
-    """Copy the shares of many consumers; for the arguments see the kernel.
+    """Copy the shares of many consumers; the arguments are those of `copy_kernel.copy_shares`.
 
-    A log that lacks room on disk is in `failures`: nothing of the batch counts for it, and its `rollback()` must
-    follow.
+    A log that lacks room on disk is in `failures`: no transaction of the batch counts for it, and the caller must call
+    its `rollback()`.
     """
     starts, visits, todo = dealt
     record = _record_of(batch.file, batch.format.checksum)
     done = np.empty((k.DONE_SIZE, len(visits)), dtype=np.int64)
     totals = np.zeros((len(logs), k.TOTALS_SIZE), dtype=np.int64)
     codes = np.empty(len(logs), dtype=np.int32)
-    # Of a thousand lanes few may have visits, so nothing is made for each of the others.
+    # Few of a thousand lanes may have visits, so no object is made for a lane without visits.
     busy = todo.tolist()
     copying = CopiedShares(
         seqs, record, dict(zip(busy, starts[todo].tolist(), strict=True)), visits, done

@@ -1,12 +1,12 @@
 """Where the transactions of a log may be cut, to be read in parts.
 
-A part that begins inside of a transaction must be decodable without the parts before it. So a transaction may be cut
-before its rows events only, and a point knows what a reader needs of what lies before it: the transaction's beginning
-(record, GTID, BEGIN) and the table maps in force. A text of the statement (ROWS_QUERY_EVENT) is not repeated: no row
-depends on it, and it may be as large as the rows.
+A part that begins inside a transaction must be decodable without the parts before it. So a transaction may be cut only
+before its rows events, and a cut point holds where the earlier bytes are that a reader needs: the transaction's
+beginning (record, GTID, BEGIN) and the table maps in force. The statement's text (ROWS_QUERY_EVENT) is not repeated: no
+row depends on it, and it may be as large as the rows.
 
-A transaction has a point about every `cut_bytes`, at places that depend on its delivered bytes only. So its points are
-the same when it is read from the server again, into other buffers and segments.
+A transaction has a cut point about every `cut_bytes`, at places that depend only on its delivered bytes. So the cut
+points are the same when the daemon reads the transaction from the server again, into other buffers and segments.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dispatcher.model.position import EventPoint
 
 
 class CutPoint(NamedTuple):
-    """A place before a rows event, or before the head of its statement. All but `event` and `maps_event` are logical
-    offsets.
+    """A place before a rows event, or before the head of its statement. All fields but `event` and `maps_event` are
+    logical offsets.
 
-    `event`: index of the event that follows, in the transaction as delivered; `beginning_end`: the transaction's
-    record, GTID and BEGIN end here; the table maps in force are [`maps`, `maps_end`), and `maps_event` is the index of
-    the first; there are none if the statement's head follows.
+    `event`: index of the event that follows, in the delivered transaction. `beginning_end`: end of the transaction's
+    record, GTID and BEGIN. `maps`, `maps_end`: the table maps in force; empty if the statement's head follows.
+    `maps_event`: index of the first of these table maps.
     """
 
     at: int
@@ -78,7 +78,7 @@ class CutPoints:
         return point if point is not None and point.value == value else None
 
     def cut_back(self, end: int, beginning_end: int) -> int:
-        """Drop the points at `end` and behind it. Returns the place from which `cut_bytes` count for the next one, in
+        """Drop the points at `end` and behind it. Return the offset from which `cut_bytes` count to the next point of
         the open transaction, whose beginning ends at `beginning_end`."""
         del self._points[self._first(end) :]
         return max(beginning_end, self._points[-1].at) if self._points else beginning_end

@@ -1,7 +1,7 @@
-"""The kernel that deals a batch: which of its transactions each of many consumers must look into.
+"""The kernel that deals a batch: it finds which transactions of the batch each of many consumers must visit.
 
-One walk over the batch serves all consumers, so the time depends on the number of events and of what is delivered, not
-on how many consumers get nothing.
+Each pass over the batch serves all consumers. So the time depends on the number of events and of visits, not on the
+number of consumers without visits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _walk(  # noqa: PLR0913 - one branch per reason of a visit, one array per pa
                 cs = integers_at(lanes[lane, k.STATE_AT], k.STATE_SIZE)
                 if cs[k.BEGUN] or cs[k.SAVEPOINTS]:
                     _visit(seen, cursor, visits, lane, t)
-        before = ALL - 1  # the route of the last event, whose lanes have the transaction already
+        before = ALL - 1  # route of the last event: its lanes have the transaction already
         for i in range(first[t], last[t]):
             kind, r = kinds[i] & KIND_MASK, route[i]
             if r == before or kind not in (ROWS, ROWS_END, DDL):
@@ -82,11 +82,12 @@ def deal(
     route_starts: I32,
     route_lanes: I32,
 ) -> tuple[I32, I32, I32]:
-    """Returns the visits of each lane: `starts`, `visits` (the transactions of lane n are visits[starts[n] :
-    starts[n + 1]], in order), and the lanes that have any.
+    """Return `starts`, `visits` and the lanes that have visits. Lane n must visit the transactions
+    visits[starts[n] : starts[n + 1]], which are in order.
 
-    A lane must look into each transaction with rows or a statement for it, and into the first one if it has begun with
-    it in an earlier batch. The lanes of route r are route_lanes[route_starts[r] : route_starts[r + 1]].
+    A lane must visit each transaction that holds rows or a statement for it. It must visit the batch's first
+    transaction, too, if it began to copy that transaction, or set a savepoint in it, in an earlier batch. The lanes of
+    route r are route_lanes[route_starts[r] : route_starts[r + 1]].
     """
     kinds, route, first, last, flags = ev.kind, ev.route, tx.first, tx.last, tx.flags
     count = len(lanes)

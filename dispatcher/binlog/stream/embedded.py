@@ -1,14 +1,14 @@
-"""Embedded transactions: events that the splitter reads in the place of one event of the log.
+"""Embedded transactions: events that the splitter reads in place of one event of the log.
 
-They are those of a compressed transaction (TRANSACTION_PAYLOAD), or of a prepared XA transaction that is committed.
-The log has no offsets for them. While the transaction is open, the position is where the event begins that they
-replace; once it has ended, where that event ends.
+The replaced event is a TRANSACTION_PAYLOAD, or the commit of an XA transaction. The log has no offsets for embedded
+events. While the embedded transaction is open, the position is the begin of the replaced event; once the transaction
+has ended, the position is the end of that event.
 
-A small one is written into the receive buffer's scratch area and read at once: a server that compresses all
-transactions writes thousands of them a second, and a batch for each would cost more than all of the rest. A larger one
-is read from a buffer of its own, a chunk at a time, whole events only, so that memory holds the compressed bytes (which
-came in one event) and a few chunks, or the largest inner event where that is larger. An embedded transaction may hold
-another one: XA COMMIT ... ONE PHASE in a compressed transaction.
+A small embedded transaction is written into the receive buffer's scratch area and read at once: a server that
+compresses all transactions writes thousands of them a second, and a batch for each would cost more than everything
+else. A larger one is read from a buffer of its own, a chunk of whole events at a time. Then memory holds the compressed
+bytes (which came in one event) and a few chunks, or the largest embedded event where that is larger than a chunk. An
+embedded transaction may hold another one: XA COMMIT ... ONE PHASE in a compressed transaction.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SMALL_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedTransaction:
-    """`first`, the events of `rows`, `last`; none has a checksum.
+    """The events of `rows`, and behind them the event `last`; no event has a checksum.
 
-    `begun`: True if the transaction's BEGIN was read already, as with MariaDB, whose GTID event implies it. `faults`:
-    errors that concern some consumers, which stop before this transaction.
+    `begun`: True if the transaction's BEGIN was read already: MariaDB's GTID event implies it. `faults`: errors for
+    some consumers, which stop before this transaction.
     """
 
     rows: Payload
@@ -47,7 +47,7 @@ class EmbeddedTransaction:
 
     @property
     def size(self) -> int | None:
-        """Bytes of all events, where that is known."""
+        """Bytes of all events; None if the payload does not say its uncompressed size."""
         plain = self.rows.uncompressed_size
         return None if plain is None else plain + len(self.last)
 
@@ -66,10 +66,10 @@ class EmbeddedTransaction:
 class _Frame:
     """An embedded transaction that is being read, and where the splitter continues after it.
 
-    `buf`, `fill`: the buffer with the event that holds the transaction; `at`, `stop`, `packets`, `counted_to`: values
+    `buf`, `fill`: the buffer with the event that holds the transaction. `at`, `stop`, `packets`, `counted_to`: values
     of the kernel's state and the batch builder, restored when the transaction has been read. `start`, `end`: offsets in
-    the file before and behind the event. `opened`: how many transactions had begun by then. `runs`: the transaction's
-    events that are not in the buffer yet, None if all are.
+    the file before and behind that event. `opened`: how many transactions had begun when the event was read. `runs`:
+    events that are not in the buffer yet; None for a small transaction, whose events all are there.
     """
 
     buf: U8
@@ -85,8 +85,8 @@ class _Frame:
 
 
 class EmbeddedReader:
-    """Lets the kernel read embedded transactions in place of received bytes. `small_bytes`: the most that a small one
-    has."""
+    """Lets the kernel read embedded transactions in place of received bytes. `small_bytes`: the maximum size of a small
+    transaction."""
 
     def __init__(self, buffer: ReceiveBuffer, builder: BatchBuilder) -> None:
         self.small_bytes = SMALL_BYTES
@@ -100,11 +100,12 @@ class EmbeddedReader:
 
     @property
     def in_small(self) -> bool:
-        """True while the kernel reads in the scratch area: until that is over no batch may be returned."""
+        """True while the kernel reads in the scratch area. Then `split` must not return."""
         return bool(self._frames) and self._frames[-1].runs is None
 
     def payload(self) -> EmbeddedTransaction:
-        """What the TRANSACTION_PAYLOAD_EVENT that the kernel returned holds."""
+        """The transaction in the TRANSACTION_PAYLOAD_EVENT that the kernel returned. Raises BinlogError if the event is
+        malformed, stands inside a transaction, or is itself embedded."""
         st = self._builder.state
         if self.active:
             raise malformed(transaction_payload.NAME, "holds another one")
@@ -115,14 +116,14 @@ class EmbeddedReader:
         return EmbeddedTransaction(transaction_payload.parse_payload(body))
 
     def enter(self, transaction: EmbeddedTransaction, out: Batches) -> bool:
-        """Read `transaction` in the place of the event that the kernel returned. False, with nothing changed, if the
+        """Let the kernel read `transaction` in place of the event that it returned. False, with nothing changed, if the
         buffer must be compacted first."""
         buffer, builder, st = self._buffer, self._builder, self._builder.state
         size = transaction.size
         small = self._is_small(size)
         if small and not self.active:
             assert size is not None
-            # Twice: it may hold an XA transaction of one phase, which is read again from its beginning.
+            # Twice the size: a one-phase XA transaction in it is embedded again, with all its events.
             room = buffer.reserve_scratch(2 * reframe.reframed_bytes_max(size))
             if not room or st[k.N_EVENTS] + size // HEADER_SIZE >= k.EVENTS_MAX - k.SLACK:
                 return False
@@ -152,7 +153,8 @@ class EmbeddedReader:
         return True
 
     def advance(self) -> None:
-        """Read in the next chunk, or leave behind the last: the kernel has read all that was there."""
+        """Read in the next chunk, or leave the transaction after the last one. Called when the kernel has read all
+        events of the buffer. Raises BinlogError if the events are not exactly one transaction."""
         frame, st = self._frames[-1], self._builder.state
         src = next(frame.runs, None) if frame.runs else None
         if src is not None:
@@ -165,7 +167,7 @@ class EmbeddedReader:
         self._leave()
 
     def locate(self) -> None:
-        """Set the log position: before the payload event while its transaction is open, then behind it."""
+        """Set the log position: before the replaced event while its transaction is open, and behind it afterwards."""
         if not self._frames:
             return
         frame, builder, st = self._frames[-1], self._builder, self._builder.state
@@ -175,7 +177,7 @@ class EmbeddedReader:
             builder.transactions.end[st[k.N_TXS] - 1] = frame.end
 
     def abandon_small(self) -> None:
-        """Leave the small payloads that are being read: one of them is damaged."""
+        """Leave all small transactions that are being read, because one of them is damaged."""
         while self.in_small:
             self._leave()
 
@@ -185,7 +187,7 @@ class EmbeddedReader:
         return self.in_small or not self.active
 
     def _read_in(self, chunk: U8) -> None:
-        """Let the kernel go on in a buffer of `chunk`, behind what the open transaction carries."""
+        """Let the kernel go on in a buffer of the open transaction's carried events and of `chunk`."""
         buffer, st = self._buffer, self._builder.state
         buffer.bytes = self._builder.move_carried(chunk)
         st[k.END] = buffer.fill = len(buffer.bytes)

@@ -1,4 +1,4 @@
-"""Many consumers at one position: which of them gets what of a batch, and the copying of all their shares."""
+"""Many consumers at one position: finds each one's share of a batch, and copies all shares."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dispatcher.binlog.stream.routes import Filter, Routes
 
 
 class Lanes:
-    """The consumers' logs as the kernels know them, and which lanes have a route.
+    """The consumers' logs in the kernels' form, and the lanes of each route.
 
-    `mask`: one byte per route, 1 = some lane has it.
+    `mask`: one byte per route, 1 if at least one lane reads its tables.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Lanes:
         self.logs = logs
         self.mask: U8 = np.zeros(0, dtype=np.uint8)
         self._filters = filters
-        # The arrays whose addresses are in the table.
+        # Keeps the arrays alive whose addresses are in the table.
         self._masks: list[U8] = [np.zeros(1, dtype=np.uint8)] * len(logs)
         self._table: NDArray[np.int64] = np.zeros((len(logs), k.LANE_SIZE), dtype=np.int64)
         self._table[:, k.STATE_AT] = [log.state_at for log in logs]
@@ -37,7 +37,7 @@ class Lanes:
         self._route_lanes: I32 = np.zeros(0, dtype=np.int32)
 
     def learn(self, routes: Routes) -> None:
-        """Learn the routes that were added."""
+        """Add the routes that are new in `routes`."""
         known = len(self.mask)
         if known == len(routes):
             return
@@ -54,9 +54,9 @@ class Lanes:
         self.mask = np.concatenate((self.mask, wanted.any(axis=1).astype(np.uint8)))
 
     def copy(self, batch: Batch, seqs: I64) -> tuple[list[int], CopiedShares]:
-        """Copy to each lane its share of a batch. Returns the lanes that had to look into it, and what was copied.
+        """Copy to each lane its share of a batch. Return the lanes that had visits, and what was copied.
 
-        `seqs`: of the batch's transactions.
+        `seqs`: by transaction of the batch.
         """
         roll_back_aborted(batch, self.logs)
         dealt = Dealt(*deal(batch.ev, batch.tx, self._table, self._route_starts, self._route_lanes))

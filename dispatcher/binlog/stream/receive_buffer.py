@@ -1,10 +1,11 @@
 """The bytes that the splitter's kernel reads: the buffer that a connection or a file writes into.
 
-Behind the received bytes lies a scratch area, once it is needed: small embedded transactions are written there and
-read in place. While the splitter reads a large embedded transaction, `bytes` and `fill` are a chunk of that instead.
+Once it is needed, the buffer has a scratch area at its end: small embedded transactions are written there and read in
+place. While the splitter reads a large embedded transaction, `bytes` and `fill` are a chunk of that transaction.
 
-A connection that is idle most of the time must not keep the memory of a whole buffer. So the usual buffer is a mapping
-of its own, of which the system gives only the pages that were written, and after a busy time it is replaced.
+A connection that is idle most of the time must not keep the memory of a whole buffer. So the usual buffer is an
+anonymous mapping, for which the system allocates only the pages that are written. When a busy connection becomes quiet,
+the buffer is replaced, which frees its pages.
 """
 
 from __future__ import annotations
@@ -16,25 +17,26 @@ import numpy as np
 from dispatcher.binlog.kernel.bytes import U8
 
 _BYTES_MIN = 1 << 14
-# After so many calls of `compact` with a quarter of what was received at once before, the connection is quiet.
+# The connection is quiet if so many calls of `compact` in a row saw at most a quarter of the largest `fill` before.
 _QUIET_CALLS = 64
 
 
 class ReceiveBuffer:
-    """`bytes[:fill]` were received. `usual`: the size in bytes that the buffer returns to after a large event."""
+    """`bytes[:fill]` are the received bytes. `usual`: size in bytes, to which the buffer returns after a large
+    event."""
 
     def __init__(self, usual: int) -> None:
         self.usual = max(usual, _BYTES_MIN)
         self.bytes = _untouched(self.usual)
         self.fill = 0
         self.scratch = 0  # where the next bytes of embedded transactions go
-        self._scratch_bytes = 0  # at the end of the buffer, not for the source
-        self._touched = 0  # the largest `fill` since the buffer was made,
-        self._most = 0  # and since the last calls of `compact`,
-        self._calls = 0  # so many of them
+        self._scratch_bytes = 0  # size of the scratch area, where the source must not write
+        self._touched = 0  # the largest `fill` since the buffer was made
+        self._most = 0  # the largest `fill` in the last `_calls` calls of `compact`
+        self._calls = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes from the source belong."""
+        """Where the source must write the next bytes."""
         return memoryview(self.bytes)[self.fill : len(self.bytes) - self._scratch_bytes]  # type: ignore[arg-type]
 
     def has_room(self, at: int, size: int) -> bool:
@@ -42,7 +44,7 @@ class ReceiveBuffer:
         return at + size <= len(self.bytes) - self._scratch_bytes
 
     def reserve_scratch(self, size: int) -> bool:
-        """True if `size` bytes fit at `scratch`. If False they fit after the next `compact`."""
+        """True if `size` bytes fit at `scratch`. If False, they fit after the next `compact`."""
         if not self._scratch_bytes:
             self._scratch_bytes = self.usual
             larger = _untouched(len(self.bytes) + self._scratch_bytes)
@@ -51,9 +53,9 @@ class ReceiveBuffer:
         return self.scratch + size <= len(self.bytes)
 
     def compact(self, at: int, front: list[U8], room: int) -> int:
-        """Keep the bytes from offset `at` on, behind the copies in `front`; returns their new offset.
+        """Move the bytes from offset `at` on behind copies of `front`, and forget the rest. Return their new offset.
 
-        `room`: how many bytes more must fit; 0 if the source writes none before the next call.
+        `room`: how many more bytes must fit; 0 if the source writes none before the next call.
         """
         old, kept = self.bytes, self.fill - at
         before = sum(map(len, front))
@@ -63,7 +65,7 @@ class ReceiveBuffer:
             self.bytes = _untouched(usual) if need <= usual else np.empty(need, dtype=np.uint8)
             self._touched = self._most = self._calls = 0
         self.fill = before + kept
-        # What is kept may lie where the copies go, so it is moved first, within the buffer.
+        # The copies may overwrite the place where the kept bytes are, so those are moved first.
         self.bytes[before : self.fill] = old[at : at + kept]
         end = 0
         for raw in front:
@@ -72,7 +74,7 @@ class ReceiveBuffer:
         return before
 
     def _became_quiet(self) -> bool:
-        """True if much less was received since many calls than before."""
+        """True if the last `_QUIET_CALLS` calls of `compact` saw far fewer bytes than the calls before."""
         self._most = max(self._most, self.fill)
         self._touched = max(self._touched, self._most)
         self._calls += 1
@@ -84,7 +86,8 @@ class ReceiveBuffer:
 
 
 def _untouched(size: int) -> U8:
-    """Memory without pages. (numpy asks for huge pages from 4 MiB on, of which the first byte makes 2 MiB resident.)"""
+    """Memory without resident pages. (From 4 MiB on, numpy asks for huge pages: one written byte makes 2 MiB
+    resident.)"""
     return np.frombuffer(
         mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8
     )

@@ -1,4 +1,4 @@
-"""Events of embedded transactions: given the checksum and the `log_pos` that they would have in the log, and back."""
+"""Give events of embedded transactions a checksum and `log_pos`, like the log's events, and take checksums off."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dispatcher.binlog.stream.batch import Events
 
 @njit
 def reframe(src: U8, out: U8, log_pos: int, checksum: int) -> int:
-    """Copy whole events, each with `log_pos` and, if `checksum`, a CRC32; returns the bytes written. `out`: room for
-    4 bytes more an event."""
+    """Copy whole events, each with `log_pos` and, if `checksum`, a CRC32. Return the bytes written. `out` must have
+    room for 4 more bytes per event."""
     at = o = 0
     while at < len(src):
         size = u32(src, at + SIZE_AT)
@@ -32,7 +32,7 @@ def reframe(src: U8, out: U8, log_pos: int, checksum: int) -> int:
 
 
 def reframed_bytes_max(size: int) -> int:
-    """What `size` bytes of events need at most when each gets a checksum."""
+    """The most bytes that `size` bytes of events take when each gets a checksum."""
     return size + 4 * (size // HEADER_SIZE + 1)
 
 

@@ -3,8 +3,8 @@
 A route is interned once per (database, table), or once per set of tables that a DDL touches. A consumer turns its
 filter into one byte per route (`Filter.route_mask`), and from then on routing an event is an array look-up.
 
-Names are found by the kernel through an open-addressing table of FNV-1a hashes; the names themselves are compared
-too, so two names with one hash stay apart.
+The kernel finds names in an open-addressing table of FNV-1a hashes. It compares the names, too, so two names with the
+same hash get different routes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def find_route(  # noqa: PLR0913 - kernels take arrays one by one, see `split_pa
     names: NDArray[np.uint8],
     spans: NDArray[np.int64],
 ) -> int:
-    """The route of a (database, table) pair that stands in `buf`, or -1. `spans[r]` = (start, database size, end)."""
+    """The route of the (database, table) pair in `buf`, or -1. `spans[r]` = (start, database size, end) in `names`."""
     mask = np.uint64(len(slots) - 1)
     at = np.uint64(hash_names(buf, database, database_size, table, table_size)) & mask
     while slots[at] >= 0:
@@ -125,7 +125,7 @@ class Routes:
     def _place(self, route: int) -> None:
         start, split, end = (int(n) for n in self.spans[route])
         if start == end:
-            return  # a DDL's route: found by its targets, not by name
+            return  # a DDL's route: `ddl` finds it by its targets
         mask = len(self.slots) - 1
         at = int(hash_names(self.names, start, split, start + split, end - start - split)) & mask
         while self.slots[at] >= 0:
@@ -136,7 +136,7 @@ class Routes:
 class Filter:
     """The databases and tables of one consumer, as names or patterns: see `model.subscription`.
 
-    A pattern is matched once per route, so the number of events does not matter.
+    Each pattern is matched once per route, not once per event.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Filter:
         self._mask: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     def route_mask(self, routes: Routes) -> NDArray[np.uint8]:
-        """One byte per route, 1 = the consumer's; extended as routes are added."""
+        """One byte per route, 1 = the consumer reads it. New routes extend the mask."""
         known = len(self._mask)
         if known < len(routes):
             more = [any(map(self._matches, targets)) for targets in routes.targets[known:]]
@@ -164,5 +164,5 @@ class Filter:
 
 
 def _name(raw: bytes) -> str:
-    # Every server stores identifiers in utf8mb3; other bytes must not stop the routing of other tables.
+    # Every server stores identifiers in utf8mb3. A name with other bytes must not raise: other tables go on.
     return raw.decode("utf-8", "surrogateescape")

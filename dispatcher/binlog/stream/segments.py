@@ -1,14 +1,14 @@
 """Memory for the segments of logs: a pool that reuses it.
 
-A segment that is allocated afresh costs a page fault for every page, with pages of 4 KiB eight times what copying into
-it costs; one that was in use a moment ago lies in the processor's cache. But a reader may still send a segment that its
-log has dropped. So the pool hands out an array of its own over the lasting memory, and takes the memory back when that
-array is freed: views keep the array alive.
+A new segment costs a page fault for every page; with pages of 4 KiB the faults cost eight times as much as copying into
+the segment. A segment that was in use a moment ago is still in the processor's cache. But a reader may still send a
+segment that its log has dropped. So each segment is a new array over the pool's memory, and the pool takes the memory
+back when that array is freed. Views of the segment keep the array alive.
 
-Memory that the pool has not yet is cut from slabs, for which the system is asked for huge pages: one fault for 2 MiB.
+The pool cuts new memory from slabs, for which it asks the system for huge pages: one fault per 2 MiB.
 
 Segments of a transaction that is too large for memory come from another allocator, which maps them to a file. Their
-pages are resident after use until the system needs the memory, or `release_pages` gives it back.
+pages stay resident after use until the system needs the memory, or until `release_pages` gives it back.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 U8 = NDArray[np.uint8]
 Allocate = Callable[[int], U8]
-"""An array of so many bytes, writable, its content undefined. Raises BinlogError if there is no room for it."""
+"""Returns a writable array of the given size in bytes, with undefined content. Raises BinlogError if there is no
+room."""
 
-POOLED_MIN = 1 << 18  # smaller ones are cheap enough
+POOLED_MIN = 1 << 18  # bytes; smaller segments are cheap to allocate
 SLAB_BYTES = 1 << 23
 
 
@@ -37,7 +38,7 @@ class _Piece(NamedTuple):
     memory: U8
 
     def release(self) -> None:
-        """Give the pages back. The memory must not be used any more."""
+        """Give the pages back to the system. The memory must not be in use."""
         self.slab.madvise(mmap.MADV_DONTNEED, self.at, _whole_pages(len(self.memory)))
 
 
@@ -61,13 +62,13 @@ class SegmentPool:
             self.idle_bytes -= size
         else:
             piece = self._cut(size)
-        # Through a buffer, because a slice of a slice would refer to the memory itself and not keep this array alive.
+        # Through a memoryview: a view of a numpy slice refers to the memory, so it would not keep this array alive.
         segment = np.frombuffer(memoryview(piece.memory), dtype=np.uint8)  # type: ignore[arg-type]
         weakref.finalize(segment, self._take_back, piece).atexit = False
         return segment
 
     def _cut(self, size: int) -> _Piece:
-        """Memory that was not used before. A slab is unmapped when the last piece of it is freed."""
+        """Return new memory. A slab is unmapped when its last piece is freed."""
         pages = _whole_pages(size)
         if pages > SLAB_BYTES // 4:
             slab, at = _map(pages), 0
@@ -84,7 +85,7 @@ class SegmentPool:
             self._idle.setdefault(size, []).append(piece)
             self.idle_bytes += size
         else:
-            piece.release()  # other pieces may keep the slab
+            piece.release()  # the slab may stay mapped for other pieces
 
 
 def _whole_pages(size: int) -> int:
@@ -93,20 +94,20 @@ def _whole_pages(size: int) -> int:
 
 def _map(size: int) -> mmap.mmap:
     mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):  # not on other systems than Linux
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # only on Linux
         mapping.madvise(mmap.MADV_HUGEPAGE)
     return mapping
 
 
 SEGMENT_POOL = SegmentPool(1 << 24)
-"""The process's pool: 16 MiB serve many logs, since a segment is idle only between two of them."""
+"""The process's pool. 16 MiB serve many logs, since a segment is idle only between one log's use and the next."""
 
 
 class DroppedSegments:
     """Counts the bytes of segments that their log has dropped while a reader still has views of them."""
 
     def __init__(self) -> None:
-        self.sizes: dict[int, int] = {}  # by id, which is not used again while the array lives
+        self.sizes: dict[int, int] = {}  # by id, which is unique until the array is freed
 
     def add(self, array: U8) -> None:
         """Count an array until it is freed; the caller drops its own reference."""
@@ -119,12 +120,11 @@ class DroppedSegments:
 
 
 def release_pages(view: U8 | memoryview | bytes) -> None:
-    """Give back the resident memory behind a view of a segment that is mapped to a file; any other stays as it is.
+    """Give back the resident memory of a segment that is mapped to a file, by a view of it. Do nothing for other views.
 
-    The bytes stay readable, from the system's cache or the file. So this is safe at any time, whatever other views
-    there are.
+    The bytes stay readable, from the system's cache or the file. So the call is safe while other views are in use.
     """
-    # A segment is an array over a memoryview of the memory behind it.
+    # A segment is an array over a memoryview of its memory.
     array: object = view.obj if isinstance(view, memoryview) else view
     lender: object = array.base if isinstance(array, np.ndarray) else None
     mapping: object = lender.obj if isinstance(lender, memoryview) else None

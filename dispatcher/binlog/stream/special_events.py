@@ -1,14 +1,14 @@
-"""The events that the kernel leaves to Python: those that come once a file, once a DDL, or never on most servers.
+"""The events that the kernel leaves to Python: they come once per file or once per DDL, or never on most servers.
 
-Each is listed for the consumers, opens or ends a transaction, is counted as ignored by name, or becomes a fault for
-the consumers that it may concern. None is skipped otherwise.
+Each such event is listed for the consumers, opens or ends a transaction, is counted by name as ignored, or becomes a
+fault for the consumers that it may concern. No event is skipped silently.
 
-Transactions that are rolled back. Rows stand in the log before it is known whether they stay: MariaDB, and MySQL where
-a transaction made or dropped a temporary table, write a transaction that was rolled back with all its rows and ROLLBACK
-as its end, and rows that were undone with ROLLBACK TO behind them. In row format such a group holds rows of
-transactional tables only: every server since 5.5 writes changes of other tables at once, as groups of their own that
-end with COMMIT (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole group, and
-ROLLBACK TO all that follows its savepoint.
+Transactions that are rolled back: the log may hold their rows. MariaDB writes a rolled-back transaction with all its
+rows and with ROLLBACK at its end, and it writes rows that were undone with ROLLBACK TO behind them. MySQL does so where
+the transaction created or dropped a temporary table. In row format such a group holds only rows of transactional
+tables: every server since 5.5 writes changes of other tables at once, as separate groups that end with COMMIT
+(sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole group, and ROLLBACK TO undoes
+everything behind its savepoint.
 
 Sources: MySQL source, sql/log_event.cc, sql/binlog.cc; MariaDB, sql/log_event_server.cc.
 """
@@ -82,15 +82,15 @@ _REMEDIES = {
 }
 # LOAD DATA as a statement, in the form of servers before 5.0.3.
 _OLD_LOADS = (EventType.LOAD, EventType.NEW_LOAD, EventType.CREATE_FILE, EventType.EXEC_LOAD)
-# What a compressed transaction may hold beside the events that the kernel reads.
+# The events that a compressed transaction may hold, beside those that the kernel reads.
 _IN_PAYLOAD = (
     *(EventType.QUERY, EventType.MARIADB_QUERY_COMPRESSED, EventType.XA_PREPARE, EventType.XID),
     *(EventType.ROWS_QUERY, EventType.IGNORABLE),
 )
 _TABLES_OF_ROUTE_MAX = 256
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
-# How long Python takes to read an event, in units of about 40 µs. A new file also makes batches, which the rules take
-# one by one; a statement is parsed.
+# How long Python takes to read an event, in units of about 40 µs. A new file costs more, because it also makes batches,
+# which the rules take one by one. A statement costs more, because it is parsed.
 _WORK = {EventType.ROTATE: 16, EventType.FORMAT_DESCRIPTION: 16}
 _CHEAP = {*_IGNORED, *_HEARTBEATS, EventType.MARIADB_GTID, EventType.GTID_TAGGED}
 
@@ -102,9 +102,9 @@ def work_of(code: int) -> int:
 
 
 class SpecialEvents:
-    """Reads one event at a time into the batch in the making.
+    """Reads one event at a time into the batch that is being built.
 
-    `source_ids`: for the kernel, the GTID sources that have a UUID.
+    `source_ids`: the GTID sources that have a UUID, for the kernel.
     """
 
     def __init__(self, buffer: ReceiveBuffer, builder: BatchBuilder, xa: XaRecorder) -> None:
@@ -112,16 +112,15 @@ class SpecialEvents:
         self._buffer = buffer
         self._builder = builder
         self._xa = xa
-        self._named: dict[str, int] = {}  # the sources that the kernel does not find, by name
-        self._savepoints: dict[str, int] = {}  # numbers of the open transaction's, by name
-        self._savepoints_of = 0  # which transaction that is,
-        self._savepoints_set = 0  # and how many savepoints there have been
+        self._named: dict[str, int] = {}  # sources that have no UUID: index by name
+        self._savepoints: dict[str, int] = {}  # the open transaction's: number by name
+        self._savepoints_of = 0  # number of the transaction that set `_savepoints`
+        self._savepoints_set = 0  # how many savepoints all transactions have set
 
     def read(self, out: Batches) -> EmbeddedTransaction | None:
         """Read the event that the kernel returned, and let the kernel go on behind it.
 
-        Returns a transaction that is to be read in its place, if there is one; the kernel still stands before the event
-        then.
+        If an embedded transaction replaces the event, return that transaction; then the kernel stays before the event.
         """
         builder, st = self._builder, self._builder.state
         off, size = int(st[k.OFF]), int(st[k.SIZE])
@@ -143,14 +142,14 @@ class SpecialEvents:
         if not event.flags & header.FLAG_ARTIFICIAL and event.type not in _HEARTBEATS:
             if (
                 event.log_pos
-            ):  # 0 in a FORMAT_DESCRIPTION that is repeated for a dump from the middle
+            ):  # 0 in a FORMAT_DESCRIPTION that is repeated for a dump from the middle of a file
                 st[k.FILE_POS] = k.advance_position(builder.offset, event.log_pos, size)
             elif event.type != EventType.FORMAT_DESCRIPTION:
                 st[k.FILE_POS] += size
         return None
 
     def new_source(self, raw: bytes, name: str | None = None) -> int:
-        """Add a source of GTIDs: a UUID, which the kernel finds from now on, or one that only Python finds by name."""
+        """Add a source of GTIDs, and return its index. The kernel finds a UUID (`raw`); only Python finds a `name`."""
         builder = self._builder
         n = len(builder.sources)
         if n >= k.SOURCES_MAX:
@@ -196,7 +195,7 @@ class SpecialEvents:
         return None
 
     def _decrypted(self, code: int) -> bool:
-        """True if an encrypted file comes from its server, which decrypts it but sends this event, too."""
+        """True if the event announces encryption in a dump: a server decrypts its file, but sends this event, too."""
         return code == EventType.MARIADB_START_ENCRYPTION and bool(self._builder.state[k.PACKETS])
 
     # -- files -------------------------------------------------------------------------------------------------
@@ -217,7 +216,7 @@ class SpecialEvents:
     def _format_description(self, event: EventHeader, raw: bytes, out: Batches) -> None:
         builder, st = self._builder, self._builder.state
         if st[k.TX] != k.NO_TX and event.log_pos:
-            # The file before ended without the commit: its server crashed, and the transaction was not executed.
+            # The previous file ended without the commit: the server crashed, and the transaction was not executed.
             builder.close_transaction(ABORTED, builder.offset)
         builder.flush(out)
         if event.log_pos and builder.head is None:
@@ -228,7 +227,7 @@ class SpecialEvents:
         builder.counted_to = int(st[k.NEXT])
 
     def _previous_gtids(self, code: int, body: bytes) -> None:
-        """The GTIDs that the file follows: the rules compare them with those that were read."""
+        """Note the GTIDs that the file says it follows. The rules compare them with the GTIDs that were read."""
         builder = self._builder
         if builder.head is not None and builder.state[k.TX] == k.NO_TX:
             builder.head = replace(builder.head, previous=parse_previous(code, body))
@@ -240,7 +239,7 @@ class SpecialEvents:
     ) -> None:
         """Open a transaction with a GTID whose source the kernel does not know, and list its GTID event.
 
-        `us`: its commit time, None if the event's timestamp is all there is.
+        `us`: the commit time in microseconds since 1970 UTC; None if the event has only its timestamp.
         """
         if self._builder.state[k.TX] != k.NO_TX:
             raise malformed(type_name(event.type), "stands inside a transaction")
@@ -256,9 +255,9 @@ class SpecialEvents:
         self._open_transaction(event, k.TX_STARTED, gtid.name, gtid.gno, gtid.immediate_commit_us)
 
     def _mariadb_gtid(self, event: EventHeader, body: bytes) -> None:
-        """MariaDB's GTID event also is the BEGIN, unless it says that one statement follows and nothing else.
+        """Read MariaDB's GTID event. It is also the BEGIN, unless its flags say that only one statement follows.
 
-        With the flag PREPARED_XA it begins the XA transaction; with COMPLETED_XA it stands before XA COMMIT or XA
+        With PREPARED_XA the event begins an XA transaction; with COMPLETED_XA it stands before XA COMMIT or XA
         ROLLBACK.
         """
         gtid = parse_mariadb_gtid(body, event.server_id)
@@ -277,7 +276,7 @@ class SpecialEvents:
     # -- statements --------------------------------------------------------------------------------------------
 
     def _query(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
-        """Read a QUERY event that is neither exactly BEGIN nor exactly COMMIT: a DDL, or a rarer begin or end."""
+        """Read a QUERY event that the kernel did not: a DDL, or another begin or end than plain BEGIN and COMMIT."""
         builder, st, query = self._builder, self._builder.state, parse_query(body)
         statement = LoggedStatement.of(query, event.flags, self._server())
         text, kind = statement.text, statement.kind
@@ -312,8 +311,8 @@ class SpecialEvents:
         return None
 
     def _statement_fault(self, verb: str, query: Query, out: Batches) -> None:
-        """A fault for the consumers of the databases that a statement updates. Its text may hold values, so only its
-        verb is told."""
+        """Add a fault for the consumers of the databases that a statement updates. The message has only the statement's
+        verb, because the text may hold values."""
         route = ALL
         if query.updated_databases:
             targets = [(database, None) for database in query.updated_databases]
@@ -322,7 +321,7 @@ class SpecialEvents:
         self._builder.fault(ErrorKind.STATEMENT_FORMAT, what, out, route=route)
 
     def _savepoint(self, text: str, out: Batches) -> None:
-        """SAVEPOINT, ROLLBACK TO, RELEASE: consumers' logs remember the first and return to it with the second."""
+        """Read SAVEPOINT, ROLLBACK TO or RELEASE. Consumers' logs note a SAVEPOINT, and return to it at ROLLBACK TO."""
         builder = self._builder
         verb, name = savepoint(text)
         builder.ignored["SAVEPOINT"] += 1
@@ -340,12 +339,13 @@ class SpecialEvents:
             builder.fault(ErrorKind.UNSUPPORTED_EVENT, what, out)
 
     def _server(self) -> ServerVersion:
-        """The server that wrote the events; a new one, if no FORMAT_DESCRIPTION has come yet."""
+        """Version of the server that wrote the events; before the first FORMAT_DESCRIPTION, that of a new server."""
         format_ = self._builder.format
         return ServerVersion() if format_ is None else ServerVersion.of(format_)
 
     def _ddl_route(self, statement: LoggedStatement, query: Query) -> int:
-        """The route of a DDL: what the server says is updated and what the statement names; if neither, all."""
+        """The route of a DDL: the tables and databases that it names, and the databases that the server says it
+        updates. `ALL` if both are unknown."""
         parsed = statement.parsed(ROUTING_BOUNDS)
         targets: list[Target] = [*parsed.tables, *((name, None) for name in parsed.databases)]
         if len(targets) > _TABLES_OF_ROUTE_MAX:  # a route is kept for as long as the process runs

@@ -1,22 +1,22 @@
 """Packets to transactions: one kernel call per buffer.
 
-A source writes what it receives into `room()`, `split()` turns all complete events into `Batch`es of arrays (offset,
-size, kind, route per event; first event, GTID, commit time, end offset per transaction), the caller copies from them
-what its consumers want (`consumer_log`), and `compact()` makes room again. Only headers, table maps and GTIDs are
-decoded.
+A source writes the received bytes into `room()`. `split()` turns all complete events into `Batch`es of arrays (offset,
+size, kind, route per event; first event, GTID, commit time, end offset per transaction). The caller copies its
+consumers' shares from the batches (`consumer_log`), and then `compact()` makes room again. Only headers, table maps and
+GTIDs are decoded.
 
 Invariants
-* An event is read once. Its checksum is verified if the FORMAT_DESCRIPTION in force says that it has one.
-* A batch has one file and one FORMAT_DESCRIPTION; where either changes a new batch begins.
-* A transaction may span batches. What a consumer might still need of it when the next batch comes (GTID, BEGIN, the
-  table maps of a statement that is still open) is *carried*: copied to the front of the buffer and listed again,
-  marked `CARRIED`, so that consumers copy it when the first row for them comes, and only then.
-* Events that the kernel does not know go to `SpecialEvents`, and those that it does not know become faults: no event
-  that could hold data is skipped.
-* A compressed transaction is read like any other, from a buffer of its own that holds a chunk of it at a time
-  (`EmbeddedReader`); meanwhile `full` is True, so nothing is written into the receive buffer.
+* An event is read once. Its checksum is verified if the FORMAT_DESCRIPTION in force says that events have one.
+* A batch has one file and one FORMAT_DESCRIPTION; where either changes, a new batch begins.
+* A transaction may span batches. Its events that a consumer may still need in the next batch (GTID, BEGIN, the table
+  maps of a statement that is still open) are *carried*: copied to the front of the buffer, and listed again with the
+  flag `CARRIED`. A consumer's log copies them together with the transaction's first row for the consumer.
+* Events that the kernel does not know go to `SpecialEvents`. Events that `SpecialEvents` does not know become faults:
+  no event that could hold data is skipped.
+* A large compressed transaction is read from a buffer of its own, a chunk at a time (`EmbeddedReader`). Meanwhile
+  `full` is True, so no source writes into the receive buffer.
 
-The rejected alternative was a callback or an object per event: at 7 M events a second there are 140 ns for each.
+The rejected alternative was a callback or an object per event: at 7 M events a second, each event has 140 ns.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; MariaDB sql/log_event.h.
 """
@@ -41,7 +41,7 @@ from dispatcher.binlog.stream.xa_recorder import XaRecorder
 from dispatcher.binlog.stream.xa_store import XaStore
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
-# The most work in Python of one call of `split`, in units of `work_of` (some 40 us each): some 40 ms.
+# The most work that one call of `split` does in Python, in units of `work_of` (some 40 us each): some 40 ms.
 WORK_MAX = 1024
 
 _PACKET_HEADER = 4  # 3 bytes of size, 1 of sequence number; the payload is a status byte, 0 for an event, and the event
@@ -59,11 +59,12 @@ _REMEDY_51 = (
 
 
 class Splitter:
-    """Splits what one connection (`packets=True`) or one binlog file (`packets=False`) sends into batches.
+    """Splits the bytes of one connection (`packets=True`) or of one binlog file (`packets=False`) into batches.
 
     `checksum`: True if the events before the first FORMAT_DESCRIPTION end in a checksum (the session's setting).
-    `buffer_bytes`: the usual size of the receive buffer. `created`: when the current file and those of the last batches
-    were created, s since 1970. `ignored`: how many events were ignored, by name. `sources`: names of GTID sources.
+    `buffer_bytes`: the usual size of the receive buffer. `created`: creation times of the current file and of the files
+    of the last batches, s since 1970. `ignored`: how many events were ignored, by name. `sources`: names of GTID
+    sources.
     """
 
     def __init__(self, routes: Routes, *, packets: bool, checksum: bool, buffer_bytes: int) -> None:
@@ -79,8 +80,8 @@ class Splitter:
             np.zeros(k.MAPS_MAX, dtype=np.int64), np.zeros(k.MAPS_MAX, dtype=np.int32)
         )
         self._full = False
-        self._work = 0  # what was done in Python since `split` was called
-        self._error: BinlogError | None = None  # damage behind what the last split() returned
+        self._work = 0  # done in Python in this call of `split`, in units of `work_of`
+        self._error: BinlogError | None = None  # the damage behind the batches of the last split()
 
     # -- where the log is --------------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class Splitter:
     # -- receiving ---------------------------------------------------------------------------------------------
 
     def room(self) -> memoryview:
-        """Where the next bytes from the source belong. Nothing may be written while `full`."""
+        """Where the source must write the next bytes. It must not write while `full`."""
         return self._buffer.room()
 
     def wrote(self, size: int) -> None:
@@ -129,7 +130,7 @@ class Splitter:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes behind the last event that was read. Unless `full`, they are the beginning of an incomplete event."""
+        """Number of bytes behind the last event that was read. Unless `full`, they begin an incomplete event."""
         return self._buffer.fill - int(self._builder.state[k.AT])
 
     def drop_rest(self) -> None:
@@ -137,7 +138,7 @@ class Splitter:
         self._buffer.fill = int(self._builder.state[k.AT])
 
     def feed(self, data: bytes) -> Batches:
-        """Append bytes and split them: for files and tests, where nothing is gained by reading in place."""
+        """Append bytes and split them. For files and tests, which gain nothing by writing into `room()`."""
         out: Batches = []
         view = memoryview(data)
         while view:
@@ -157,14 +158,14 @@ class Splitter:
     # -- splitting ---------------------------------------------------------------------------------------------
 
     def split(self) -> Batches:
-        """All complete events in the buffer as batches, in order. `compact()` must follow before the next call.
+        """Return all complete events in the buffer as batches, in order. `compact()` must follow before the next call.
 
-        Raises BinlogError for bytes that are damaged or not understood at all (the connection must be closed); an event
-        that only some consumers must stop at is the `fault` of its batch instead. Events before the damage are returned
-        first; the next call raises.
+        Raises BinlogError for bytes that are damaged or not understood at all; then the connection must be closed. The
+        events before the damage are returned first, and the next call raises. An event at which only some consumers
+        must stop does not raise: it is the `fault` of its batch.
 
-        Events that Python reads take up to thousands of times as long as others, so a call ends after a number of them
-        with `full` set, and other consumers of the thread get their turn.
+        Events that Python reads take up to thousands of times as long as others. So a call returns after `WORK_MAX`
+        work in Python, with `full` set, and the thread's other connections get their turn.
         """
         if self._error:
             raise self._error
@@ -193,13 +194,13 @@ class Splitter:
         return out
 
     def compact(self) -> None:
-        """Forget the events that were split; keep the rest of the bytes and what an open transaction carries."""
+        """Forget the events that were split. Keep the bytes behind them, and the open transaction's carried events."""
         buffer, builder = self._buffer, self._builder
         at = int(builder.state[k.AT])
         pending, half = buffer.fill - at, buffer.usual // 2
         needed = self._wire_bytes(buffer.bytes[at : buffer.fill])
         rest = max(half, needed - pending)
-        # An event of many megabytes must not be moved with each of its pieces.
+        # An event of many megabytes must not be moved each time that a piece of it arrives.
         if builder.nothing_split and buffer.has_room(at, pending + rest):
             return
         carried = builder.carried()
@@ -207,7 +208,7 @@ class Splitter:
         builder.restart(carried, buffer.compact(at, [event.raw for event in carried], room))
 
     def _run_kernel(self) -> int:
-        """Let the kernel list events until it needs something; returns what."""
+        """Let the kernel list events until it needs something. Return its reason code."""
         builder, routes = self._builder, self.routes
         names = k.Names(
             routes.slots, routes.names, routes.spans, self.special.source_ids, len(self.sources)
@@ -222,7 +223,7 @@ class Splitter:
         )
 
     def _handle(self, code: int, out: Batches) -> bool:
-        """Do what the kernel returned for; False if nothing more can be split before the next call."""
+        """Do what the kernel asks with `code`. False if `split` must return before the kernel can go on."""
         st, buf = self._builder.state, self._buffer.bytes
         off, size = int(st[k.OFF]), int(st[k.SIZE])
         if code == k.MORE and self.embedded.active:
@@ -262,7 +263,7 @@ class Splitter:
         return True
 
     def _advance_embedded(self) -> bool:
-        """Go on in an embedded transaction, or behind it. A call of `split` returns one chunk of it at most."""
+        """Go on in an embedded transaction, or behind it. A call of `split` returns at most one chunk of it."""
         if not self.embedded.in_small and self._builder.pending:
             self._full = True
             return False
@@ -272,7 +273,7 @@ class Splitter:
     # -- packets -----------------------------------------------------------------------------------------------
 
     def _wire_bytes(self, pending: U8) -> int:
-        """How many bytes the event at the start of `pending` needs in the buffer, as far as can be told."""
+        """How many bytes the event at the start of `pending` needs in the buffer; 0 if its size is not there yet."""
         st = self._builder.state
         if not st[k.PACKETS] or st[k.AT] == st[k.JOINED]:
             return int(u32(pending, SIZE_AT)) if len(pending) >= header.HEADER_SIZE else 0
@@ -284,9 +285,9 @@ class Splitter:
         return _joined_bytes(int(u32(pending, _PACKET_HEADER + 1 + SIZE_AT)))
 
     def _join_packets(self) -> bool:
-        """Move the pieces of an event that comes in several packets together; False until all of them are here.
+        """Move the pieces of an event that comes in several packets together. False until all of them have arrived.
 
-        The event ends where its last packet ends, so the kernel goes on behind it as it does behind any event.
+        The joined event ends where its last packet ends, so the kernel goes on behind it as behind any event.
         """
         st, buf = self._builder.state, self._buffer.bytes
         at = int(st[k.AT])
@@ -295,7 +296,7 @@ class Splitter:
             return False
         status, size = int(buf[event - 1]), int(u32(buf, event + SIZE_AT))
         if status != 0 or size > header.EVENT_BYTES_MAX:
-            # Checked before the buffer grows: a server can claim any size.
+            # Checked before the buffer grows, because a server can claim any size.
             name = "a packet" if status else type_name(int(buf[event + TYPE_AT]))
             raise malformed(name, f"claims {size} bytes").at(self._builder.place())
         end = at + _joined_bytes(size)
@@ -339,6 +340,6 @@ def _packet_size(buf: U8, at: int) -> int:
 
 
 def _joined_bytes(size: int) -> int:
-    """What an event of `size` bytes takes on the wire when it comes in several packets."""
+    """How many bytes an event of `size` bytes takes on the wire when it comes in several packets."""
     payload = size + 1
     return payload + _PACKET_HEADER * (payload // k.PACKET_MAX + 1)

@@ -1,8 +1,8 @@
 """The kernel that reads a buffer of packets, or of a file's events: framing, checksums, transactions, routes.
 
-It fills `Events` and `Transactions`, keeps its state in one array of integers, and returns a reason code when it needs
-more bytes, or for an event that only Python reads. It checks the sizes of events and packets, the CRC32 of every event,
-and that rows lie inside a transaction and refer to a table map.
+The kernel fills `Events` and `Transactions`, and keeps its state in one array of integers. It returns a reason code
+when it needs more bytes, or when Python must read an event. It checks the sizes of events and packets, the CRC32 of
+every event that has one, and that rows lie inside a transaction and refer to a table map.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ MAPS = 9  # number of table maps of the open statement
 HEAD = 10  # index of the open statement's first event (text or table map), -1 = none
 N_EVENTS = 11
 N_TXS = 12
-# The event that the kernel returned for.
+# The event for which the kernel returned.
 OFF = 13
 SIZE = 14
-NEXT = 15  # offset behind it
+NEXT = 15  # offset behind the event
 REASON = 16  # index in WHY
 TIMESTAMP = 17  # of the last event
 TX_FIRST = 18  # of the open transaction: index of its first event
@@ -78,7 +78,8 @@ OPENED = 24  # number of transactions that began
 JOINED = 25  # offset of an event whose packets were joined, -1 = none
 STATE_SIZE = 26
 
-# No transaction; its GTID was read; its BEGIN was read or implied; its XA START was, and only Python can end it.
+# No transaction is open; its GTID was read; its BEGIN was read or implied; its XA START was read, and only Python can
+# end it.
 NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
 EVENTS_MAX = 1 << 16
 MAPS_MAX = 4096
@@ -96,8 +97,8 @@ class TableMaps(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs: 16 bytes of each, and 1 if it
-    is a UUID (Python finds the others by name)."""
+    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs: for each 16 bytes of UUID,
+    and 1 if it has a UUID. (Python finds the others by name.)"""
 
     slots: I32
     names: U8
@@ -146,8 +147,8 @@ def _same(buf: U8, at: int, size: int, word: U8) -> bool:
 def advance_position(position: int, log_pos: int, size: int) -> int:
     """Return the 64-bit offset after an event of `size` bytes whose header has `log_pos` (32 bits, 0 = unknown).
 
-    `log_pos` wraps at 4 GiB, and a dump by GTIDs leaves events out, so neither the sizes nor `log_pos` alone give the
-    offset. Offsets in a file only grow, so a smaller `log_pos` has wrapped. (A gap of more than 4 GiB is not detected.)
+    The offset needs both: `log_pos` wraps at 4 GiB, and sizes cannot be added up, because a dump by GTIDs leaves events
+    out. Offsets in a file only grow, so a smaller `log_pos` has wrapped. (A gap of more than 4 GiB is not detected.)
     """
     if log_pos == 0:
         return position + size
@@ -192,7 +193,7 @@ def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reas
         if at + size > end:
             return MORE
     st[STOP] = off + size
-    # A FORMAT_DESCRIPTION itself tells whether it ends in a checksum.
+    # A FORMAT_DESCRIPTION itself says whether it ends in a checksum.
     if st[CHECKED] and buf[off + header.TYPE_AT] != EventType.FORMAT_DESCRIPTION:
         st[STOP] -= header.CHECKSUM_SIZE
         stop = st[STOP]
@@ -212,8 +213,8 @@ def open_transaction(st: I64, state: int, source: int, gno: int, commit_us: int)
 
 @part
 def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
-    """GTID and ANONYMOUS_GTID. MySQL 5.6 writes them up to the number, 5.7 adds the logical clock, 8.0 the commit time:
-    microseconds, whose bit 55 says that the original commit time follows."""
+    """Read a GTID or ANONYMOUS_GTID. MySQL 5.6 ends its body after the number; 5.7 adds the logical clock, and 8.0 the
+    commit time in microseconds, whose bit 55 says that the original commit time follows."""
     off, stop = st[OFF], st[STOP]
     body = off + header.HEADER_SIZE
     if st[TX] != NO_TX:
@@ -226,7 +227,7 @@ def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
         if source < 0:
             return NEW_SOURCE
     commit_us = u32(buf, off + header.TIMESTAMP_AT) * 1_000_000
-    # The kernel reads 8 bytes, of which the time takes 7.
+    # The kernel reads 8 bytes at once, and the time has 7.
     has_commit_time = stop - body > header.GTID_COMMIT_AT + header.GTID_COMMIT_SIZE
     if has_commit_time and buf[body + header.GTID_CLOCK_AT] == _LOGICAL_CLOCK:
         commit_us = u64(buf, body + header.GTID_COMMIT_AT) & ((1 << 55) - 1)
@@ -256,7 +257,7 @@ def _query(buf: U8, st: I64) -> int:
     if query > stop:
         return _malformed(st, 2)
     if st[TX] < TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
-        if st[TX] == NO_TX:  # no GTID event before it: 5.6 without GTIDs
+        if st[TX] == NO_TX:  # 5.6 without GTIDs writes no GTID event before BEGIN
             open_transaction(st, TX_BEGUN, -1, 0, u32(buf, off + header.TIMESTAMP_AT) * 1_000_000)
         st[TX], st[KIND] = TX_BEGUN, FRAME
         return _OK
@@ -311,7 +312,7 @@ def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
             route = map_route[m]
             break
     ends = u16(buf, body + header.ROWS_FLAGS_AT) & header.STMT_END_F
-    # If the last table of a statement was not logged, the server ends the statement with rows for "no table".
+    # If a statement's last table is not logged, the server ends the statement with a rows event for "no table".
     if route == NO_ROUTE and not (ends and table_id in (0, _NO_TABLE_ID)):
         return _malformed(st, 4)
     st[KIND], st[ROUTE] = ROWS, route
@@ -337,7 +338,7 @@ def split_packets(
     buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names
 ) -> int:
     """Fill the arrays from buf[st[AT]:st[END]] until Python must act; returns the reason code."""
-    # Reading an array from a tuple changes its reference count atomically, twice: once per call here, not per event.
+    # Taking an array out of a tuple changes its reference count atomically, twice: once per call here, not per event.
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     tx_first, tx_last, tx_flags, tx_source = tx.first, tx.last, tx.flags, tx.source
     tx_gno, tx_end, tx_commit_us = tx.gno, tx.end, tx.commit_us

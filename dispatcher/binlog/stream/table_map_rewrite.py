@@ -1,10 +1,11 @@
-"""Replace TABLE_MAPs of a batch by enriched ones; the kernels behind `dispatch.enrichment`.
+"""Replace TABLE_MAPs of a batch by enriched ones: the kernels of `dispatch.tables.enrichment`.
 
-Route, table id and size identify a TABLE_MAP: within one run of a server a table id never stands for two definitions,
-and two settings of `binlog_row_metadata` differ in size. So the kernel decides with one comparison per event whether to
-replace it, and Python reads an event only if one of the three is new.
+Route, table id and size identify a TABLE_MAP: in one run of a server a table id never stands for two definitions, and
+two settings of `binlog_row_metadata` give different sizes. So the kernel compares these three numbers per event to
+decide whether to replace it, and Python reads an event only if one of them is new.
 
-The replacement is a *tail*, the body behind table id and flags; these, and the header, stay as they are.
+A replacement is stored as a *tail*: the body behind table id and flags. Only the tail, and the header's size field,
+change.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from dispatcher.binlog.kernel.jit import njit
 from dispatcher.binlog.stream.batch import DDL, KIND_MASK, TABLE_MAP, Batch, Events
 from dispatcher.binlog.table_map.wire import POST_HEADER_SIZE
 
-KEEP = -1  # the tail of an event that stays as it is
+KEEP = -1  # in place of a tail's number: the event stays unchanged
 _HEAD = HEADER_SIZE + POST_HEADER_SIZE
 
 
 @dataclass(slots=True)
 class TableIdCache:
-    """By route: table id and size of the newest TABLE_MAP that was read (-1 = none), and its tail's number."""
+    """By route: table id (-1 = none) and size of the newest TABLE_MAP that Python read, and its tail's number."""
 
     ids: I64 = field(default_factory=lambda: np.full(64, -1, dtype=np.int64))
     sizes: I64 = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
@@ -75,8 +76,8 @@ class MetadataSuffixes:
 def next_unresolved(  # noqa: PLR0913 - kernels take arrays one by one, see `split_packets`
     buf: U8, ev: Events, route_mask: U8, ids: I64, sizes: I64, tails: I32, out: I32, start: int
 ) -> int:
-    """Index of the next event that Python must read: a statement, or a new TABLE_MAP of a route in the mask. `out`
-    holds the tails of the events before it."""
+    """Return the index of the next event that Python must read: a statement, or a new TABLE_MAP of a route in the mask.
+    Write the tail's number of each event before it into `out`."""
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     for i in range(start, len(ev_off)):
         out[i] = KEEP
@@ -103,7 +104,7 @@ def read_table_id(buf: U8, at: int) -> int:
 def rewrite(  # noqa: PLR0913 - as above
     buf: U8, ev: Events, which: I32, data: U8, starts: I64, out: U8, at: int, checksum: int
 ) -> None:
-    """Write each event that gets a new tail to `out` from offset `at` on, and let `ev` point there."""
+    """Write each event that gets a new tail into `out`, from offset `at` on, and point its entry in `ev` there."""
     ev_off, ev_size = ev.off, ev.size
     for i in range(len(ev_off)):
         tail = which[i]
@@ -127,7 +128,7 @@ def rewrite(  # noqa: PLR0913 - as above
 def replace_table_maps(batch: Batch, which: I32, tails: MetadataSuffixes) -> Batch:
     """Return a batch whose TABLE_MAPs have the tails `which` (one number per event), or `batch` itself if all are KEEP.
 
-    The new batch has a buffer and arrays of its own, because those of `batch` belong to the splitter.
+    The new batch has its own buffer and its own offsets and sizes, because those of `batch` belong to the splitter.
     """
     named = which[which >= 0]
     if not len(named):

@@ -1,7 +1,7 @@
 """Load or compile the daemon's kernels before the first byte is read.
 
-On a machine that has never run them they are compiled, which takes seconds; later they come from numba's cache in a
-fraction of one. In the middle of a stream either would delay every consumer and every health check.
+On a machine that has never run the kernels, compiling them takes seconds. Later they are loaded from numba's cache in a
+fraction of a second. In the middle of a stream, either would delay every consumer and every health check.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Refusing(numba_event.Listener):
 
 
 def load_kept_kernels() -> bool:
-    """Load all kernels from the cache; False, with nothing compiled, as soon as one is not there."""
+    """Load all kernels from the cache. False, with no kernel compiled, if the cache lacks one."""
     try:
         with numba_event.install_listener("numba:compile", _Refusing()):
             load_kernels()
@@ -47,7 +47,7 @@ def load_kept_kernels() -> bool:
 
 
 def load_kernels() -> None:
-    """Run each kernel once on nothing: what is compiled depends on the types alone."""
+    """Run each kernel once on empty arrays. This compiles it, because compilation depends only on the types."""
     routes = Routes()
     Splitter(routes, packets=True, checksum=True, buffer_bytes=1).split()
     routes.table(b"", b"t")

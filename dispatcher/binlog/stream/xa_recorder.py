@@ -1,19 +1,19 @@
-"""XA transactions: the splitter's part that records their rows and replays them where they are committed.
+"""XA transactions: the part of the splitter that records their rows and replays them where they are committed.
 
 A server writes XA START ... XA END, XA PREPARE as a group under one GTID, and later XA COMMIT or XA ROLLBACK alone
-under another (MySQL since 5.7, MariaDB since 10.5, whose GTID event is the XA START). Only the group's end tells
-whether it is prepared, since XA COMMIT ... ONE PHASE writes the same group with another last event. So from XA START on
-rows are recorded and not listed for consumers, until one of these is read:
+under another one (MySQL since 5.7; MariaDB since 10.5, whose GTID event is the XA START). Only the last event of the
+group says whether it is prepared, since XA COMMIT ... ONE PHASE writes the same group with another last event. So from
+XA START on, rows are recorded instead of being listed for consumers, until one of these is read:
 
-* XA PREPARE: the group is a transaction without events, and its recording goes to the `XaStore`;
-* XA COMMIT ... ONE PHASE: the recording is replayed in the place of the group's last event, in this transaction;
-* XA COMMIT: the stored recording is replayed in its place, in this transaction;
+* XA PREPARE: the group counts as a transaction without events, and its recording goes to the `XaStore`;
+* XA COMMIT ... ONE PHASE: the recording is replayed in place of the group's last event, in the same transaction;
+* XA COMMIT: the stored recording is replayed in place of this event, in the XA COMMIT's transaction;
 * XA ROLLBACK: the stored recording is dropped.
 
 A consumer gets a replayed transaction like any other, from BEGIN to XID, under the GTID of its commit. MariaDB's GTID
-event says that it stands for XA; it is changed to say BEGIN, in the same size.
+event has flags for XA; they are changed so that the event implies a BEGIN, and its size stays the same.
 
-Statements that no server writes in their place, such as an XA COMMIT inside of a transaction, are faults.
+Statements where no server writes them, such as an XA COMMIT inside a transaction, are faults.
 
 Sources: MySQL source, sql/binlog.cc, sql/xa.cc; MariaDB sql/log.cc, sql/log_event.h; four servers' logs.
 """
@@ -68,7 +68,7 @@ class XaRecorder:
     def statement(
         self, text: str, event: EventHeader, body: bytes, out: Batches
     ) -> EmbeddedTransaction | None:
-        """Read a QUERY event with an XA statement. Returns the transaction that it commits, if it does."""
+        """Read a QUERY event with an XA statement. If it commits a prepared transaction, return that transaction."""
         builder = self._builder
         state, verb = builder.state[k.TX], xa_verb(text)
         if verb in ("START", "BEGIN") and state == k.TX_STARTED:
@@ -88,12 +88,16 @@ class XaRecorder:
         return None
 
     def start(self, offset: int, begin: bytes) -> None:
-        """Record the open transaction. `offset`: behind its GTID event; `begin`: its BEGIN event, or nothing."""
+        """Begin to record the open transaction. `offset`: of the end of its GTID event. `begin`: its BEGIN event, empty
+        if the GTID event implies it."""
         self._builder.state[k.TX] = k.TX_XA
         self._builder.recording = XaRecording(self.store, self._log_point(offset), begin)
 
     def prepare(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
-        """Read an XA_PREPARE event. Returns the transaction if it is committed in one phase."""
+        """Read an XA_PREPARE event. Return the transaction if the event commits it in one phase.
+
+        Raises BinlogError if the event stands outside an XA transaction.
+        """
         prepare = control.parse_xa_prepare(body)
         recording = self._builder.recording
         if recording is None:
@@ -103,7 +107,7 @@ class XaRecorder:
         self._builder.record_listed()
         if self.store is not None:
             rows = recording.rows()
-            if rows is None:  # the fault is recorded, too
+            if rows is None:  # `_overflow` adds its fault to the recording, too
                 self._overflow(self.store, recording, str(prepare), out)
             self.store.keep(str(prepare.xid), recording.at, rows, tuple(recording.faults))
         self._builder.end_transaction()
@@ -123,12 +127,13 @@ class XaRecorder:
         return None
 
     def clear_mariadb_flags(self, gtid: MariadbGtid) -> None:
-        """Turn the GTID event that the kernel returned into that of a transaction of rows, which implies its BEGIN."""
+        """Turn the GTID event that the kernel returned into that of a plain transaction, which implies a BEGIN."""
         st, buf = self._builder.state, self._buffer.bytes
         off, stop = int(st[k.OFF]), int(st[k.STOP])
         flags = gtid.flags & ~(STANDALONE | DDL | PREPARED_XA | COMPLETED_XA)
         buf[off + _MARIADB_FLAGS_AT] = flags
-        # Clear the xid, and the flags that later versions add: without the xid they would be searched in its place.
+        # Clear the xid, and the fields that later versions write behind it: by the new flags the event has no xid, so a
+        # reader would take the xid's bytes for these fields.
         behind = off + _MARIADB_FLAGS_AT + 1 + (8 if flags & GROUP_COMMIT_ID else 0)
         buf[behind:stop] = 0
         if st[k.CHECKED]:
@@ -138,7 +143,7 @@ class XaRecorder:
     def _end(
         self, xid: Xid, event: EventHeader, out: Batches, *, commit: bool
     ) -> EmbeddedTransaction | None:
-        """XA COMMIT or XA ROLLBACK of a prepared transaction."""
+        """Read the XA COMMIT or XA ROLLBACK of a prepared transaction. Return the transaction if it is replayed."""
         builder, store = self._builder, self.store
         if store is None:
             builder.end_transaction()
@@ -167,13 +172,13 @@ class XaRecorder:
     def _replay(
         self, rows: Payload, event: EventHeader, faults: tuple[XaFault, ...]
     ) -> EmbeddedTransaction:
-        """The recorded rows, and an XID event in the place of `event`; its number has no meaning for consumers."""
+        """Return the recorded rows, and an XID event in place of `event`. (Consumers do not use the XID's number.)"""
         assert self._builder.format is not None
         xid = _event(event, EventType.XID, bytes(8), flags=0)
         return EmbeddedTransaction(rows, xid, self._builder.format.mariadb, faults)
 
     def _log_point(self, offset: int) -> LogPoint:
-        """Return the place of the open transaction in the log; `offset`: behind its GTID event."""
+        """Return the open transaction's place in the log. `offset`: of the end of its GTID event."""
         builder = self._builder
         st, file = builder.state, builder.file
         source = builder.sources[int(st[k.SOURCE])] if st[k.SOURCE] >= 0 else ""
@@ -183,7 +188,7 @@ class XaRecorder:
 
 
 def _query_event(event: EventHeader, body: bytes, text: bytes) -> bytes:
-    """A QUERY event with the fields of another one and another text, without a checksum."""
+    """Return a QUERY event with `text` and the other fields of `event`, without a checksum."""
     status_size = int.from_bytes(
         body[header.QUERY_STATUS_SIZE_AT : header.QUERY_FIXED_SIZE], "little"
     )

@@ -1,4 +1,4 @@
-"""The rows of an XA transaction, from XA START until it is known how the transaction goes on."""
+"""Records the rows of an XA transaction, from XA START until the group's last event shows if it is prepared."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ COMPRESSED_MIN = 1 << 14  # bytes; fewer are not worth compressing
 class XaRecording:
     """Collects the events of one XA transaction, compressed once they are many.
 
-    `store`: bounds the bytes; None if rows are not needed at all. `at`: where the transaction begins. `first`: its
-    BEGIN, or nothing. `whole`: False once the events did not fit.
+    `store`: limits the bytes; None if no rows are needed. `at`: where the transaction begins. `first`: its BEGIN, or
+    empty. `whole`: True until events did not fit.
     """
 
     def __init__(self, store: XaStore | None, at: LogPoint, first: bytes) -> None:
@@ -34,11 +34,11 @@ class XaRecording:
 
     @property
     def bytes(self) -> int:
-        """Memory that the events take."""
+        """Bytes of memory that the events take."""
         return self._plain_bytes + self._packed_bytes
 
     def add(self, events: U8) -> None:
-        """Add events without checksums."""
+        """Add events, which must not have checksums. Once the store has no room, all events are dropped."""
         if self._store is None or not self.whole:
             return
         self._plain.append(events.tobytes())
@@ -51,7 +51,7 @@ class XaRecording:
             self._plain, self._packed, self._compressor = [], [], None
 
     def rows(self) -> Payload | None:
-        """All events, after which none may be added; None if they did not fit or are not needed."""
+        """Return all events; None if they did not fit or are not needed. No event may be added afterwards."""
         if not self.whole or self._store is None:
             return None
         if self._rows is None and self._compressor is None:

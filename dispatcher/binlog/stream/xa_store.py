@@ -1,20 +1,21 @@
 """Prepared XA transactions: their rows are kept until XA COMMIT, which is where consumers get them.
 
-XA PREPARE writes a transaction's rows into the log, XA COMMIT or XA ROLLBACK stands somewhere behind it, under a GTID
-of its own: minutes or files later, from another session, after a restart of the server or of the daemon. An `XaStore`
-keeps them for one connection key; the splitters of all its dispatchers share it, which read different parts of one log
-at their own pace.
+A server writes a transaction's rows into the log at XA PREPARE. XA COMMIT or XA ROLLBACK comes later in the log, under
+another GTID: it may come files later, from another session, and after a restart of the server or of the daemon. An
+`XaStore` keeps the prepared transactions of one connection key. The splitters of all dispatchers of the key share the
+store, though they read different parts of the log.
 
-* The xid and the mark, the offset behind the GTID event of the prepare, identify a transaction; xids are used again.
-  A dispatcher that reads a part again adds nothing, and a transaction that has ended stays so.
-* An end belongs to the last prepare of its xid that lies before it, so one that reads old parts of a log finds what
-  was prepared there. GTIDs tell it where marks cannot, which is on another server after a failover.
-* The store is bounded in bytes; an open transaction may take what is left. One that has ended is kept for consumers
-  that have not passed its end, and dropped first if room is short. One that does not fit at all is kept without rows,
-  as a fault of the tables that it changed.
-* Nothing is lost by a restart: `changes` says what is to be stored, in one go with progress and never after it.
+* An xid may be used again, so a transaction is identified by its xid and its mark, which is the offset behind the GTID
+  event of its prepare. A dispatcher that reads a part of the log again adds no entry twice, and an entry that has ended
+  stays ended.
+* XA COMMIT or XA ROLLBACK ends the last prepare of its xid that lies before it. So a dispatcher that reads an old part
+  of a log finds what was prepared there. On another server, after a failover, marks cannot be compared; GTIDs are.
+* The store is bounded in bytes; the recording of an open XA transaction may take the rest. An ended transaction is kept
+  for consumers that have not passed its end, and is dropped first if room is short. A transaction that does not fit is
+  kept without rows, as a fault for the tables that it changed.
+* A restart loses nothing: `changes` returns what is to be stored, in the same write as the progress and never after it.
 
-Pure. `state.store` makes it durable; `forget` is called with the progress of all consumers.
+Pure. `state.store` makes the entries durable; the caller passes the progress of all consumers to `forget`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from dispatcher.model.errors import ErrorKind
 from dispatcher.model.position import LogPosition
 
 BYTES_MAX = 256 << 20
-ENTRY_BYTES = 512  # about what one costs beside its rows
+ENTRY_BYTES = 512  # about what an entry takes beside its rows
 
 
 @dataclass(frozen=True, slots=True)
 class XaFault:
-    """Why consumers of `targets` (None = all) must stop where a transaction is committed."""
+    """Why the consumers of `targets` (None = all consumers) must stop where the transaction is committed."""
 
     kind: ErrorKind
     what: str
@@ -43,7 +44,8 @@ class XaFault:
 
 @dataclass(frozen=True, slots=True)
 class LogPoint:
-    """A prepare, or the end of one: the offset behind its GTID event, the GTID ("" and 0 = none), the server's uuid."""
+    """The place of a prepare or of its end: the offset behind the GTID event, the GTID ("" and 0 = none), the server's
+    uuid."""
 
     mark: LogPosition
     source: str = ""
@@ -57,10 +59,11 @@ class LogPoint:
 
 @dataclass(slots=True, eq=False)
 class XaEntry:
-    """One prepared transaction. `rows`: its events without checksums, with BEGIN if the server writes one; None if they
-    were not kept, for the reasons in `faults`. `end`: its XA COMMIT or XA ROLLBACK, None if that was not read yet."""
+    """One prepared transaction. `rows`: its events without checksums, with BEGIN if the server writes one; None if the
+    events were not kept, for the reasons in `faults`. `end`: the place of its XA COMMIT or XA ROLLBACK, None if that
+    was not read yet."""
 
-    number: int  # in the order in which they were kept
+    number: int  # grows with each entry that the store keeps
     xid: str
     at: LogPoint
     rows: Payload | None
@@ -82,9 +85,9 @@ class XaChanges:
 
 
 class XaStore:
-    """The prepared transactions of one connection key. `stored`: those of the store, in the order of their numbers.
+    """The prepared transactions of one connection key. `stored`: entries of the state store, in order of their numbers.
 
-    `server`: the uuid of the server that is read; set at login, before anything is read.
+    `server`: the uuid of the server that is read; set at login, before any event is read.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX, stored: Iterable[XaEntry] = ()) -> None:
@@ -94,7 +97,7 @@ class XaStore:
         self._entries: dict[int, XaEntry] = {}
         self._by_xid: dict[str, list[XaEntry]] = {}
         self._ended: dict[int, XaEntry] = {}
-        self._stored: dict[int, LogPoint | None] = {}  # what the store has, and with which end
+        self._stored: dict[int, LogPoint | None] = {}  # the state store's entries: end by number
         self._dirty: dict[int, None] = {}
         self._next = 1
         for entry in stored:
@@ -120,11 +123,11 @@ class XaStore:
                 if known.rows is not None or rows is None:
                     return
                 end = known.end
-                self._drop(known)  # there is room for it now
+                self._drop(known)  # kept without rows, for which there is room now
             elif _elsewhere(known.at, at):
                 self._drop(known)
             elif known.end is None and _before(known.at, at):
-                self._end(known, at)  # it must have ended in a part that was not read
+                self._end(known, at)  # its end must lie in a part of the log that was not read
         self._add(XaEntry(self._next, xid, at, rows, faults, end))
 
     def find(self, xid: str, end: LogPoint) -> XaEntry | None:
@@ -151,7 +154,8 @@ class XaStore:
         return self.bytes + size <= self.bytes_max
 
     def forget(self, passed: Callable[[LogPoint], bool]) -> None:
-        """Drop transactions whose end all consumers have acknowledged for good, as `passed` tells."""
+        """Drop the ended transactions that no consumer will read again. `passed`: returns True for an end that all
+        consumers have durably acknowledged."""
         for entry in list(self._ended.values()):
             assert entry.end is not None
             if passed(entry.end):
@@ -163,15 +167,15 @@ class XaStore:
         return self._next - 1
 
     def retain(self, valid: Callable[[LogPoint], bool], upto: int) -> None:
-        """Drop what was prepared in a history that is no more. `upto`: the `newest` before the server was asked what
-        its history is; what was read since is beyond what it said."""
+        """Drop the entries that `valid` says are not part of the server's history (after a reset or a restore). `upto`:
+        the `newest` before the server was asked for its history. Newer entries may lie beyond its answer, and stay."""
         for entry in list(self._entries.values()):
             if entry.number <= upto and not valid(entry.at):
                 self._drop(entry)
 
     def changes(self) -> XaChanges | None:
-        """Return what to store with the next progress; None if nothing has changed. Until `stored` is called, the same
-        changes are returned again."""
+        """Return what to store with the next progress; None if nothing has changed. Changes are returned again until
+        `stored` is called."""
         put, ended, gone = [], [], []
         for number in self._dirty:
             entry = self._entries.get(number)
@@ -197,7 +201,7 @@ class XaStore:
             self._stored.pop(number, None)
         numbers = [entry.number for entry in changes.put] + [number for number, _ in changes.ended]
         for number in (*numbers, *changes.gone):
-            # It may have changed since, also to be no more.
+            # The entry may have been changed or dropped since.
             own = self._entries.get(number)
             if (own is None) == (number not in self._stored) and (
                 own is None or self._stored[number] == own.end
@@ -216,7 +220,7 @@ class XaStore:
             self._ended[entry.number] = entry
 
     def _end(self, entry: XaEntry, end: LogPoint) -> None:
-        # The first to read it says where that was: on another server it has the same GTID and lies elsewhere.
+        # Keep the place that was read first: on another server the same end (by its GTID) lies elsewhere.
         if entry.end is None or not _same(entry.end, end):
             entry.end = end
             self._ended[entry.number] = entry
@@ -250,14 +254,14 @@ def _same(one: LogPoint, two: LogPoint) -> bool:
 
 
 def _elsewhere(one: LogPoint, two: LogPoint) -> bool:
-    """True if the points lie in different files with the same name: after a reset the server uses names again."""
+    """True if the points lie in different files of the same name: after a reset the server reuses file names."""
     a, b = one.mark, two.mark
     known = 0 not in (a.created, b.created)
     return _one_log(one, two) and a.file == b.file and known and a.created != b.created
 
 
 def _before(one: LogPoint, two: LogPoint) -> bool:
-    """True if `one` lies before `two`, or if that cannot be told, on two servers."""
+    """True if `one` lies before `two`, or if they cannot be compared, because they lie on two servers."""
     if _one_log(one, two):
         return one.mark.key < two.mark.key and not _elsewhere(one, two)
     return one.source != two.source or one.gno < two.gno
