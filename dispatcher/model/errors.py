@@ -1,8 +1,8 @@
 """The exception class of the project, and the policy for each kind of fault.
 
-Code reacts to the *kind* of a fault, never to its text, so kinds are an enum, and `POLICY` maps each of them to an
-action and to the remedy that a person reads. Callers catch one class. The subclass `UserError` marks bad input from the
-command line, settings or an HTTP request: it ends in exit code 2 (or a 4xx answer) instead of 1.
+Code reacts to the *kind* of a fault, never to its text. So kinds are an enum, and `POLICY` maps each kind to an action
+and to the remedy that a person reads. Callers catch only `BinlogError`. Its subclass `UserError` marks bad input from
+the command line, settings or an HTTP request, and leads to exit code 2 (or a 4xx answer) instead of 1.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class Policy:
     remedy: str
 
 
-# Commands that remedies name. The library's counterpart of the second is `BinlogClient.forget`.
+# Commands that remedies name. The library's counterpart of FORGET is `BinlogClient.forget`.
 SEEK = "binlog-dispatcher consumers seek NAME --to POSITION"
 FORGET = "binlog-dispatcher consumers forget NAME"
 
 
 def with_name(text: str, consumer: str) -> str:
-    """A remedy whose commands have the consumer's name in place of NAME."""
+    """Return a remedy with the consumer's name in place of NAME in its commands."""
     for command in (SEEK, FORGET):
         text = text.replace(command, command.replace("NAME", consumer))
     return text
@@ -226,9 +226,9 @@ POLICY: dict[ErrorKind, Policy] = {
 class BinlogError(Exception):
     """A fault: what happened, where, and the remedy.
 
-    `what`: the details; `where`: consumer, server, file and offset; `remedy`: replaces that of `POLICY` if a better one
-    is known. `str()` is the line that a person reads. Servers, files and tables may have chosen parts of the texts, so
-    control characters are escaped here (`dispatcher.model.printable`).
+    `what`: the details. `where`: consumer, server, file and offset. `remedy`: replaces the remedy of `POLICY`, where a
+    better one is known. `str()` is the line that a person reads. Parts of the texts may come from servers, files and
+    tables, so the constructor escapes control characters (`dispatcher.model.printable`).
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class BinlogError(Exception):
         return POLICY[self.kind].action
 
     def at(self, where: str) -> BinlogError:
-        """A copy of the fault with `where` put before its own (the outermost comes first)."""
+        """Return a copy of the fault, with `where` put before its own place: the outermost place comes first."""
         place = f"{where}, {self.where}" if self.where else where
         error = type(self)(self.kind, self.what, where=place, remedy=self.remedy)
         error.__cause__ = self.__cause__

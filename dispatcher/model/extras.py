@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs_extra(extra: str, part: str) -> Iterator[None]:
-    """Around imports of `part`: raise ModuleNotFoundError with the extra to install, if a module of others is missing.
+    """Wrap the imports of `part`: if a foreign module is missing, raise ModuleNotFoundError that names the extra to
+    install.
 
-    A module of the project itself that is missing is another fault, and keeps its error.
+    If a module of the project itself is missing, its own error is raised.
     """
     try:
         yield

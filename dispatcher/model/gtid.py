@@ -1,7 +1,7 @@
 """GTID sets as values: canonical, immutable, equal if and only if they hold the same transactions.
 
 A set maps a source (`uuid`, or `uuid:tag` since MySQL 8.3) to sorted, disjoint, non-adjacent half-open intervals.
-An interval need not start at 1: a purged or restored server has such sets.
+The first interval need not start at 1: the sets of a purged or restored server may start later.
 
 Source: MySQL manual, "GTID Format and Storage"; MariaDB knowledge base, "Global Transaction ID".
 """
@@ -50,7 +50,8 @@ def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Int
 
 
 def _subtract(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Interval]:
-    """In time proportional to both: a set of a fragmented log has tens of thousands of intervals."""
+    """Subtract `b` from `a`. Takes time linear in their lengths: the set of a fragmented log has tens of thousands of
+    intervals."""
     passed = 0
     for first, end in a:
         start = first
@@ -103,7 +104,7 @@ class GtidSet:
                     start, end = int(match[1]), int(match[2] or match[1])
                     if start < 1 or end > GNO_MAX:
                         raise _bad(text, f"interval {item!r} lies outside 1..2^63-1")
-                    # MySQL reads a reversed interval as empty, so do we.
+                    # A reversed interval is empty, as for MySQL.
                     sources.setdefault(source, []).append((start, end + 1))
                 elif TAG.match(item.lower()):
                     source = f"{uuid}:{item.lower()}"
@@ -142,7 +143,7 @@ class GtidSet:
         return f"GtidSet({str(self)!r})"
 
     def sources(self) -> Mapping[str, tuple[Interval, ...]]:
-        """Sources and their half-open intervals, both sorted."""
+        """The sources with their half-open intervals, both sorted."""
         return self._map
 
     def has(self, source: str, gno: int) -> bool:
@@ -165,10 +166,10 @@ class GtidSet:
     # -- new sets --------------------------------------------------------------------------------------------
 
     def add(self, source: str, start: int, end: int | None = None) -> GtidSet:
-        """The set with [start, end) of a source added; `end` defaults to one transaction. Idempotent."""
+        """Return the set with [start, end) of `source` added. Without `end`, add one transaction. Idempotent."""
         end = start + 1 if end is None else end
         old = self._map.get(source, ())
-        # The daemon mostly adds the next transaction: extend the last interval without a sort.
+        # The daemon mostly adds the next transaction. Then the last interval is extended, without a sort.
         if old and old[-1][1] == start:
             return self._of({**self._map, source: (*old[:-1], (old[-1][0], end))})
         return GtidSet({**self._map, source: (*old, (start, end))})
@@ -196,9 +197,9 @@ class GtidSet:
     def encode(self) -> bytes:
         """Encode as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS: counts and half-open intervals, little-endian.
 
-        A set with tags is encoded in the form of MySQL 8.3: the count in bytes 1 to 6 between two bytes of 1, and
-        behind each UUID the tag's size (doubled, as the serialization library writes it) and the tag, which may be
-        empty. Source: sql/rpl_gtid_set.cc, Gtid_set::encode; libs/mysql/gtid/tag.cpp.
+        A set with tags has the form of MySQL 8.3: bytes 1 to 6 hold the count, bytes 0 and 7 are 1, and behind each
+        UUID follow the tag's size (doubled, as the serialization library writes it) and the tag, which may be empty.
+        Source: sql/rpl_gtid_set.cc, Gtid_set::encode; libs/mysql/gtid/tag.cpp.
         """
         tagged = any(":" in source for source in self._map)
         count = len(self._map)
@@ -214,7 +215,8 @@ class GtidSet:
 
     @classmethod
     def decode(cls, data: bytes) -> GtidSet:
-        """Decode both forms of `encode`. Raises `UserError` for bytes that are missing or too many."""
+        """Decode both forms of `encode`. Raises `UserError` for an invalid form, missing bytes, or bytes behind the
+        set."""
         sources: dict[str, list[Interval]] = {}
         try:
             at, count = 8, _u64(data, 0)
@@ -273,17 +275,17 @@ class MariadbGtids:
         return self._domains.get(domain, (0, 0))[1]
 
     def contains(self, other: MariadbGtids) -> bool:
-        """True if `other` is ahead in no domain. Server ids do not matter: a server with gtid_strict_mode keeps the
-        sequence numbers of a domain ascending, whichever server assigned them."""
+        """True if no domain of `other` is ahead of this position. Server ids do not matter: with gtid_strict_mode the
+        sequence numbers of a domain ascend, whichever server assigned them."""
         return all(seq <= self.number(domain) for domain, (_, seq) in other._domains.items())
 
     def agrees(self, other: MariadbGtids) -> bool:
-        """True if the newest GTID of each domain in `other` is also the newest here."""
+        """True if, for each domain of `other`, both positions have the same newest GTID."""
         return all(self._domains.get(domain) == newest for domain, newest in other._domains.items())
 
     def add(self, source: str, start: int, end: int | None = None) -> MariadbGtids:
-        """Add the transactions [start, end) of `source`, a "domain-server"; `end` defaults to one transaction. The
-        last number becomes the domain's newest."""
+        """Return the position with the transactions [start, end) of `source` ("domain-server") added. Without `end`,
+        add one transaction. The last number becomes the domain's newest."""
         domain, _, server = source.partition("-")
         return MariadbGtids(
             {**self._domains, int(domain): (int(server), start if end is None else end - 1)}
@@ -307,7 +309,7 @@ class MariadbGtids:
 
 
 def _source(data: bytes, at: int, *, tagged: bool) -> tuple[str, int]:
-    """(source, offset behind it) in the binary form."""
+    """Return the source at offset `at` of the binary form, and the offset behind it."""
     if at + 16 + tagged > len(data):
         raise IndexError(at)
     uuid, at = str(UUID(bytes=data[at : at + 16])), at + 16

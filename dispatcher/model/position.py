@@ -1,7 +1,7 @@
 """A position: a point between two transactions in one server's history.
 
-Equal positions are byte-identical as JSON, because Spark compares offsets as text: all keys, in one order, with
-canonical values. (`epoch`, `seq`) orders the positions of one consumer; a dump continues at the GTID set, or without
+Spark compares offsets as text, so equal positions must be byte-identical as JSON: with all keys, in one order, with
+canonical values. (`epoch`, `seq`) orders the positions of one consumer. A dump continues at the GTID set, or without
 GTIDs at file and offset.
 """
 
@@ -16,14 +16,14 @@ from dispatcher.model.errors import ErrorKind, UserError
 
 KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
 
-# Limits in characters. A server is a uuid, or "mariadb-<server id>"; a file name has no folder; a GTID set of 4 MiB has
-# some 100,000 intervals.
+# Limits in characters. `server` is a uuid, or "mariadb-<server id>"; `file` is a name without a folder; a GTID set of
+# 4 MiB has some 100,000 intervals.
 SERVER_MAX, FILE_MAX, GTID_MAX = 64, 255, 4 << 20
-# The first epoch is the time in seconds since 1970; a delivered record has 32 bits for it.
+# The first epoch is the time in seconds since 1970. A delivered record has 32 bits for an epoch.
 EPOCH_MAX = 2**32 - 1
 
-# Without GTIDs `seq` is the file's number and the offset, so it grows with the log. 40 bits of offset allow 1 TiB per
-# file, more than any server writes; 23 bits of a signed 64-bit integer remain for the file's number.
+# Without GTIDs, `seq` consists of the file's number and the offset, so it grows with the log. 40 bits of offset allow
+# 1 TiB per file, more than any server writes. 23 bits of a signed 64-bit integer remain for the file's number.
 SEQ_OFFSET_BITS = 40
 FILE_NUMBER_MAX = (1 << 63 - SEQ_OFFSET_BITS) - 1
 
@@ -32,7 +32,8 @@ _JSON = json.JSONEncoder(separators=(",", ":"))
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`server`: its uuid; `gtid`: the canonical executed set or ""; `file`, `offset`: where the next one begins."""
+    """`server`: the server's uuid. `gtid`: the canonical executed set, or "". `file`, `offset`: where the next
+    transaction begins."""
 
     server: str
     gtid: str
@@ -60,7 +61,7 @@ class Position:
 
     @classmethod
     def from_dict(cls, value: Any) -> Position:
-        """Raises `UserError` naming the first key that is missing, unknown or of the wrong type."""
+        """Raises `UserError` that names the first key that is unknown, missing or of the wrong type."""
         if not isinstance(value, dict):
             raise _bad(
                 f"a position is an object with the keys {', '.join(KEYS)}, not {type(value).__name__}"
@@ -80,7 +81,8 @@ class Position:
         return position
 
     def check(self) -> None:
-        """Raise `UserError` for a text that is too long or not printable, such as a lone surrogate."""
+        """Raise `UserError` for an epoch above `EPOCH_MAX`, and for a text that is too long or not printable, such as a
+        lone surrogate."""
         if self.epoch > EPOCH_MAX:
             raise _bad("'epoch' lies outside 0..2^32-1")
         for key, most in (("server", SERVER_MAX), ("gtid", GTID_MAX), ("file", FILE_MAX)):
@@ -101,14 +103,14 @@ class Position:
 
 @lru_cache(maxsize=1024)
 def file_number(file: str) -> int:
-    """The number in a file name: `binlog.000123` -> 123. 0 if there is none, or it has more than 18 digits, which no
-    server writes."""
+    """The number in a file name: `binlog.000123` -> 123. 0 if the name has no number, or one of more than 18 digits,
+    which no server writes."""
     suffix = file.rpartition(".")[2]
     return int(suffix) if len(suffix) <= 18 and suffix.isascii() and suffix.isdigit() else 0
 
 
 def has_file_number(file: str) -> bool:
-    """True if a position can hold the number of this binlog file; the number is 0 if the name has none."""
+    """True if the number of this binlog file fits into a `seq`. A name without a number counts as number 0."""
     suffix = file.rpartition(".")[2]
     return not suffix.isdigit() or (len(suffix) <= 18 and file_number(file) <= FILE_NUMBER_MAX)
 
@@ -120,11 +122,12 @@ def packed_seq(file: str, offset: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EventPoint:
-    """A point inside of a transaction, before one of its events. It stands beside the position after the transaction.
+    """A point inside a transaction, before one of its events. It is used together with the position after the
+    transaction.
 
-    `index`: of the event, in the transaction as delivered to the consumer; `offset`: bytes of the transaction as
-    delivered from its first event behind BEGIN to this one. The offset is a check: a transaction that is read again
-    from another server may consist of other events, and a reader of several parts would miss rows.
+    `index`: of the event, in the delivered transaction. `offset`: delivered bytes from the first event behind BEGIN to
+    this event. The offset is a check: if the daemon reads the transaction again from another server, it may consist of
+    other events, and a reader that has some parts already would miss rows.
     """
 
     index: int
@@ -161,7 +164,7 @@ class LogPosition:
 
     @property
     def key(self) -> int:
-        """Sort key: orders the positions of one log as the server wrote it."""
+        """Sort key: orders the positions of one log in the order in which the server wrote it."""
         return packed_seq(self.file, self.offset)
 
     def __str__(self) -> str:

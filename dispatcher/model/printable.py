@@ -1,18 +1,18 @@
-"""Foreign text as a person may see it: on a terminal, in a line of a log, in an error.
+"""Makes foreign text safe for a person to see: on a terminal, in a line of a log, in an error.
 
-Servers, tables, files and other programs choose the text of names and messages. A terminal acts on some characters of
-such text, and a log ends a line at some. These functions write them as escapes, \\x1b, \\u202e or \\n:
+Servers, tables, files and other programs choose the text of names and messages. Some characters of such text control a
+terminal, and some end a line of a log. These functions write such characters as escapes, \\x1b, \\u202e or \\n:
 
 * control characters: C0, DEL and C1, which begin escape sequences or end a line;
 * line and paragraph separators, and halves of surrogate pairs, which no output can encode;
-* format characters (Unicode's category Cf), which change the order of what is shown, or are not seen at all. The two
+* format characters (Unicode's category Cf), which change the order of the shown characters, or are invisible. The two
   joiners, U+200C and U+200D, are part of words and stay.
 
-Text enters through `BinlogError` (`dispatcher.model.errors`), and leaves through `dispatcher.terminal`,
-`dispatcher.telemetry.logs`, `dispatcher.telemetry.systemd`, `dispatcher.inspect` and `spark_sink.log_lines`; each of
-them calls a function of this module.
+Foreign text enters through `BinlogError` (`dispatcher.model.errors`). It leaves through `dispatcher.terminal`,
+`dispatcher.telemetry.logs`, `dispatcher.telemetry.systemd`, `dispatcher.inspect` and `spark_sink.log_lines`. Each of
+these modules calls a function of this one.
 
-JSON is exact: `json_escaped` writes the same characters as JSON's own escapes.
+JSON keeps its value: `json_escaped` writes the same characters as JSON's own escapes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ UNSAFE = (
 )  # fmt: skip
 _CLASS = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in UNSAFE)
 _ANY = re.compile(f"[{_CLASS}]")
-# Lines stay lines, and tabs stay: of texts that have several lines by themselves, such as statements.
+# For texts that have several lines, such as statements: line feeds and tabs stay.
 _BUT_LINES = re.compile(rf"(?![\n\t])[{_CLASS}]")
 _LETTERS = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: str) -> str:
     """The text in one line."""
-    # Much faster than the expression, and true of nearly all texts.
+    # `isprintable` is much faster than the expression, and True for nearly all texts.
     return text if text.isprintable() else _ANY.sub(_escape, text)
 
 
@@ -46,12 +46,13 @@ def printable_lines(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """A text of several lines below a line of a log: none of them can be taken for a line of the log."""
+    """A text of several lines that follow a line of a log. They are indented, so that no reader takes one for a line of
+    the log."""
     return "\n".join(f"  {printable_lines(line)}" for line in text.split("\n"))
 
 
 def printable_values(value: Any) -> Any:
-    """A value as JSON has it, with all of its texts in one line each, at any depth."""
+    """A JSON value, with each text in it, at any depth, in one line."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
@@ -62,7 +63,7 @@ def printable_values(value: Any) -> Any:
 
 
 def json_escaped(json_text: str) -> str:
-    """JSON of the same value, in which a terminal finds nothing to act on. The line feeds between values stay."""
+    """JSON of the same value, without characters that control a terminal. The line feeds between values stay."""
     return json_text if json_text.isprintable() else _BUT_LINES.sub(_json_escape, json_text)
 
 

@@ -1,6 +1,6 @@
-"""Sizes as people write them, and sizes and durations for people to read.
+"""Parses sizes that people write, and formats sizes and durations for people to read.
 
-The daemon's settings and the options of the Spark source read sizes by one rule.
+The daemon's settings and the options of the Spark source parse sizes by the same rule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def size_in_bytes(text: str) -> int | None:
 
 
 def nearest_size(text: str) -> str:
-    """Returns what `text`, which is no size, may mean, as part of a message: `: write 16MB or 16MiB`, or nothing."""
+    """Returns a hint for a message about an invalid size: `: write 16MB or 16MiB`; empty if there is no hint."""
     match = _WITHOUT_B.match(text.strip())
     if not match:
         return ""
@@ -45,7 +45,7 @@ def size_text(count: float) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """A duration in one unit; None = unknown, or without an end."""
+    """A duration in one unit; `-` for None (unknown, or without an end)."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):

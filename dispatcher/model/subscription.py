@@ -1,13 +1,14 @@
 """Which databases and tables a consumer reads: names, or shell-style patterns of names.
 
 `*` stands for any text, `?` for one character, `[abc]`, `[a-z]` and `[!abc]` for one character of a set; `[*]` is a
-literal `*`. Names are compared as the server writes them into its log, upper and lower case apart. A pattern does not
-match the server's own databases (`SYSTEM_DATABASES`), as a shell's `*` does not match hidden files: to read them, write
-their names.
+literal `*`. Names are compared as the server writes them into its log, case-sensitively. A pattern does not match the
+server's own databases (`SYSTEM_DATABASES`), as a shell's `*` does not match hidden files: to read them, write their
+names.
 
-A table belongs to a subscription if its database is one of `databases`, it is one of `tables` (if there are any), and
-it is not one of `exclude_tables`. That depends on its name alone. So a table that is created or renamed into a pattern
-belongs to it from the statement on, and the statement itself is delivered if any of its names belongs to it.
+A table belongs to a subscription if its database matches `databases`, and the table matches `tables` (if there are any)
+and does not match `exclude_tables`. This depends only on the names. So a table that gets a matching name by CREATE or
+RENAME belongs to the subscription from that statement on. The statement itself is delivered if any name in it belongs
+to the subscription.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ TablePattern = tuple[str, str]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """` (the nearest is NAME)` if one of the known names resembles `name`, else nothing: for messages."""
+    """Return a hint for messages: ` (the nearest is NAME)` if a known name resembles `name`, else ""."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (the nearest is {close[0]})" if close else ""
 
 
 def is_pattern(text: str) -> bool:
-    """True if `text` is a pattern, and not a name."""
+    """True if `text` is a pattern rather than a name."""
     return any(character in text for character in "*?[")
 
 
 def literal(name: str) -> str:
-    """Returns the pattern that matches this name alone."""
+    """Returns the pattern that matches only this name."""
     return re.sub(r"[*?[]", r"[\g<0>]", name)
 
 
@@ -45,7 +46,7 @@ class NamePatterns:
     def __init__(self, patterns: Iterable[str]) -> None:
         patterns = list(patterns)
         self._names = frozenset(text for text in patterns if not is_pattern(text))
-        # fnmatch's own translation; its expressions take time proportional to the lengths of pattern and name.
+        # The expressions of `fnmatch.translate` match in time proportional to the lengths of pattern and name.
         translated = [fnmatch.translate(text) for text in patterns if is_pattern(text)]
         self._expressions = tuple(map(re.compile, translated))
 
@@ -54,12 +55,12 @@ class NamePatterns:
         return name in self._names or any(each.match(name) for each in self._expressions)
 
     def match_database(self, name: str) -> bool:
-        """As `match`; a pattern matches no database of the server's own."""
+        """As `match`, but a pattern does not match the server's own databases."""
         return name in self._names or (name not in SYSTEM_DATABASES and self.match(name))
 
 
 class Subscription:
-    """The databases and tables of one consumer. `tables`: None stands for all tables of the databases."""
+    """The databases and tables of one consumer. `tables`: None = all tables of the databases."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Subscription:
         self._excluded_databases = NamePatterns(db for db, table in excluded if table == "*")
 
     def has_database(self, name: str) -> bool:
-        """True if statements about the database as a whole, such as DROP DATABASE, concern the consumer."""
+        """True if the consumer gets statements about the whole database, such as DROP DATABASE."""
         return self._databases.match_database(name) and not self._excluded_databases.match(name)
 
     def has_table(self, database: str, table: str) -> bool:

@@ -1,6 +1,6 @@
-"""What is counted and timed while the daemon runs, for its metrics. Pure: the callers measure.
+"""Counters and histograms for the daemon's metrics. Pure: the callers measure the times.
 
-Values only grow, except for the number of waiting calls.
+Values only grow, except `StoreTimings.waiting`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 SHORT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Upper bounds for work of the daemon itself."""
+"""Upper bounds, in s, for work of the daemon itself."""
 DELIVERY_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
-"""Upper bounds for what depends on servers and readers, too."""
+"""Upper bounds, in s, for times that also depend on servers and readers."""
 REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds for requests; a poll waits up to 60 s."""
+"""Upper bounds, in s, for requests; a poll waits up to 60 s."""
 
 
 class Durations:
-    """A histogram of durations. `bounds`: upper bounds of its ranges, ascending, s; one more range has none."""
+    """A histogram of durations. `bounds`: upper bounds of its ranges in s, ascending. One more range has no bound."""
 
     __slots__ = ("_counts", "bounds", "sum_s")
 
@@ -30,27 +30,27 @@ class Durations:
         self._counts = [0] * (len(self.bounds) + 1)
 
     def add(self, seconds: float) -> None:
-        """Count one; a negative one, which a clock that was set back gives, counts as 0."""
+        """Count one duration. A negative one counts as 0: it comes from a clock that was set back."""
         seconds = max(0.0, seconds)
         self._counts[bisect_left(self.bounds, seconds)] += 1
         self.sum_s += seconds
 
     def merge(self, other: Durations) -> None:
-        """Count what another histogram with the same bounds has counted, too."""
+        """Add the counts of another histogram, which must have the same bounds."""
         assert self.bounds == other.bounds, "histograms with other bounds cannot be added"
         self._counts = [a + b for a, b in zip(self._counts, other._counts, strict=True)]
         self.sum_s += other.sum_s
 
     def cumulative(self) -> list[int]:
-        """How many were at most as long as each bound; the last number counts all."""
+        """For each bound, how many durations were at most that long. The last number counts all durations."""
         return list(accumulate(self._counts))
 
 
 @dataclass(slots=True)
 class ConnectionTimings:
-    """Of a client. `flush`: from the first byte of a buffer to its events in all queues; `delivery`: from the commit at
-    the server to the answer that tells a reader; `logins`: those that succeeded; `faults`: connections that failed or
-    were lost, by kind of error."""
+    """The timings of one client. `flush`: from the first byte of a buffer until its events are in all queues.
+    `delivery`: from the commit on the server until the answer that tells a reader of it. `logins`: number of logins
+    that succeeded. `faults`: number of connections that failed or were lost, by kind of error."""
 
     flush: Durations = field(default_factory=lambda: Durations(SHORT_S))
     delivery: Durations = field(default_factory=lambda: Durations(DELIVERY_S))
@@ -66,7 +66,8 @@ class ConnectionTimings:
 
 @dataclass(slots=True)
 class StoreTimings:
-    """Of the state store. `commits`: of progress; `errors`: calls that failed; `waiting`: calls that wait or run."""
+    """The timings of the state store. `commits`: durations of commits of progress. `errors`: number of calls that
+    failed. `waiting`: number of calls that wait or run."""
 
     commits: Durations = field(default_factory=lambda: Durations(SHORT_S))
     errors: int = 0
@@ -74,7 +75,7 @@ class StoreTimings:
 
 
 class RequestTimings:
-    """Of HTTP requests, by route template and status class, such as ("/v1/binlogs", "2xx")."""
+    """Durations of HTTP requests, by route template and status class, such as ("/v1/binlogs", "2xx")."""
 
     def __init__(self) -> None:
         self.series: dict[tuple[str, str], Durations] = {}

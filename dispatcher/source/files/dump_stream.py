@@ -1,19 +1,19 @@
-"""A folder of binlog files as a stream: what a connection is for a server.
+"""A folder of binlog files as a stream: it takes the place of a connection to a server.
 
-The stream gives the splitter what a server would send: before each file a ROTATE and the FORMAT_DESCRIPTION, then the
-file's bytes as they are. So positions, batches and what consumers receive are the same as from the server that wrote
-the files. Like a server, it leaves out transactions that are already executed. It checks that a file is complete
-before it goes on to the next one.
+The stream gives the splitter the bytes that a server would send: before each file a ROTATE and the FORMAT_DESCRIPTION,
+then the unchanged bytes of the file. So positions, batches and delivered bytes are the same as from the server that
+wrote the files. Like a server, the stream leaves out executed transactions. It checks that a file is complete before it
+goes on to the next one.
 
-A complete file ends in ROTATE or STOP. One that does not was left by a crash, or is a copy made too early, which would
-silently lack transactions. The next file's PREVIOUS_GTIDS or GTID_LIST tells which; without GTIDs the flag
-LOG_EVENT_BINLOG_IN_USE_F does: MySQL clears it when it recovers.
+A complete file ends in ROTATE or STOP. A file that does not was left by a crash, or it is a copy that was made too
+early and lacks transactions. The next file's PREVIOUS_GTIDS or GTID_LIST tells the two cases apart; without GTIDs the
+flag LOG_EVENT_BINLOG_IN_USE_F does, because MySQL clears it when it recovers.
 
-With `follow` the newest file is polled every `POLL_S`; the part of an event that was written so far stays in the
-splitter until the rest comes. Without it the log is over at the end of the newest file.
+With `follow`, the stream polls the newest file every `POLL_S`, and an incomplete event stays in the splitter until its
+rest is written. Without `follow`, the log is over at the end of the newest file.
 
-Every read is of at most 1 MiB and happens in a thread: a local disk answers within a millisecond, but the folder may be
-a network mount. Measured on a busy machine: 430 to 720 MB/s against 700 to 820 MB/s on the loop.
+Each read takes at most 1 MiB and runs in a thread: a local disk answers within a millisecond, but the folder may be a
+network mount. Measured on a busy machine: 430 to 720 MB/s in threads, 700 to 820 MB/s on the event loop.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FilesStream:
         *,
         follow: bool,
     ) -> None:
-        """`executed`: leaves out executed transactions, with GTIDs."""
+        """`executed`: leaves out executed transactions; None without GTIDs."""
         self.splitter = splitter
         self.over = False
         self.received_at = time.monotonic()
@@ -70,8 +70,8 @@ class FilesStream:
         self._name = file
         self._offset = offset  # of the next byte to be read
         self._file: _OpenFile | None = None
-        self._stops = 0  # STOP events in the files before
-        self._listed_at = -1  # the folder's time of change when it was listed last
+        self._stops = 0  # number of STOP events in the files before this one
+        self._listed_at = -1  # the folder's mtime, in ns, when it was listed last
         self._interrupted = asyncio.Event()
 
     async def batches(self) -> list[Batch | Closed]:
@@ -108,7 +108,7 @@ class FilesStream:
     # -- reading, in a thread --------------------------------------------------------------------------------
 
     def _more(self) -> bool:
-        """Give the splitter more of the log. Returns False if there is nothing more now, or for ever."""
+        """Give the splitter more bytes of the log. Returns False if there are none now, or if the log is over."""
         try:
             if self._file is None and not self._open():
                 return self._wait()
@@ -119,7 +119,7 @@ class FilesStream:
             raise self._folder.read_error(error, self._name) from error
 
     def _open(self) -> bool:
-        """Open the file `_name`. Returns False while its beginning is not written."""
+        """Open the file `_name`. Returns False while the file does not exist or its head is incomplete."""
         path = self._folder.path / self._name
         head = self._folder.head(self._name) if path.exists() else None
         if head is None:
@@ -144,7 +144,8 @@ class FilesStream:
         return size
 
     def _at_end(self) -> bool:
-        """Go on at the end of the open file: with more of it or the next file. Returns False if there is neither."""
+        """Go on at the end of the open file: with new bytes of it, or with the next file. Returns False if there is
+        neither."""
         assert self._file is not None
         if self._file.size < self._offset:
             raise self._lost(f"{self._name} has become shorter")
@@ -167,9 +168,10 @@ class FilesStream:
         return self._open()
 
     def _wait(self) -> bool:
-        """Return False: there is nothing to read now. Raises BinlogError if the file is missing and a later one exists.
+        """Return False, because there is nothing to read now. Without `follow`, the log is over.
 
-        The next login finds out which consumers that concerns.
+        Raises BinlogError if the file is missing and a later one exists. The next login then finds out which consumers
+        that concerns.
         """
         changed_at = self._folder.path.stat().st_mtime_ns
         if changed_at != self._listed_at:
@@ -183,7 +185,7 @@ class FilesStream:
         return False
 
     def _reopen(self) -> None:
-        """Open the file that replaced the open one. Raises BinlogError unless it is a newer copy of it."""
+        """Open the file that replaced the open one. Raises BinlogError unless the new file is a newer copy."""
         assert self._file is not None and self.splitter.format is not None
         head = self._folder.head(self._name)
         file = _OpenFile(self._folder.path / self._name)
@@ -196,7 +198,7 @@ class FilesStream:
     # -- is a file complete? ---------------------------------------------------------------------------------
 
     def _check_whole(self, following: FileHead) -> None:
-        """Raises BinlogError (FILES) unless the file holds all that the server wrote before the next file."""
+        """Raises BinlogError (FILES) unless the file holds all events that the server wrote before the next file."""
         splitter = self.splitter
         if splitter.file != self._name or splitter.ignored["STOP_EVENT"] > self._stops:
             return
@@ -214,12 +216,12 @@ class FilesStream:
             )
 
     def _missing(self, head: FileHead, expected: Gtids) -> str:
-        """Describe the GTIDs that the next file says precede it and that this one lacks; "" if there are none."""
+        """Describe the GTIDs that this file lacks although the next one says it follows them; "" if none is missing."""
         tip = self._folder.scan(self._name, head, head.start, head.previous_gtids or no_gtids(head))
         if isinstance(expected, GtidSet) and isinstance(tip.gtids, GtidSet):
             missing = expected.subtract(tip.gtids)
             return f"no {str(missing)[:200]}" if missing else ""
-        # A server that crashed inside a transaction may count it, and MariaDB leaves its beginning in the file.
+        # After a crash inside a transaction the next file may count it, and MariaDB leaves its beginning in this file.
         present = {*str(tip.gtids).split(","), *str(tip.open).split(",")}
         lacking = [gtid for gtid in str(expected).split(",") if gtid not in present]
         return f"no {', '.join(lacking)}" if any(lacking) else ""
@@ -238,7 +240,7 @@ class FilesStream:
 
 
 class _OpenFile:
-    """A file that a thread reads while the event loop may close it. A closed one reads as empty."""
+    """A file that a thread reads, and that the event loop may close meanwhile. A closed file reads as empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -256,7 +258,7 @@ class _OpenFile:
 
     @property
     def replaced(self) -> bool:
-        """True if another file has its name now. Raises FileNotFoundError if none has."""
+        """True if the name belongs to another file now. Raises FileNotFoundError if no file has the name."""
         with self._using:
             there = self._path.stat()
             here = os.fstat(self._fd) if self._fd >= 0 else there

@@ -1,17 +1,18 @@
 """A folder of binlog files: which files it holds, how each of them begins, and where the log ends.
 
-The files of one log are `prefix.000001`, `prefix.000002` ... without a gap; the server's index file is not needed, and
-copies seldom have one. A relay log in the same folder, and InnoDB's and Aria's own files, are told apart by their first
-bytes.
+The files of one log are `prefix.000001`, `prefix.000002` ... without a gap. The server's index file is not needed, and
+copies of a log seldom have one. A relay log in the same folder, and the numbered files of InnoDB and Aria, are
+recognised by their first bytes.
 
 A file's *head* is everything before its first transaction: FORMAT_DESCRIPTION, the GTIDs of the files before it
-(PREVIOUS_GTIDS, MariaDB's GTID_LIST), and whether it is encrypted from there on. The heads tell in which file to begin
-for a GTID set and which kind of log it is, so only the newest file is scanned whole, and later only what was added.
+(PREVIOUS_GTIDS, MariaDB's GTID_LIST), and whether the rest is encrypted. The heads are enough to find the file in which
+a GTID set begins, and the mode of the log. So only the newest file is scanned whole, and later scans read only the
+bytes that were added.
 
 Symbolic links in the folder are refused, wherever they lead: a user who may write to the folder could otherwise make
 the daemon read any file of the machine. For the same reason no message shows bytes of a file that is not a binlog.
 
-Everything here blocks. Sources: MySQL source, sql/binlog.cc (generate_new_name, MYSQL_BIN_LOG::open_binlog),
+All functions here block. Sources: MySQL source, sql/binlog.cc (generate_new_name, MYSQL_BIN_LOG::open_binlog),
 sql/log_event.h (LOG_EVENT_RELAY_LOG_F); MariaDB sql/log.cc.
 """
 
@@ -42,7 +43,7 @@ from dispatcher.model.position import file_number
 from dispatcher.source.start_search import NOT_NUMBERED, NUMBERED
 
 CHUNK_BYTES = 1 << 20
-_ENCRYPTED = b"\xfdbin"  # MySQL's binlog_encryption: this magic, then a header of its own
+_ENCRYPTED = b"\xfdbin"  # MySQL's binlog_encryption: this magic, then an encryption header
 _RELAY_LOG_F = 0x40  # in the FORMAT_DESCRIPTION at the beginning of a relay log
 _FORMAT_BYTES_MAX = 4096
 # Six digits, or more without leading zeros: `aria_log.00000001` is not a binlog.
@@ -51,7 +52,7 @@ _NAME = re.compile(r"(?P<prefix>[^.].*)\.(?P<number>\d{6}|[1-9]\d{6,})\Z", re.DO
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of the log; `size` in bytes when the folder was listed."""
+    """One file of the log. `size`: in bytes, when the folder was listed."""
 
     name: str
     size: int
@@ -63,12 +64,12 @@ class FileHead:
     """What a file holds before its first transaction.
 
     `format`: as a server would send it, without the flag "in use". `previous_gtids`: the GTIDs of the files before this
-    one; None where the file does not tell. `first`: how the first transaction is numbered, "" = there is none yet;
-    `first_offset`: where it begins.
+    one, None if the file does not hold them. `first`: how the first transaction is numbered, "" = there is none yet.
+    `first_offset`: where the first transaction begins.
     """
 
     format: FormatDescription
-    start: int  # offset of what follows the FORMAT_DESCRIPTION
+    start: int  # offset behind the FORMAT_DESCRIPTION
     previous_gtids: Gtids | None
     first: str  # "gtid", "anonymous", ""
     first_offset: int
@@ -82,7 +83,7 @@ class FileHead:
 class Tip:
     """The end of a scan: the place after the last complete transaction, and the GTIDs executed there.
 
-    `open`: those GTIDs, with that of the incomplete transaction if the bytes end inside one.
+    `open`: the same GTIDs, and the GTID of the incomplete transaction if the bytes end inside one.
     """
 
     file: str
@@ -92,20 +93,20 @@ class Tip:
 
 
 class Folder:
-    """The files `prefix.NNNNNN` of one folder. `prefix` None: the folder holds one log only."""
+    """The files `prefix.NNNNNN` of one folder. `prefix`: None if the folder holds only one log."""
 
     def __init__(self, path: Path, prefix: str | None) -> None:
         self.path = path
         self.label = f"files:{path}" if prefix is None else f"files:{path / prefix}"
         self._prefix = prefix
         self._heads: dict[str, tuple[bytes, FileHead]] = {}
-        # The newest file that was scanned, and its end.
+        # The newest scanned file, its head, and the end of its scan.
         self._scanned: tuple[str, FileHead, Tip] | None = None
 
     # -- which files -----------------------------------------------------------------------------------------
 
     def files(self) -> list[File]:
-        """Return the files, oldest first. Raises BinlogError (FILES) unless they are one log without a gap."""
+        """Return the files, oldest first. Raises BinlogError (FILES) unless they are exactly one log without a gap."""
         files = self._list()
         if _gap(files):
             files = self._list()  # the server may have purged some while the folder was read
@@ -145,7 +146,7 @@ class Folder:
         return files
 
     def _is_binlog(self, files: list[File]) -> bool:
-        """True if the files are a server's own log, rather than a relay log or other numbered files."""
+        """True if the files are a server's binlog, rather than a relay log or other numbered files."""
         if files[0].is_link:
             return False
         try:
@@ -161,10 +162,11 @@ class Folder:
     # -- how they begin --------------------------------------------------------------------------------------
 
     def head(self, name: str) -> FileHead | None:
-        """Return a file's head, None while it is being written. Raises BinlogError (FILES) if it is not a binlog."""
+        """Return a file's head, None while the server writes it. Raises BinlogError (FILES) if the file is not a
+        binlog."""
         try:
             with open_regular(self.path / name) as file:
-                # While these bytes (creation time, server id, sizes) are the same, so is the rest of the head.
+                # If these bytes (creation time, server id, sizes) are unchanged, so is the rest of the head.
                 start = _not_in_use(os.pread(file.fileno(), 4 + header.HEADER_SIZE, 0), 4)
                 cached = self._heads.get(name)
                 if cached and cached[0] == start:
@@ -177,12 +179,12 @@ class Folder:
         return head
 
     def forget(self, files: list[File]) -> None:
-        """Drop the cached heads of all other files."""
+        """Drop the cached heads of all files but `files`."""
         names = {file.name for file in files}
         self._heads = {name: head for name, head in self._heads.items() if name in names}
 
     def in_use(self, name: str) -> bool:
-        """True if a file is being written or was never closed, or if it is a copy of such a file."""
+        """True if the file is open or was never closed, or if it is a copy of such a file."""
         try:
             with open_regular(self.path / name) as file:
                 flags = os.pread(file.fileno(), 2, 4 + 17)
@@ -242,7 +244,8 @@ class Folder:
     # -- where the log ends ----------------------------------------------------------------------------------
 
     def mode(self, heads: dict[str, FileHead]) -> Mode:
-        """Return how the transactions of these files are numbered. Raises BinlogError (FILES) if there are none yet."""
+        """Return how the transactions of these files are numbered. Raises BinlogError (FILES) if there are no
+        transactions yet."""
         newest = next(reversed(heads.values()), None)
         if newest is not None and newest.format.mariadb:
             return Mode.MARIADB
@@ -256,7 +259,8 @@ class Folder:
         return Mode.GTID if numbered else Mode.FILE
 
     def tip(self, names: list[str], heads: dict[str, FileHead]) -> Tip:
-        """Returns the end of the log, or the first damage. A consumer that reaches the damage fails with its error."""
+        """Returns the end of the log, or the place of the first damage. A consumer that reaches the damage fails with
+        its error."""
         first = len(names) - 1
         while first > 0 and (head := heads[names[first]]).previous_gtids is None and not head.first:
             first -= 1
@@ -267,7 +271,7 @@ class Folder:
         return tip
 
     def _scan_newest(self, name: str, head: FileHead, before: Tip | None) -> Tip:
-        """Scan a file from where the last scan ended. `before`: the end of the file before it, if that was scanned."""
+        """Scan a file from the end of its last scan on. `before`: the end of the previous file, if that was scanned."""
         cached: Tip | None = None
         if self._scanned and self._scanned[:2] == (name, head):
             cached = self._scanned[2]
@@ -311,7 +315,7 @@ class Folder:
         return BinlogError(ErrorKind.FILES, what, where=self.label, remedy=remedy)
 
     def read_error(self, error: OSError, name: str) -> BinlogError:
-        """Return the error for an OSError at a file, or at the folder if `name` is ""."""
+        """Return the error for an OSError of a file, or of the folder if `name` is ""."""
         if name and error.errno == errno.ELOOP:
             return self._link(name)
         what = f"{name or 'the folder'} cannot be read: {error.strerror or error}"
@@ -337,8 +341,8 @@ class Folder:
 def preamble(name: str, head: FileHead, offset: int, *, checksum: bool) -> bytes:
     """Return what a server sends before a file's events: a ROTATE that names file and offset, and FORMAT_DESCRIPTION.
 
-    `checksum`: True if the events before it end in one. In a dump from the middle of a file the FORMAT_DESCRIPTION has
-    the position 0.
+    `checksum`: True if the events before the ROTATE end in a checksum. In a dump from the middle of a file, the
+    FORMAT_DESCRIPTION has `log_pos` 0.
     """
     body = offset.to_bytes(8, "little") + name.encode()
     size = header.HEADER_SIZE + len(body) + header.CHECKSUM_SIZE * checksum
@@ -348,7 +352,7 @@ def preamble(name: str, head: FileHead, offset: int, *, checksum: bool) -> bytes
     raw = head.format.raw
     if offset > head.start:
         raw = raw[:13] + bytes(4) + raw[17:]
-        # Since MySQL 5.6.1 the event ends in the algorithm and a checksum, even if the algorithm is "none".
+        # Since MySQL 5.6.1 the event ends in the checksum algorithm and a checksum, even if the algorithm is "none".
         if len(raw) == header.HEADER_SIZE + 57 + len(head.format.post_headers) + 5:
             raw = raw[:-4] + zlib.crc32(raw[:-4]).to_bytes(4, "little")
     return rotate + raw
@@ -364,8 +368,8 @@ def next_name(name: str) -> str:
 
 
 def open_descriptor(path: Path) -> int:
-    """Open a file of the folder for reading; returns its descriptor. Raises OSError: ELOOP for a symbolic link, EINVAL
-    for anything else that is not a regular file (opening a FIFO would block)."""
+    """Open a file of the folder for reading, and return its descriptor. Raises OSError: ELOOP for a symbolic link,
+    EINVAL for anything else that is not a regular file (opening a FIFO would block)."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -379,10 +383,10 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def batches_of(path: Path, head: FileHead, offset: int) -> Iterator[Batch]:
-    """Yield a file's batches, routed to no consumer, from an offset between two transactions on.
+    """Yield a file's batches from `offset` on, which must lie between two transactions. They have their own routes.
 
-    Each batch is valid until the next one is asked for. Raises BinlogError where the file is damaged, OSError where it
-    cannot be read.
+    Each batch is valid until the caller asks for the next one. Raises BinlogError where the file is damaged, OSError
+    where it cannot be read.
     """
     splitter = Splitter(Routes(), packets=False, checksum=False, buffer_bytes=CHUNK_BYTES)
     splitter.prepared = None
@@ -404,7 +408,7 @@ def batches_of(path: Path, head: FileHead, offset: int) -> Iterator[Batch]:
 
 
 def _readable(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches up to damage."""
+    """Yield the batches before the first damage."""
     try:
         yield from batches
     except BinlogError:
@@ -412,7 +416,7 @@ def _readable(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def _not_in_use(raw: bytes, at: int) -> bytes:
-    """Clear the flag "in use" of the event at an offset."""
+    """Return the bytes with the flag "in use" of the event at offset `at` cleared."""
     flags = int.from_bytes(raw[at + 17 : at + 19], "little") & ~header.FLAG_IN_USE
     return raw[: at + 17] + flags.to_bytes(2, "little") + raw[at + 19 :]
 

@@ -1,4 +1,4 @@
-"""Leaves executed transactions out of what files hold, as a server does in a dump by GTIDs."""
+"""Leaves executed transactions of files out of batches, as a server does in a dump by GTIDs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 
 class ExecutedFilter:
-    """The executed transactions of a stream, and how many of them are still to come."""
+    """`executed`: the executed transactions of a stream. `left`: how many of them lie ahead in the log."""
 
     def __init__(self, executed: ExecutedPosition, left: int) -> None:
         self._executed = executed
         self._left = left
 
     def leave_out(self, batch: Batch, label: str) -> None:
-        """Remove the executed transactions from a batch."""
+        """Remove the executed transactions from a batch. `label`: of the folder. Raises BinlogError (UNSUPPORTED_EVENT)
+        if a transaction has no GTID."""
         ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
         if (batch.tx.source[ended] < 0).any():
             raise BinlogError(
@@ -36,7 +37,7 @@ class ExecutedFilter:
         new = skip == 0
         self._left -= int(np.count_nonzero(~new & ended))
         if batch.fault and not ended[-1] and not new[-1]:
-            batch.fault = None  # it is in a transaction that is removed
+            batch.fault = None  # the fault is in a transaction that is removed
         _remove(batch, new)
 
 

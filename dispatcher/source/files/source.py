@@ -36,7 +36,7 @@ from dispatcher.source.start_search import (
 
 
 class FilesSource:
-    """`server`: takes the place of the server uuid in positions, because files do not tell which server wrote them."""
+    """`server`: stands for the server uuid in positions, because files do not name the server that wrote them."""
 
     def __init__(self, path: Path, prefix: str | None, *, follow: bool, server: str) -> None:
         self.folder = Folder(path, prefix)
@@ -49,17 +49,18 @@ class FilesSource:
         return self.folder.label
 
     def open(self, dispatcher: int) -> OpenedFiles:  # noqa: ARG002 - any number of readers may share files
-        """Raises BinlogError (FILES) for a folder that holds no log, or an incomplete one."""
+        """Raises BinlogError (FILES) if the folder holds no log, or an incomplete one."""
         with self._lock:
             return OpenedFiles(self.folder, self._follow, self._server)
 
     def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
-        """The daemon does not know when somebody removes files, so there is no purge by age."""
+        """The second value is None: files are not purged by age, and the daemon cannot know when somebody removes
+        them."""
         files = [*request.files, *(name for name, _ in request.places)]
         return self.open(0).view(ViewRequest(files, request.starts)), None
 
     def next_host(self, dispatcher: int) -> None:
-        """Do nothing: there is one folder."""
+        """Do nothing: there is only one folder."""
 
     def server(self) -> SchemaServer:
         raise BinlogError(
@@ -73,8 +74,9 @@ class FilesSource:
 def files_source(files: FilesSettings, installation: UUID) -> FilesSource:
     """Return the source that `files` declares.
 
-    Files do not tell which server wrote them (most servers have the server id 1), so the folder identifies the server:
-    positions without GTIDs are valid for this folder in this installation. A GTID means the same everywhere.
+    Files do not name the server that wrote them (most servers have the server id 1), so the folder stands for the
+    server: positions without GTIDs are valid only for this folder in this installation. A GTID means the same
+    everywhere.
     """
     label = Folder(files.path, files.prefix).label
     return FilesSource(
@@ -98,7 +100,7 @@ class OpenedFiles:
             head = folder.head(file.name)
             if head is not None:
                 self._heads[file.name] = head
-            elif file is not files[-1]:  # the newest one may have been created just now
+            elif file is not files[-1]:  # the newest file may have been created just now
                 raise folder.fault(f"{file.name} is empty", "copy it again")
         self.mode = folder.mode(self._heads)
         tip = folder.tip(list(self._heads), self._heads)
@@ -144,7 +146,8 @@ class OpenedFiles:
         )
 
     def _first_file(self, position: ExecutedPosition) -> tuple[str, int, ExecutedFilter]:
-        """Return the newest file that begins at or before `position`, as a server chooses it for a GTID set."""
+        """Return the newest file that begins at or before `position`, which is the one that a server chooses for a GTID
+        set, its first offset, and the filter for its executed transactions. Raises BinlogError (POSITION_PURGED)."""
         assert isinstance(position.gtids, GtidSet)
         for name, head in reversed(self._heads.items()):
             previous = head.previous_gtids

@@ -1,11 +1,11 @@
 """Reads a server's answers to statements: values as text, parsed or rejected.
 
-A server, or anything in its place, may answer anything. `ask` is the one boundary: behind it PyMySQL's parsers and ours
-raise ValueError, IndexError, struct.error and others; out of it comes a `BinlogError` CONNECT_FAILED that names the
-statement, and the client retries as with a server that is down. The original exception is the error's cause, so that a
+A server, or another program in its place, may send any answer. PyMySQL's parsers and ours then raise ValueError,
+IndexError, struct.error and others. `ask` turns all of them into a `BinlogError` CONNECT_FAILED that names the
+statement, and the client retries as if the server were down. The original exception is the error's cause, so that a
 defect in one of our parsers can be found. `driver` bounds the size of an answer.
 
-Values come as text (or as bytes, where the server says binary); `number_value` parses and checks the numbers.
+Values come as text (or as bytes, where the server says binary). `number_value` parses and checks numbers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def ask(
     parse: Callable[[Row], T],
     arguments: Sequence[str | int] = (),
 ) -> list[T]:
-    """Return each row of a statement's answer, parsed. `parse` raises ValueError or LookupError for a row that does not
-    answer the statement. Raises `BinlogError`."""
+    """Return each row of a statement's answer, parsed. `parse` must raise ValueError or LookupError for an invalid row.
+    Raises `BinlogError`."""
     rows = fetch(connection, statement, arguments)
     try:
         return [parse(row) for row in rows]
@@ -54,7 +54,8 @@ def ask_one(
     parse: Callable[[Row], T],
     arguments: Sequence[str | int] = (),
 ) -> T:
-    """Return the one row of a statement's answer, parsed; see `ask`."""
+    """Return the only row of a statement's answer, parsed; see `ask`. Raises `BinlogError` also for another number of
+    rows."""
     rows = ask(connection, statement, parse, arguments)
     if len(rows) != 1:
         raise not_understood(statement, f"{len(rows)} rows instead of one", where_of(connection))
@@ -142,7 +143,7 @@ def log_offset(value: Value) -> int:
 
 
 def gtid_text(value: str, *, mariadb: bool) -> str:
-    """Return a GTID set as it came, without line ends."""
+    """Return a valid GTID set in the server's spelling, without line ends."""
     gtids = value.replace("\n", "")
     if _TOO_LONG.search(gtids):
         raise ValueError("a number of more than 19 digits in a GTID set")

@@ -1,7 +1,7 @@
 """A dump for a caller that blocks: for `inspect`, and for the short dumps of probes and look-ups.
 
-The log is requested by file rather than by GTID, so that it comes whole and in order, with its offsets. The events are
-as in the file, checksums included, whatever the server's binlog_checksum is.
+The log is requested by file rather than by GTID, so that it comes whole and in order, with its offsets. The events come
+as they are in the file, with their checksums, whatever the server's binlog_checksum is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REMEDY = "try again, with --start at what was printed last"
 
 
 class LogServer:
-    """A server whose log is read by `inspect`. Every method raises `BinlogError`."""
+    """A server whose log `inspect` reads. Every method raises `BinlogError`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -66,7 +66,8 @@ class LogServer:
         self._mariadb = facts.flavour == "mariadb"
 
     def dump(self, file: str, *, follow: bool = False) -> Iterator[list[bytes]]:
-        """Yield events from the beginning of a file to the end of the log (`follow`: for ever), several at a time."""
+        """Yield events from the beginning of a file to the end of the log, several at a time. With `follow`, wait at
+        the end for more."""
         with blocking_dump(self.endpoint, file, mariadb=self._mariadb, follow=follow) as dump:
             yield from dump.events(_REMEDY)
 
@@ -81,10 +82,10 @@ def blocking_dump(
     follow: bool = False,
     timeout_s: float = _SILENCE_S,
 ) -> Iterator[BlockingDump]:
-    """Request a dump over a connection and under an identity of its own. Raises `BinlogError`.
+    """Request a dump over a new connection, under a new identity. Raises `BinlogError`.
 
-    `timeout_s` bounds each wait for an answer and each wait for more of the dump. Without `follow` the dump ends where
-    the log does.
+    `timeout_s`: the maximum of each wait for an answer or for more of the dump. Without `follow`, the dump ends at the
+    end of the log.
     """
     connection = connect(endpoint, timeout_s=timeout_s)
     identity = Identity.for_once()
@@ -98,10 +99,10 @@ def blocking_dump(
 
 
 class BlockingDump:
-    """The answer to a dump request, to be read as events or as batches. Raises `BinlogError` if it breaks off.
+    """The answer to a dump request, to be read as events or as batches. Raises `BinlogError` if the dump breaks off.
 
-    It reads the socket itself: PyMySQL makes an object of each packet, and reads an event of any size before the event
-    can be refused.
+    This class reads the socket itself, because PyMySQL makes an object of each packet, and reads an event of any size
+    before the caller can refuse the event.
     """
 
     def __init__(self, connection: Connection, label: str) -> None:
@@ -109,7 +110,7 @@ class BlockingDump:
         self._label = label
 
     def events(self, remedy: str | None = None) -> Generator[list[bytes], None, None]:
-        """Yield events as they come, several at a time. `remedy`: for the error if the connection is lost."""
+        """Yield events as they arrive, several at a time. `remedy`: of the error for a lost connection."""
         room = memoryview(bytearray(_BUFFER_BYTES))
         pending = b""
         parts: list[bytes] = []
@@ -127,7 +128,7 @@ class BlockingDump:
     def batches(self, file: str, routes: Routes) -> Generator[tuple[Batch, int], None, None]:
         """Yield batches with the creation times of their files (s since 1970, 0 = unknown).
 
-        Each batch is valid until the next one is asked for. `file`: where the dump begins.
+        Each batch is valid until the caller asks for the next one. `file`: where the dump begins.
         """
         splitter = Splitter(routes, packets=True, checksum=True, buffer_bytes=_BUFFER_BYTES)
         splitter.file, splitter.prepared = file, None
@@ -156,7 +157,7 @@ class BlockingDump:
 def rotate_target(event: bytes) -> tuple[str, int]:
     """Return the file and offset that the ROTATE_EVENT before a dumped file names.
 
-    Whether it ends in a checksum depends on the file before it, or on the session if it is the first one.
+    Whether the event ends in a checksum depends on the previous file, or on the session if this is the first file.
     """
     checksum_size = CHECKSUM_SIZE * has_valid_checksum(event)
     return parse_rotate(event[HEADER_SIZE : len(event) - checksum_size])
@@ -165,7 +166,7 @@ def rotate_target(event: bytes) -> tuple[str, int]:
 def _payloads(data: bytes, parts: list[bytes], label: str) -> tuple[list[bytes], bytes]:
     """Return the payloads of the complete packets, up to the first that is not an event, and the remaining bytes.
 
-    `parts`: the packets of 16 MiB that were received of an incomplete payload.
+    `parts`: collects the packets of 16 MiB that belong to an incomplete payload.
     """
     payloads: list[bytes] = []
     at = 0
@@ -190,9 +191,10 @@ def _payloads(data: bytes, parts: list[bytes], label: str) -> tuple[list[bytes],
 
 
 def _check_large(parts: Sequence[bytes], beginning: bytes, label: str) -> None:
-    """Refuse a packet of 16 MiB, before it is received, unless it is part of an event of a possible size.
+    """Raise BinlogError for a packet of 16 MiB, before the whole packet is received, unless it is part of an event of a
+    possible size.
 
-    `parts`: the packets before it that belong to the same event; `beginning`: the bytes of the packet received so far.
+    `parts`: the earlier packets of the same event. `beginning`: the bytes of this packet that were received so far.
     """
     first = parts[0] if parts else beginning
     if len(first) < 1 + HEADER_SIZE:

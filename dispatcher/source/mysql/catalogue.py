@@ -1,7 +1,6 @@
-"""What a server's information_schema says of the databases that consumers read: tables, keys, foreign keys,
-generated columns.
+"""Reads from information_schema what the databases of consumers hold: tables, keys, foreign keys, generated columns.
 
-The account sees those on which it has a privilege. Only base tables count: views are in no binlog.
+The account sees only the tables on which it has a privilege. Only base tables count, because views are in no binlog.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _AT_ONCE = 500  # names in one statement
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """A table with foreign keys by which changes of other tables change its rows. `actions`: such as ON DELETE CASCADE;
-    `parents`: the tables that its foreign keys name."""
+    """A table whose foreign keys change its rows when other tables change. `actions`: such as ON DELETE CASCADE.
+    `parents`: the tables that the foreign keys name."""
 
     child: TablePattern
     parents: tuple[TablePattern, ...]
@@ -31,9 +30,9 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """`tables`: by database and name, True if the table has a primary key or a UNIQUE key of NOT NULL columns;
-    `cascades_are_logged`: True if the server logs what cascades change, as MySQL does from 9.6 on; `left_out`: of each
-    table the generated columns that the server leaves out of row images, whatever binlog_row_image says."""
+    """`tables`: by database and name, True if the table has a primary key or a UNIQUE key of NOT NULL columns.
+    `cascades_are_logged`: True if the server logs what cascades change, as MySQL does from 9.6 on. `left_out`: by
+    table, the generated columns that the server leaves out of row images, whatever binlog_row_image says."""
 
     tables: dict[TablePattern, bool]
     cascades: tuple[Cascade, ...]
@@ -42,7 +41,7 @@ class Catalogue:
 
 
 def read_catalogue(connection: Connection, databases: Collection[str]) -> Catalogue:
-    """Ask the server about databases. Raises BinlogError."""
+    """Return the catalogue of these databases. Raises BinlogError."""
     tables: dict[TablePattern, bool] = {}
     cascades: list[Cascade] = []
     left_out: dict[TablePattern, tuple[str, ...]] = {}
@@ -78,8 +77,8 @@ def _tables(connection: Connection, databases: list[str]) -> dict[TablePattern, 
 
 
 def _cascades(connection: Connection, databases: list[str]) -> list[Cascade]:
-    """MariaDB shows REFERENTIAL_CONSTRAINTS only to accounts that may do more than SELECT, so the definitions are read
-    of the tables that have foreign keys."""
+    """Read the definitions of the tables with foreign keys. (MariaDB shows REFERENTIAL_CONSTRAINTS only to accounts
+    that have more privileges than SELECT.)"""
     places = ", ".join(["%s"] * len(databases))
     rows = ask(
         connection,
@@ -102,13 +101,14 @@ def _cascades(connection: Connection, databases: list[str]) -> list[Cascade]:
 
 
 def _leaves_generated_out(version: str) -> bool:
-    """True if the server leaves generated columns out of the images of UPDATE and DELETE. MariaDB 11.8.9 does, 10.11.18
-    does not; no version between has been tried."""
+    """True if the server may leave generated columns out of the images of UPDATE and DELETE. MariaDB 11.8.9 does,
+    10.11.18 does not; no version between them has been tried."""
     return is_mariadb(version) and version_numbers(version) >= (11,)
 
 
 def _generated(connection: Connection, databases: list[str]) -> dict[TablePattern, tuple[str, ...]]:
-    """The columns that hold the time of a row's version are in the log."""
+    """Return the generated columns by table, without those of system versioning (ROW START, ROW END), which the server
+    logs."""
     places = ", ".join(["%s"] * len(databases))
     rows = ask(
         connection,
@@ -125,7 +125,8 @@ def _generated(connection: Connection, databases: list[str]) -> dict[TablePatter
 
 
 def _logs_cascades(connection: Connection) -> bool:
-    """From MySQL 9.6 on the server and not InnoDB executes cascades, and logs them, unless told to be as before."""
+    """True if the server logs cascades. From MySQL 9.6 on, the server executes cascades instead of InnoDB, and logs
+    them, unless innodb_native_foreign_keys is ON."""
     query = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
     values = ask(connection, query, lambda row: text_value(row[1]))
     return [value.upper() for value in values] == ["OFF"]
