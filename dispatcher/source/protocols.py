@@ -1,8 +1,8 @@
-"""What the daemon needs of a source: a MySQL or MariaDB server, or a folder of binlog files.
+"""The protocols of a source: a MySQL or MariaDB server, or a folder of binlog files.
 
-A source is opened, describes itself (`view`), and sends its log from a position on (`dump`). The rules see no
-difference between the two kinds: the same view goes through the same history check, and the same splitter makes the
-same batches. Only a server can answer questions about tables; `Source.server()` returns what answers them.
+The daemon opens a source, asks for its description (`view`), and reads its log from a position on (`dump`). The rules
+treat both kinds of source alike: they apply the same history check to the view, and the same splitter makes the
+batches. Only a server can answer questions about tables; `Source.server()` returns it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Definition = dict[str, Any]
 
 
 class ViewRequest(NamedTuple):
-    """What a view should tell beyond what it always does.
+    """What a view must hold beyond its usual contents.
 
-    `files`: names of files whose creation times are needed; `starts`: starts for whose positions the log is searched;
-    `places`: files and offsets, for what is there and for the creation times of these files.
+    `files`: names of files whose creation times are needed. `starts`: the starts whose positions are to be searched in
+    the log. `places`: the files and offsets at which boundaries are needed, and the creation times of these files.
     """
 
     files: Sequence[str] = ()
@@ -38,7 +38,7 @@ class ViewRequest(NamedTuple):
 
 
 class SchemaAt(NamedTuple):
-    """A table's definition, or why the server does not tell it, as of a position in the server's log."""
+    """A table's definition at a position in the server's log, or the error why the server does not tell it."""
 
     table: TableName
     definition: Definition | BinlogError
@@ -47,36 +47,36 @@ class SchemaAt(NamedTuple):
 
 
 class DumpStream(Protocol):
-    """The log as it comes. Use it on the event loop only."""
+    """The log, read batch by batch. Use it on the event loop only."""
 
     splitter: Splitter
 
     @property
     def over(self) -> bool:
-        """True if the log has ended for good; do not call `batches()` again then."""
+        """True if the log has ended for good. Then do not call `batches()` again."""
 
     async def batches(self) -> list[Batch | Closed]:
-        """Wait for more of the log. The caller is done with the batches before the next call. Raises BinlogError."""
+        """Wait for more of the log. The returned batches are valid until the next call. Raises BinlogError."""
 
     @property
     def received_at(self) -> float:
         """When the first byte of the newest batches arrived, s of the monotonic clock."""
 
     def ended(self, closed: Closed) -> BinlogError:
-        """Return the error that a `Closed` among the batches means."""
+        """Return the error for a `Closed` among the batches."""
 
     def interrupt(self) -> None:
-        """Make the current or the next call of `batches()` return at once, with nothing."""
+        """Make the current or the next call of `batches()` return an empty list at once."""
 
     def close(self) -> None: ...
 
 
 class OpenedSource(Protocol):
-    """A source that was reached and has not sent its log yet. Its methods block: call them in a thread."""
+    """A source that is open and has not sent its log yet. Its methods block: call them in a thread."""
 
     @property
     def findings(self) -> Sequence[BinlogError]:
-        """What is wrong with the source, though the log can be read."""
+        """The faults of the source that do not prevent reading its log."""
 
     def view(self, request: ViewRequest) -> ServerView:
         """Describe the source. Raises BinlogError."""
@@ -101,14 +101,14 @@ class SchemaServer(Protocol):
     def read_log(
         self, file: str, offset: int, routes: Routes
     ) -> Generator[tuple[Batch, int], None, None]:
-        """Read the log from a file and offset to its end, over a connection beside those of the dispatchers.
+        """Read the log from a file and offset to its end, over a separate connection.
 
-        Beyond 4 GiB it begins with the file. Yields batches with the creation times of their files (s since 1970);
-        each batch is valid until the next one is asked for.
+        If the offset is 4 GiB or more, read from the beginning of the file. Yields batches with the creation times of
+        their files (s since 1970). Each batch is valid until the caller asks for the next one.
         """
 
 
-SURVEY = 0  # stands for the surveys where others stand for a dispatcher
+SURVEY = 0  # the number of the surveys, where other numbers are dispatchers
 
 
 class Source(Protocol):
@@ -119,18 +119,20 @@ class Source(Protocol):
         """The name of the source in messages, logs and metrics."""
 
     def open(self, dispatcher: int) -> OpenedSource:
-        """Connect for the dispatcher of this number; a server sees each number as a replica of its own. Raises
+        """Connect for the dispatcher with this number. To a server, each number is a separate replica. Raises
         BinlogError."""
 
     def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
-        """Describe the source as it is now. Creation times of `request.files` may come from a cache.
+        """Describe the present state of the source. Creation times of `request.files` may come from a cache.
 
-        Also returns after how many seconds the source purges a closed file (None: never by age). Raises BinlogError.
+        The second value is the number of seconds after which the source purges a closed file (None: never by age).
+        Raises BinlogError.
         """
 
     def next_host(self, dispatcher: int) -> None:
-        """Open another host next, if there are several, because this dispatcher cannot use the one it has. `SURVEY`:
-        because the surveys shall look at another one."""
+        """Let the next `open` use another host, if there are several, because this dispatcher cannot use its present
+        one. With `SURVEY`: let the next survey ask another host."""
 
     def server(self) -> SchemaServer:
-        """Return the server behind the source. Raises BinlogError (METADATA_MISSING) if it is not a server."""
+        """Return the server that answers questions about tables. Raises BinlogError (METADATA_MISSING) if the source is
+        a folder."""

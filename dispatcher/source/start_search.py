@@ -1,24 +1,24 @@
 """Searches a log for the position that a start means: a time, a file and offset, or MariaDB's GTIDs.
 
-**A time** means what it means to Kafka: the first transaction, in the order of the log, that was committed at or after
-it; the end of the log if there is none; its beginning if the log has been purged beyond that time. The commit time is
-the one in the log, in microseconds since MySQL 8.0. Older logs have only the second at which the transaction's first
-statement began.
+**A time** has the same meaning as in Kafka. The position is before the first transaction, in the order of the log, that
+was committed at or after the time. If there is none, the position is the end of the log; if the log has been purged
+beyond the time, it is the beginning of the log. The commit time is the one in the log: since MySQL 8.0 it is in
+microseconds, and older logs have only the second at which the transaction's first statement began.
 
-A binary search finds the last file whose first transaction is older, and that file is read up to the time. So for a log
-of any size a dozen file heads and one file are read. Where commit times run backwards, because a clock was set or a
-statement took long, older transactions may follow the first one that is not older, and are delivered; a transaction in
-an earlier file than others of its time is not found.
+A binary search finds the last file whose first transaction is older than the time, and that file is read up to the
+time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run backwards,
+because a clock was set or a statement took long. Then older transactions that follow the position are delivered, too,
+and a transaction in an earlier file than the one that the binary search finds is missed.
 
-**A file and offset** mean the transactions that end there or before. The offset must be that of a transaction's first
-event, the end of a transaction, or the beginning of a file.
+**A file and offset** mean the position behind all transactions that end at the offset or before. The offset must be
+that of a transaction's first event, the end of a transaction, or the beginning of a file.
 
-**MariaDB's GTIDs** mean the first transaction, in the order of the log, whose number is beyond that of its domain.
-Where domains interleave, older transactions of another domain may follow it, and are delivered. (MySQL's GTIDs are sent
-to the server, which searches itself.)
+**MariaDB's GTIDs** mean the position before the first transaction, in the order of the log, whose number is greater
+than the given number of its domain. Where domains interleave, older transactions of other domains may follow the
+position, and are delivered, too. (MySQL's GTIDs need no search: the server gets the set and searches itself.)
 
-Each result holds the set of GTIDs that precede it: those that the file's head lists, those that were read of the file
-itself, and those that the server has purged, which it may count without having had them in a log.
+Each result holds the set of GTIDs that precede it. They come from the file's head, from the part of the file that was
+read, and from the server's purged set, which may hold GTIDs that were never in its log.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from dispatcher.model.position import file_number
 FIRST_OFFSET = 4  # of a file's first event
 NUMBERED = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
 NOT_NUMBERED = frozenset({EventType.ANONYMOUS_GTID, EventType.QUERY, EventType.TABLE_MAP})
-# Events between two transactions, and those that always begin one.
+# Events that stand between two transactions, and events that always begin a transaction.
 _BETWEEN = NUMBERED | {
     EventType.ANONYMOUS_GTID,
     EventType.FORMAT_DESCRIPTION,
@@ -62,7 +62,7 @@ _BETWEEN = NUMBERED | {
     EventType.MARIADB_BINLOG_CHECKPOINT,
     EventType.MARIADB_START_ENCRYPTION,
 }
-# Errors of the source, not of a single start.
+# Errors that concern the source, not a single start.
 _SOURCE_ERRORS = frozenset(
     {
         ErrorKind.CONNECT_FAILED,
@@ -77,7 +77,7 @@ _SOURCE_ERRORS = frozenset(
 
 
 class FirstTransaction(NamedTuple):
-    """The first transaction in a file or in those after it: where it begins, and when it was committed (µs)."""
+    """The first transaction in a file or behind it: where it begins, and when it was committed (µs since 1970)."""
 
     file: str
     offset: int
@@ -93,21 +93,21 @@ class SearchableLog(Protocol):
     end: ExecutedPosition
 
     def previous_gtids(self, name: str) -> Gtids | None:
-        """Return the GTIDs of the files before this one; None if the file does not tell."""
+        """Return the GTIDs of the files before this one; None if this file does not hold them."""
 
     def first(self, name: str) -> FirstTransaction | None: ...
 
     def batches(self, name: str) -> Generator[Batch, None, None]:
-        """Yield the log from the beginning of a file on; each batch is valid until the next one is asked for."""
+        """Yield the log from the beginning of a file on. Each batch is valid until the caller asks for the next."""
 
     def type_at(self, name: str, offset: int) -> int | None:
-        """Return the type of the event that begins at an offset; None if no event does."""
+        """Return the type of the event that begins at an offset; None if no event begins there."""
 
 
 def find_starts(
     log: SearchableLog, starts: Iterable[Start]
 ) -> dict[Start, ExecutedPosition | BinlogError]:
-    """Return the position of each start that needs a search, or its error. Raises BinlogError if the log cannot be
+    """Return for each start that needs a search its position or its error. Raises BinlogError if the log cannot be
     read."""
     positions: dict[Start, ExecutedPosition | BinlogError] = {}
     for start in starts:
@@ -148,7 +148,7 @@ def at_moment(log: SearchableLog, moment_us: int) -> ExecutedPosition:
         try:
             first = log.first(name)
         except BinlogError as error:
-            # From before gtid_mode=ON: read only if the search ends there.
+            # The file is from before gtid_mode=ON. It is read only if the search ends there.
             if error.kind is ErrorKind.UNSUPPORTED_EVENT:
                 return False
             raise
@@ -164,7 +164,8 @@ def at_moment(log: SearchableLog, moment_us: int) -> ExecutedPosition:
 def _first_of(
     log: SearchableLog, file: str, matches: Callable[[Batch], NDArray[np.bool_]]
 ) -> ExecutedPosition:
-    """Read from a file on to the first transaction that matches; returns where it begins, else the log's end."""
+    """Read from a file on up to the first transaction that matches. Return where that transaction begins, or the log's
+    end if none matches."""
     reading = _Reading(log, file)
     with closing(log.batches(file)) as batches:
         for batch in batches:
@@ -176,7 +177,7 @@ def _first_of(
 
 
 def at_offset(log: SearchableLog, file: str, offset: int) -> ExecutedPosition:
-    """Return the position at a file and offset. Raises BinlogError unless that is between two transactions."""
+    """Return the position at a file and offset. Raises BinlogError unless it lies between two transactions."""
     _check_exists(log, file, offset)
     reading = _Reading(log, file)
     beyond = 0
@@ -203,8 +204,8 @@ def at_offset(log: SearchableLog, file: str, offset: int) -> ExecutedPosition:
 
 
 def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
-    """Return where the first transaction begins that is not in MariaDB's GTIDs. Raises BinlogError if the server has
-    not executed all of these, or has purged what follows them."""
+    """Return where the first transaction begins that is beyond MariaDB's GTIDs `text`. Raises BinlogError if the server
+    has not executed all of these GTIDs, or has purged transactions that follow them."""
     gtids, executed = parse_gtids(log.mode, text), log.end.gtids
     assert isinstance(gtids, MariadbGtids) and isinstance(executed, MariadbGtids)
     if not executed.contains(gtids):
@@ -232,7 +233,7 @@ def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
 
 
 class _Reading:
-    """How far a log was read: a position between two transactions."""
+    """The position up to which a log was read. It lies between two transactions."""
 
     def __init__(self, log: SearchableLog, file: str) -> None:
         self._log = log
@@ -263,7 +264,7 @@ class _Reading:
 
 
 def commit_us(event: bytes, body: bytes) -> int:
-    """Return the commit time (µs) in the first event of a transaction, as the splitter reads it."""
+    """Return the commit time (µs since 1970) in the first event of a transaction, by the splitter's rule."""
     header = EventHeader.read(event)
     code = header.type
     if code in (EventType.GTID, EventType.GTID_TAGGED, EventType.ANONYMOUS_GTID):
@@ -274,8 +275,8 @@ def commit_us(event: bytes, body: bytes) -> int:
 
 
 def is_whole_event(event: bytes, offset: int, *, checksum: bool) -> bool:
-    """True if the event's `log_pos` is that of an event which begins at `offset` (compared in 32 bits), and its
-    checksum, if it has one, is right."""
+    """True if the event's `log_pos` fits an event that begins at `offset` (compared in 32 bits), and its checksum, if
+    it has one, is right."""
     if EventHeader.read(event).log_pos != (offset + len(event)) & 0xFFFF_FFFF:
         return False
     return not checksum or has_valid_checksum(event)
@@ -303,7 +304,7 @@ def _check_exists(log: SearchableLog, file: str, offset: int) -> None:
 
 
 def _is_between(log: SearchableLog, reading: _Reading, offset: int) -> bool:
-    """True if an offset that is not the end of a transaction is between two of them nevertheless."""
+    """True if an offset that is no transaction's end still lies between two transactions."""
     if (reading.file, offset) in ((log.end.file, log.end.offset), *log.files):
         return True
     first = log.first(reading.file) if reading.offset == FIRST_OFFSET else None

@@ -1,18 +1,17 @@
 """PyMySQL's connection with limits on answers, and with stricter rules for sending the password.
 
-PyMySQL reads an answer whole before the caller sees a row, and trusts the sizes that the server claims. Each command,
-and the login, therefore has a budget for the memory that its answer may take; a server that exceeds it loses the
-connection. A packet is charged before it is read: its bytes, and the estimated size of Python's objects for its
-columns.
+PyMySQL reads a whole answer before the caller sees a row, and trusts the sizes that the server claims. So each command,
+and the login, has a budget for the memory of its answer; if the server exceeds it, the connection is closed. A packet
+is charged before it is read: its bytes, and the estimated size of the Python objects for its columns.
 
-The server chooses the authentication method, and several methods reveal the password to it: the clear-text ones, and,
-without TLS, those of SHA-256 with the server's own RSA key, which anybody can make. So the clear-text methods require
-TLS with a verified certificate. The RSA key comes from the settings; a key that the server sends is accepted only if
-the settings allow it, or on the loopback. Over TLS the methods of SHA-256 send the password whether the certificate was
-verified or not, as MySQL's own client does: to refuse that would prevent every first login to a server without a known
-CA, and `check` warns of it.
+The server chooses the authentication method, and several methods reveal the password to it. The clear-text methods do;
+so, without TLS, do the SHA-256 methods with an RSA key that the server sends, because anybody can make such a key.
+Therefore the clear-text methods require TLS with a verified certificate. The RSA key comes from the settings; a key
+that the server sends is accepted only if the settings allow it, or on the loopback. Over TLS the SHA-256 methods send
+the password even if the certificate was not verified, as MySQL's own client does: to refuse that would prevent every
+first login to a server without a known CA. `check` warns of it.
 
-A dump is read past this class (`blocking_dump`, `dump_stream`), with limits of its own.
+`blocking_dump` and `dump_stream` read dumps from the socket, without this class and with their own limits.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# The class is generic in PyMySQL's stubs only, so this name can be used in annotations only.
+# The class is generic only in PyMySQL's stubs, so this name can be used only in annotations.
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 
-ANSWER_BYTES_MAX = 32 << 20  # SHOW BINARY LOGS of 70,000 files, a GTID set of 30 MB
+ANSWER_BYTES_MAX = 32 << 20  # enough for SHOW BINARY LOGS of 70,000 files, or a GTID set of 30 MB
 _PACKET_COST, _COLUMN_COST, _CELL_COST = 128, 1024, 80
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Driver(_Base):
         return super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """PyMySQL calls this for the header and for the payload of each packet."""
+        """Charge the bytes before they are read. PyMySQL calls this for the header and the payload of each packet."""
         self._charge(num_bytes + _PACKET_COST // 2)
         data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]
         return data
@@ -105,17 +104,18 @@ class Driver(_Base):
             raise pymysql.err.OperationalError(CR.CR_NET_PACKET_TOO_LARGE, what)
 
     def close(self) -> None:
-        """May be called repeatedly, and after the connection was lost."""
+        """Close the connection. May be called repeatedly, and after the connection was lost."""
         if not self._closed:  # type: ignore[attr-defined]
             super().close()
 
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        """Avoid PyMySQL's own context for preferred TLS: it loads authorities and does not use them."""
+        """Replace PyMySQL's own context for preferred TLS, which loads authorities and does not use them."""
         return given if isinstance(given, ssl.SSLContext) else trusting_context()
 
 
 class ClearText:
-    """Replaces the authentication methods that send the password in clear text."""
+    """Replaces PyMySQL's authentication methods that send the password in clear text. Sends it only over TLS with a
+    verified certificate."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

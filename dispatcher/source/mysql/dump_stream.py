@@ -1,8 +1,8 @@
-"""One replication connection: PyMySQL logs in and sets the session up, then asyncio reads its socket.
+"""One replication connection: PyMySQL logs in and sets up the session, then asyncio reads the socket.
 
-The login is a conversation of a dozen small packets, run in a thread by a maintained library. After COM_BINLOG_DUMP
-only the server sends, so the socket (plain or TLS) is made non-blocking, and read with `recv_into` into the splitter's
-buffer whenever the event loop reports it readable.
+The login is a conversation of a dozen small packets, which PyMySQL carries out in a thread. After COM_BINLOG_DUMP only
+the server sends. So the socket (plain or TLS) is made non-blocking, and is read with `recv_into` into the splitter's
+buffer whenever the event loop reports that it is readable.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from dispatcher.source.mysql.server_facts import (
 from dispatcher.source.protocols import ViewRequest
 
 HEARTBEATS_TO_DEATH = 3
-# How long a socket that never runs empty is read in one turn of the loop.
+# How long a socket that always has more bytes is read in one turn of the event loop.
 _TURN_S = 0.01
 
 
 def blocking_findings(errors: Sequence[BinlogError]) -> list[BinlogError]:
-    """Return the findings with which a dump is refused, or holds statements instead of rows."""
+    """Return the findings because of which the server refuses a dump, or sends statements instead of rows."""
     return [
         error
         for error in errors
@@ -66,7 +66,7 @@ def blocking_findings(errors: Sequence[BinlogError]) -> list[BinlogError]:
 
 
 class LoggedInConnection:
-    """A connection that is logged in and has not requested a dump. Its methods block: call them in a thread."""
+    """A logged-in connection that has not requested a dump yet. Its methods block: call them in a thread."""
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class LoggedInConnection:
     ) -> None:
         """Log in and read the server's facts. Raises BinlogError. `flush_s`: see `ServerStream`.
 
-        `next_host` is called when this server cannot be reached or refuses what the dispatcher needs. `several_hosts`:
-        the source has standby hosts. If no host can replace this one, the login is refused without calling
-        `next_host`, because the next host has another history and would be refused as well.
+        `next_host`: called when this server cannot be reached or refuses a request that the dispatcher needs.
+        `several_hosts`: True if the source has standby hosts. If they cannot replace this host, because each has
+        another history, the constructor raises without calling `next_host`: the next login would raise, too.
         """
         self.endpoint = endpoint
         self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._flush_s = flush_s
         self._next_host = next_host
-        self.identity_locks: IdentityLocks | None = None  # None: `dump` takes none
+        self.identity_locks: IdentityLocks | None = None  # None: `dump` takes no lock
         with self._failing_over():
             self._connection = connect(endpoint, timeout_s=timeout_s)
             try:
@@ -124,7 +124,7 @@ class LoggedInConnection:
     def dump(
         self, mode: Mode, position: ExecutedPosition, routes: Routes, buffer_bytes: int
     ) -> ServerStream:
-        """Request the log from `position` on. The stream owns the socket from then on."""
+        """Request the log from `position` on. The stream then owns the socket. Raises BinlogError."""
         connection, identity = self._connection, self._identity
         mariadb = self.facts.flavour == "mariadb"
         checksum = self.facts.checksum != "NONE"
@@ -159,8 +159,8 @@ class LoggedInConnection:
     def _ended(self, duplicate_hosts: Sequence[str], packet: bytes) -> BinlogError:
         """Return the error for the packet that ended the dump.
 
-        `duplicate_hosts`: hosts with our identity when the dump began. MySQL 5.6 sends a plain end of the dump to a
-        replica when another one with its identity connects.
+        `duplicate_hosts`: the hosts that had our identity when the dump began. When another replica with the same
+        identity connects, MySQL 5.6 sends the first one a plain end of the dump.
         """
         error = dump_ended(packet, self.endpoint.label)
         if error.kind is ErrorKind.DUPLICATE_SERVER_UUID or (duplicate_hosts and at_end(packet)):
@@ -171,7 +171,7 @@ class LoggedInConnection:
             return BinlogError(
                 ErrorKind.DUPLICATE_SERVER_UUID, f"{what}{before}", where=error.where
             )
-        # This server would answer the same again; another one may not.
+        # This server would answer the same again; another host may not.
         if self._next_host and error.kind is not ErrorKind.CONNECTION_LOST:
             self._next_host()
         return error
@@ -183,9 +183,9 @@ class LoggedInConnection:
 class ServerStream:
     """A dump as a `DumpStream`.
 
-    `idle_s`: without a byte for this long the server counts as dead; time in which the caller does not read is not
-    counted. `flush_s`: how long events wait in the buffer at most while the server goes on sending. `meaning`: returns
-    what a packet that ended the dump means.
+    `idle_s`: if no byte comes for this long, the server counts as dead. Time in which the caller does not read is not
+    counted. `flush_s`: the longest time that events wait in the buffer while the server goes on sending. `meaning`:
+    returns the error for the packet that ended the dump.
     """
 
     over = False  # a server's log does not end
@@ -226,7 +226,7 @@ class ServerStream:
                 silent = not await self._readable()
                 if self._interrupted:
                     return []
-                # If the event loop was busy for the whole timeout, it has perhaps not polled the socket yet: read once.
+                # If the event loop was busy for the whole timeout, it may not have polled the socket: read once more.
                 if silent:
                     if self._read():
                         break
@@ -237,8 +237,8 @@ class ServerStream:
         return splitter.split()
 
     async def _read_on(self) -> bool:
-        """Read more from a socket that does not run empty, and let other tasks run in between. Returns False if
-        interrupted."""
+        """Read on from a socket that has more bytes, for up to `flush_s`, and let other tasks run in between. Returns
+        False if interrupted."""
         flush_at = time.monotonic() + self._flush_s - _TURN_S
         while self._more and time.monotonic() < flush_at:
             await asyncio.sleep(0)
@@ -265,7 +265,7 @@ class ServerStream:
                     break
                 raise self._lost(error.strerror or str(error) or type(error).__name__) from error
             if size == 0:
-                if total:  # the next call reports it
+                if total:  # the next call reports the end
                     break
                 raise self._lost("the server closed the connection")
             total += size

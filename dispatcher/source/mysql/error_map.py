@@ -1,11 +1,12 @@
 """Maps MySQL and MariaDB error numbers, and the texts of error 1236, to kinds of errors.
 
-Error 1236 stands for a dozen different problems, so its text decides. The fragments below are the stable parts of the
-messages of MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8 ("master" became "source" and "slave" became "replica" in
-between); they were compared with all messages in these servers' binaries. Sources: sql/rpl_binlog_sender.cc,
-sql/binlog.cc and share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
+Servers send error 1236 for a dozen different problems, so its text decides. The fragments below are the parts of the
+messages that are the same in MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8 (in between, "master" became "source" and
+"slave" became "replica"). They were compared with all messages in these servers' binaries. Sources:
+sql/rpl_binlog_sender.cc, sql/binlog.cc and share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
 
-An error that is not listed is retried: an unknown error must neither fail a consumer for good nor move its position.
+The daemon retries after an error that is not listed: an unknown error must neither fail a consumer for good nor move
+its position.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _DAMAGED = (
     " start the consumer behind it, or read from another host"
 )
 
-# The kind of each error, and the remedy if that of the kind is not enough.
+# The kind of each error number, and a remedy where that of the kind is not specific enough.
 _BY_NUMBER: dict[int, tuple[ErrorKind, str | None]] = {
     # connecting
     1040: (
@@ -119,7 +120,7 @@ _SENDS_NO_GTIDS = (
     " OFF_PERMISSIVE or higher, or start the consumer behind them"
 )
 
-# Lower-case fragments of the texts of 1236; the first that occurs decides.
+# Lower-case fragments of the texts of error 1236. The first fragment that occurs in a text decides.
 _LOG_ERRORS: tuple[tuple[ErrorKind, str | None, tuple[str, ...]], ...] = (
     (ErrorKind.DUPLICATE_SERVER_UUID, None, ("same server_uuid", "same server_id")),
     (
@@ -168,7 +169,7 @@ _LOG_ERRORS: tuple[tuple[ErrorKind, str | None, tuple[str, ...]], ...] = (
         ErrorKind.SERVER_LOG,
         _DAMAGED,
         (
-            # A dump's own limit is 1 GiB, larger than any event: the size in the log is wrong.
+            # The limit of a dump is 1 GiB, larger than any event: so the size in the log is wrong.
             "exceeded max_allowed_packet",
             "truncated in the middle of event",
             "bogus data in log event",
@@ -193,7 +194,7 @@ _LOG_ERRORS: tuple[tuple[ErrorKind, str | None, tuple[str, ...]], ...] = (
 
 
 def server_error(number: int, text: str, *, where: str = "") -> BinlogError:
-    """Return the error for a server's error packet, or for PyMySQL's own numbers above 2000."""
+    """Return the error for the number and text of a server's error packet, or of PyMySQL (numbers from 2000 on)."""
     what = f"{text.strip()[:_TEXT_MAX].rstrip('.')} (MySQL error {number})"
     if number == FATAL_READING_LOG:
         lower = text.lower()
@@ -226,7 +227,7 @@ def client_error(error: pymysql.Error, *, where: str = "") -> BinlogError:
 
 
 def number_of(error: BinlogError) -> int:
-    """Return the MySQL or MariaDB error number of an error's cause; 0 if it has none."""
+    """Return the MySQL or MariaDB error number of an error's cause; 0 if the cause has no number."""
     cause = error.__cause__
     if isinstance(cause, pymysql.Error) and cause.args and isinstance(cause.args[0], int):
         return cause.args[0]

@@ -1,9 +1,9 @@
-"""Examines a server for `check`: everything that is wrong for its consumers, or probably is.
+"""Examines a server for `check`: finds everything that is wrong, or probably wrong, for its consumers.
 
-An *error* keeps a consumer from getting what it is declared to get: the account, the server's settings, names that do
-not exist, a start that the log does not have. A *warning* is what a person should know and may want: patterns that
-match nothing yet, tables without a key, cascades and generated columns that the log lacks, a short retention, clocks
-apart.
+An *error* prevents that a consumer gets the tables that it is declared for: missing privileges, the server's settings,
+names that do not exist, a start that the log does not have. A *warning* is about something that may be intended:
+patterns that match nothing yet, tables without a key, cascades and generated columns that the log lacks, a short
+retention, clocks that differ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _NAMES_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class ServerFinding:
-    """`consumers`: the names of those that it concerns; `warning`: False for an error."""
+    """`consumers`: names of the consumers that the finding concerns. `warning`: True for a warning, False for an
+    error."""
 
     error: BinlogError
     consumers: tuple[str, ...]
@@ -54,7 +55,7 @@ class ServerFinding:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """What was found of one host. `server`: its uuid, "" if it could not be asked."""
+    """The findings about one host. `server`: the server's uuid, "" if the server could not be asked."""
 
     label: str
     server: str
@@ -64,8 +65,8 @@ class HostReport:
 def report_of(
     endpoint: Endpoint, specs: Sequence[ConsumerSpec], begun: Collection[str], *, several: bool
 ) -> HostReport:
-    """Examine a host for its consumers. `begun`: the names of those that have a stored position, which counts instead
-    of their start; `several`: the source has standby hosts."""
+    """Examine a host for its consumers. `begun`: names of the consumers that have a stored position, so that their
+    start is not used any more. `several`: True if the source has standby hosts."""
     names = tuple(spec.name for spec in specs)
     findings: list[ServerFinding] = []
     server = ""
@@ -86,14 +87,14 @@ def report_of(
         finally:
             connection.close()
     except BinlogError as error:
-        # A later question fails because of what was found already: a missing privilege, a log that is off.
+        # An earlier finding may be why this question failed (a missing privilege, log_bin=OFF): report it only once.
         if error.kind not in {finding.error.kind for finding in findings if not finding.warning}:
             findings.append(ServerFinding(error, names))
     return HostReport(endpoint.label, server, tuple(findings))
 
 
 def _databases_read(specs: Iterable[ConsumerSpec], databases: Collection[str]) -> list[str]:
-    """The databases that consumers name, and those that match their patterns, in the order of the settings."""
+    """Return the databases that consumers name or whose names match their patterns, in the order of the settings."""
     read: dict[str, None] = {}
     for spec in specs:
         for text in spec.databases:
@@ -164,7 +165,7 @@ def _missing_tables(
 
 
 def _visibility(specs: Sequence[ConsumerSpec], grants: Grants) -> Iterator[ServerFinding]:
-    """With a pattern, the account should see databases that do not match a GRANT yet."""
+    """Warn if the account sees only the databases of its GRANTs: patterns of consumers may match others."""
     concerned = [spec for spec in specs if any(map(is_pattern, spec.databases))]
     if concerned and not grants.has("SHOW DATABASES", "SELECT"):
         what = "the account sees only the databases on which it has a privilege: patterns may match others"
@@ -220,7 +221,7 @@ def _unlogged_columns(
 def _concerned(
     specs: Sequence[ConsumerSpec], tables: Sequence[TablePattern]
 ) -> tuple[list[ConsumerSpec], list[TablePattern]]:
-    """The consumers that read some of the tables, and the tables that some consumer reads."""
+    """Return the consumers that read at least one of the tables, and the tables that at least one consumer reads."""
     wanted = {
         spec.name: Subscription(spec.databases, spec.tables, spec.exclude_tables) for spec in specs
     }
@@ -277,7 +278,7 @@ def _about_starts(
 
 
 def starts_found(view: ServerView, specs: Iterable[ConsumerSpec]) -> Iterator[ServerFinding]:
-    """The findings of consumers whose start the log does not have. `view`: made for these starts."""
+    """Yield an error for each consumer whose start the log does not have. `view`: with the search of these starts."""
     for spec in specs:
         try:
             resolve_start(view, spec.start)
@@ -298,7 +299,7 @@ def _warning(what: str, remedy: str, specs: Iterable[ConsumerSpec]) -> ServerFin
 
 
 def separate_connections(servers: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    """The pairs of connections that read the same server. `servers`: by connection, the uuids of its hosts."""
+    """Yield the pairs of connections that read the same servers. `servers`: by connection, the uuids of its hosts."""
     seen: dict[tuple[str, ...], str] = {}
     for label, uuids in servers.items():
         if not all(uuids):

@@ -1,7 +1,7 @@
 """Parses SHOW GRANTS: the privileges of an account, as far as replication needs them.
 
-The lines are SQL, `GRANT <privileges> ON <level> TO <account> ...`, in the server's own quoting; no other query works
-without SELECT on the tables of the `mysql` database. Database names in the level of a GRANT may be patterns
+The lines are SQL, `GRANT <privileges> ON <level> TO <account> ...`, in the server's own quoting. Other queries for
+privileges need SELECT on the tables of the `mysql` database. Database names in the level of a GRANT may be patterns
 (`shop\\_%`). MySQL 8.0 adds REVOKE lines (partial revokes), which restrict the GRANT on *.*. Source: MySQL manual,
 "SHOW GRANTS Statement"; MariaDB knowledge base, "SHOW GRANTS".
 """
@@ -24,7 +24,8 @@ _COLUMNS = re.compile(r"\([^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """`everywhere`: privileges on *.*; `select`: (database pattern, table, granted or revoked)."""
+    """`everywhere`: privileges on *.*. `select`: for each line with SELECT on a lower level, the database pattern, the
+    table, and True if granted, False if revoked."""
 
     account: str
     everywhere: frozenset[str]
@@ -35,9 +36,9 @@ class Grants:
         return "ALL PRIVILEGES" in self.everywhere or not self.everywhere.isdisjoint(names)
 
     def may_select(self, database: str, *, ignore_case: bool = False) -> bool:
-        """True if the account may read the database, or at least some tables of it.
+        """True if the account may read the database, or at least one table of it.
 
-        A consumer may be declared for a few tables only, so a grant on any table of the database is enough.
+        A grant on any table of the database is enough, because a consumer may be declared for a few tables only.
         """
         allowed = self.has("SELECT")
         name = database.lower() if ignore_case else database
@@ -79,9 +80,9 @@ def _unquoted(name: str) -> str:
 def _matches(pattern: str, name: str) -> bool:
     r"""True if a GRANT's database pattern matches a name. `%` and `_` are wildcards unless after `\`.
 
-    Takes time proportional to pattern times name; a regular expression could take for ever on a dozen `%`.
+    Takes time proportional to the product of the lengths. A regular expression with a dozen `%` could take for ever.
     """
-    ends = {0}  # the lengths of the name's prefixes that the pattern can match so far
+    ends = {0}  # the lengths of the name's prefixes that the pattern matches so far
     characters = iter(pattern)
     for character in characters:
         if character == "%":

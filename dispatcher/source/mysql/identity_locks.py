@@ -1,11 +1,12 @@
-"""Recognises another daemon that has the identities of this one, because it runs with a copy of its state.
+"""Recognises another daemon that has the identities of this one, because it runs with a copy of this daemon's state.
 
-A server ends the older of two dumps with one identity, but an identity has the number of its dispatcher: two daemons
-whose numbers differ would not notice each other. So the session of each dump holds a user-level lock that is named
-after its identity, until it ends. Who holds the lock of one of our identities, and is no connection that was made here,
-belongs to another daemon; or it is what a machine that crashed has left, until the server notices.
+A server ends the older of two dumps with the same identity. But an identity includes the number of its dispatcher, so
+two daemons would not notice each other while their dispatchers have different numbers. So the session of each dump
+holds a user-level lock with the name of its identity until the session ends. If a connection that this daemon did not
+make holds the lock of one of its identities, that connection belongs to another daemon, or to a crashed machine whose
+end the server has not noticed yet.
 
-Locks need no privilege, and every server has them. Source: MySQL manual, "Locking Functions".
+User-level locks need no privilege, and every server has them. Source: MySQL manual, "Locking Functions".
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.error_map import number_of
 from dispatcher.source.mysql.replication_commands import Identity
 
-NUMBERS = 16  # the numbers of dispatchers that are looked at; more at a time are rare
-# PyMySQL's own numbers, such as a lost connection. Others are a server that refuses a statement.
+NUMBERS = 16  # locks of dispatchers 1 to 16 are examined; more dispatchers at a time are rare
+# PyMySQL's own error numbers, such as that of a lost connection. Other numbers come from the server.
 _CLIENT_NUMBERS = range(2000, 2100)
 
 
 class IdentityLocks:
-    """The locks of one source. Several threads may call at a time."""
+    """The locks of one source's identities. Several threads may call at a time."""
 
     def __init__(self, installation: UUID, name: str) -> None:
-        """As for `Identity.of`."""
+        """`installation`, `name`: as for `Identity.of`."""
         self._identities = [Identity.of(installation, name, n) for n in range(1, NUMBERS + 1)]
         self._lock = threading.Lock()
-        self._own: set[tuple[str, int]] = set()  # server uuid and connection id, also of ended ones
+        self._own: set[tuple[str, int]] = set()  # server uuid, connection id; ended ones, too
 
     def take(self, connection: Connection, server: str, identity: Identity) -> None:
-        """Hold the lock of an identity until the connection ends. A server that refuses locks is left without.
+        """Hold the lock of an identity until the connection ends. Do nothing if the server refuses locks.
 
         Raises BinlogError.
         """
@@ -57,7 +58,7 @@ class IdentityLocks:
         try:
             own, got, holder = ask_one(connection, statement, numbers, (name, name))
             if not got and holder is not None and self._is_own(server, holder):
-                # Our own predecessor, whose end the server has not noticed. The dump would end it as well.
+                # The holder is our predecessor, whose end the server has not noticed. The new dump would end it, too.
                 fetch(connection, f"KILL {holder}")
                 fetch(connection, "SELECT GET_LOCK(%s, 1)", (name,))
         except BinlogError as error:
@@ -68,8 +69,8 @@ class IdentityLocks:
             self._own.add((server, own))
 
     def held_by_others(self, connection: Connection, server: str) -> tuple[str, ...]:
-        """Return the connections of other daemons that hold locks of our identities: number and address. () also if the
-        server refuses to tell. Raises BinlogError."""
+        """Return number and address of the other daemons' connections that hold locks of our identities; () also if the
+        server refuses to answer. Raises BinlogError."""
         statement = "SELECT " + ", ".join(["IS_USED_LOCK(%s)"] * NUMBERS)
         names = [_lock_name(identity) for identity in self._identities]
         try:
@@ -95,13 +96,14 @@ def _holder(value: Value) -> int | None:
 
 
 def _is_refusal(error: BinlogError) -> bool:
-    """True if the server has answered that it does not allow a statement, as a cluster in strict mode does."""
+    """True if the server has refused a statement, as a cluster in strict mode does."""
     number = number_of(error)
     return number != 0 and number not in _CLIENT_NUMBERS
 
 
 def _described(connection: Connection, ids: set[int]) -> Sequence[str]:
-    """An account sees its own connections in the list without a privilege."""
+    """Describe connections by number and address. An account sees its own connections in the list without a
+    privilege."""
 
     def place(row: Row) -> tuple[int, str]:
         return number_value(row[0]), optional_text(row[2]) or ""

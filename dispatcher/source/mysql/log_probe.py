@@ -1,7 +1,8 @@
 """A server's log, read by short dumps beside those of the dispatchers.
 
-SHOW BINLOG EVENTS tells neither creation times nor commit times, so each probe is a dump of its own, by file. The
-server ends it where its log ends, or the probe does as soon as it has seen enough. Everything here blocks.
+SHOW BINLOG EVENTS shows neither creation times nor commit times, so each probe is a separate dump, by file. The server
+ends the dump at the end of its log, or the probe ends it as soon as it has read what it needs. All functions here
+block.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from dispatcher.source.start_search import (
 )
 
 TIMEOUT_S = 10
-# As many files without a transaction as one probe reads over, three events a file.
+# The most events that one probe reads: a file without a transaction has three, and a probe may read over many of them.
 PROBE_EVENTS_MAX = 100_000
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
@@ -59,7 +60,7 @@ def mode_of(server: ServerFacts) -> Mode:
 
 
 class ServerLog:
-    """The log as of when the server's facts were read; a `SearchableLog`. Raises BinlogError."""
+    """A `SearchableLog`: the log as it was when the server's facts were read. Raises BinlogError."""
 
     def __init__(self, endpoint: Endpoint, server: ServerFacts) -> None:
         self.mode = mode_of(server)
@@ -71,8 +72,8 @@ class ServerLog:
         self._heads: dict[str, tuple[Gtids | None, FirstTransaction | None]] = {}
 
     def view(self, request: ViewRequest) -> ServerView:
-        """Describe the log, with the creation times of the requested files, of the newest one, and of those in which
-        starts were found."""
+        """Describe the log, with the creation times of the requested files, of the newest file, and of the files in
+        which starts were found."""
         starts = find_starts(self, request.starts)
         names = {name for name, _ in self.files}
         created, boundaries = self.probe(request.places)
@@ -82,7 +83,7 @@ class ServerLog:
         return replace(self.known_view(created), starts=starts, boundaries=boundaries)
 
     def known_view(self, created: Mapping[str, int]) -> ServerView:
-        """Describe the log by what is known without a dump, and the given creation times."""
+        """Describe the log by the server's facts and the given creation times, without a dump."""
         return ServerView(
             server=self._server.server_uuid,
             mode=self.mode,
@@ -98,14 +99,15 @@ class ServerLog:
     def probe(
         self, places: Sequence[tuple[str, int]]
     ) -> tuple[dict[str, int], dict[tuple[str, int], Boundary]]:
-        """Return creation times by file, and the boundaries at files and offsets that the log has, by a dump each."""
+        """Return creation times by file, and boundaries by file and offset, for the `places` whose file the log has.
+        Each place takes one dump."""
         sizes = dict(self.files)
         created: dict[str, int] = {}
         boundaries: dict[tuple[str, int], Boundary] = {}
         for name, offset in places:
             if name not in sizes:
                 continue
-            # A dump begins at an offset of 32 bits; the server refuses one beyond the end of its file.
+            # A dump request has 32 bits for the offset, and the server refuses an offset beyond the end of the file.
             if FIRST_OFFSET < offset <= min(sizes[name], 0xFFFF_FFFF):
                 created[name], boundaries[name, offset] = self._probe(name, offset)
             elif name not in created:
@@ -119,9 +121,9 @@ class ServerLog:
         return created or self.created(name), Boundary(whole, gtid)
 
     def _event_at(self, name: str, offset: int) -> tuple[int, _Event | None, bool]:
-        """Return a file's creation time (0 = not read), the event at an offset, and True if that is a boundary.
+        """Return a file's creation time (0 = not read), the event at an offset, and True if the offset is a boundary.
 
-        The event is None where the file ends, and where the server finds no event.
+        The event is None at the end of the file, and where the server finds no event.
         """
         created = 0
         try:
@@ -147,7 +149,7 @@ class ServerLog:
         return gtid.name, gtid.gno
 
     def created(self, name: str) -> int:
-        """Return when the server made a file (s since 1970): the timestamp of its FORMAT_DESCRIPTION."""
+        """Return when the server created a file (s since 1970, 0 = unknown): the FORMAT_DESCRIPTION's timestamp."""
         with closing(self._events(name, FIRST_OFFSET)) as events:
             for _, event in events:
                 if event.code == EventType.FORMAT_DESCRIPTION:
@@ -203,7 +205,7 @@ class ServerLog:
             raise _purged_meanwhile(error) from error.__cause__
 
     def _events(self, name: str, offset: int) -> Generator[tuple[str, _Event], None, None]:
-        """Yield events one by one, with the names of their files: for the first few of them."""
+        """Yield events one by one, with the names of their files. Raises BinlogError after `PROBE_EVENTS_MAX`."""
         file, checksum = "", True
         with self._dump(name, offset) as dump, closing(dump.events()) as events:
             for n, raw in enumerate(itertools.chain.from_iterable(events)):
@@ -221,7 +223,7 @@ class ServerLog:
 
 
 class _Event(NamedTuple):
-    """`checksum`: True if it ends in one. `header.log_pos` is 0 if the server made the event for the dump."""
+    """`checksum`: True if the event ends in one. `header.log_pos` is 0 if the server made the event for the dump."""
 
     raw: bytes
     checksum: bool
@@ -243,13 +245,14 @@ class _Event(NamedTuple):
 
 
 def _unreadable(error: BinlogError) -> bool:
-    """True if the server has the file, and read bytes at that offset that are not an event."""
+    """True if the server has the file, but found no valid event at the offset."""
     purged = error.kind is ErrorKind.CONNECTION_LOST  # see `_purged_meanwhile`
     return number_of(error) == FATAL_READING_LOG and not purged
 
 
 def _purged_meanwhile(error: BinlogError) -> BinlogError:
-    """Make POSITION_PURGED a CONNECTION_LOST: the file was listed a moment ago, so the next attempt lists again."""
+    """Turn POSITION_PURGED into CONNECTION_LOST, so that the caller tries again: the server has purged the file since
+    it was listed, and the next attempt lists the files anew."""
     if error.kind is not ErrorKind.POSITION_PURGED:
         return error
     return BinlogError(ErrorKind.CONNECTION_LOST, error.what, where=error.where)

@@ -1,8 +1,8 @@
 """Connects to a MySQL or MariaDB server: address, account, TLS.
 
 PyMySQL makes the handshake (caching_sha2_password with its RSA exchange, native passwords, TLS); `driver` decides
-whether it may send the password. Passwords are encoded as UTF-8, as `mysql` does. Every failure leaves this module as a
-`BinlogError`, and no message holds the password.
+whether PyMySQL may send the password. Passwords are encoded as UTF-8, as the `mysql` client does. Every failure is
+raised as a `BinlogError`, and no message holds the password.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dispatcher.source.mysql.answers import not_understood
 from dispatcher.source.mysql.driver import ClearText, Connection, Driver, trusting_context
 from dispatcher.source.mysql.error_map import client_error
 
-# After 30 s without a byte, a probe every 10 s; the third unanswered one ends the connection.
+# After 30 s without a byte the kernel sends a probe every 10 s; the third unanswered probe ends the connection.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
@@ -41,10 +41,10 @@ class TlsMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """`ca`: the trusted authorities (None: the system's); `cert` and `key`: the client's own. PEM files.
+    """`ca`: the trusted authorities (None: the system's). `cert`, `key`: the client's own. All are PEM files.
 
-    Without TLS: `server_public_key`, a PEM file with the server's RSA key, which encrypts the password;
-    `allow_public_key_retrieval`: accept the key that the server sends.
+    For connections without TLS: `server_public_key`: a PEM file with the server's RSA key, which encrypts the password.
+    `allow_public_key_retrieval`: True to accept a key that the server sends.
     """
 
     mode: TlsMode = TlsMode.PREFERRED
@@ -56,13 +56,13 @@ class Tls:
 
     @property
     def verifies(self) -> bool:
-        """True if a connection is made only to a server whose certificate is trusted."""
+        """True if a connection requires that the server's certificate is trusted."""
         return self.mode in (TlsMode.VERIFY_CA, TlsMode.VERIFY_IDENTITY)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A connection key, `user:pass@host:port`, with its TLS settings."""
+    """One host of a connection key, `user:pass@host:port`, with its TLS settings."""
 
     host: str
     port: int
@@ -87,7 +87,7 @@ def label_of(endpoints: Sequence[Endpoint]) -> str:
 
 
 def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
-    """Return the endpoints of a connection. Connections that may be shared get equal endpoints."""
+    """Return the endpoints of a connection, one per host. Settings that may share a connection give equal endpoints."""
     mysql, tls = connection.mysql, connection.tls
     assert mysql is not None, "a folder of files has no server"
     tls_ = Tls(**dict(tls) | {"mode": TlsMode(tls.mode)})
@@ -100,8 +100,8 @@ def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
 def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
     """Return a logged-in connection in autocommit mode, in utf8mb4.
 
-    `timeout_s` bounds the TCP connect and each wait for an answer. Raises `BinlogError` CONNECT_FAILED, ACCESS_DENIED,
-    or another kind for what the server answered.
+    `timeout_s`: the maximum of the TCP connect and of each wait for an answer. Raises `BinlogError` CONNECT_FAILED,
+    ACCESS_DENIED, or the kind of the server's error.
     """
     label = endpoint.label
     try:
@@ -130,7 +130,7 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
         return connection
     except pymysql.Error as error:
         mapped = client_error(error, where=label)
-        # PyMySQL reports "2013 lost connection" for a port that accepts and then is silent or hangs up.
+        # PyMySQL reports "2013 lost connection" if the port accepts the connection and then is silent or closes it.
         if mapped.kind is ErrorKind.CONNECTION_LOST:
             raise BinlogError(ErrorKind.CONNECT_FAILED, mapped.what, where=label) from error
         raise mapped from error
@@ -144,7 +144,7 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
     except BinlogError:
         raise
     except Exception as error:
-        # PyMySQL does not validate the greeting; another program on the port ends up here.
+        # PyMySQL does not validate the greeting, so any exception may come from another program on the port.
         raise not_understood("the login", repr(error), label) from error
 
 
@@ -158,7 +158,7 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
         context = ssl.create_default_context(cafile=tls.ca) if tls.verifies else trusting_context()
         if tls.cert is not None:
             context.load_cert_chain(tls.cert, tls.key)
-    except OSError as error:  # SSLError is one, too
+    except OSError as error:  # including SSLError
         files = ", ".join(str(file) for file in (tls.ca, tls.cert, tls.key) if file is not None)
         raise BinlogError(
             ErrorKind.CONNECT_FAILED,
@@ -166,7 +166,7 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
             where=endpoint.label,
             remedy="set tls.ca, tls.cert and tls.key to readable PEM files that belong together",
         ) from error
-    # MySQL's own certificates are X.509 version 1 or lack key identifiers, which strict checking refuses.
+    # The certificates that MySQL generates are X.509 version 1 or lack key identifiers: strict checking refuses them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode is TlsMode.VERIFY_IDENTITY
     return {"ssl": context}
@@ -190,7 +190,7 @@ def _pinned_key(endpoint: Endpoint) -> bytes | None:
 
 
 def _keep_alive(connection: Connection) -> None:
-    """Let the system detect a dead peer, also while the connection is not read."""
+    """Let the kernel detect a dead peer, also while nobody reads the connection."""
     sock = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():

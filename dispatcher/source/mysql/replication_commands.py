@@ -1,8 +1,8 @@
 """The commands by which a replica asks for a log, and the server's refusals.
 
-A reader of the log acts as a replica: it sets session variables that say what it understands, sends COM_BINLOG_DUMP or
-COM_BINLOG_DUMP_GTID, and from then on only the server sends. PyMySQL can send a command, but does not know these, so
-its private names are used here.
+The daemon acts as a replica: it sets session variables that say what it understands, and sends COM_BINLOG_DUMP or
+COM_BINLOG_DUMP_GTID. From then on only the server sends. PyMySQL has no functions for these commands, so this module
+uses its private names.
 
 Sources: MySQL manual, "COM_BINLOG_DUMP", "COM_BINLOG_DUMP_GTID", "COM_REGISTER_SLAVE"; sql/rpl_source.cc,
 sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication protocol".
@@ -34,25 +34,26 @@ _NET_WRITE_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How a replica identifies itself. Of two replicas with the same identity the server keeps the newer one: MySQL
-    compares the uuid, MariaDB the id."""
+    """How a replica identifies itself. If two replicas have the same identity, the server ends the dump of the older
+    one: MySQL compares the uuid, MariaDB the id."""
 
     server_uuid: UUID
     server_id: int
 
     @classmethod
     def of(cls, installation: UUID, name: str, number: int) -> Identity:
-        """Return a dispatcher's identity: the same after a reconnect, so that it replaces a dead predecessor."""
+        """Return a dispatcher's identity. It stays the same after a reconnect, so that the server ends the dump of a
+        dead predecessor."""
         return cls._from(uuid5(installation, f"{name}#{number}"))
 
     @classmethod
     def for_once(cls) -> Identity:
-        """Return an identity for a short dump, which must not end another one."""
+        """Return a new identity for a short dump, which must not end another dump."""
         return cls._from(uuid4())
 
     @classmethod
     def _from(cls, server_uuid: UUID) -> Identity:
-        # People give small ids to servers; we use 2^31 and above.
+        # People give small ids to servers, so the daemon uses ids from 2^31 on.
         return cls(server_uuid, 0x8000_0000 | server_uuid.int & 0x7FFF_FFFF)
 
 
@@ -64,10 +65,10 @@ def introduce(
     checksum: bool,
     heartbeat_s: float = 0,
 ) -> None:
-    """Set the session variables that say what a replica understands. Servers ignore those that they do not know.
+    """Set the session variables that say what a replica understands. Servers ignore variables that they do not know.
 
-    `checksum`: with it events come as they are in their files; without it the server strips checksums, or refuses to
-    send an event that has one. Raises `BinlogError`.
+    `checksum`: True to get events as they are in their files. If False, the server strips checksums, or refuses to send
+    an event that has one. Raises `BinlogError`.
     """
     algorithm = "CRC32" if checksum else "NONE"
     settings: dict[str, str | int] = {
@@ -86,8 +87,8 @@ def introduce(
 
 
 def duplicate_replicas(connection: Connection, identity: Identity, version: str) -> list[str]:
-    """Return the hosts of the registered replicas with this identity. One may be a dead predecessor of ours. Raises
-    BinlogError."""
+    """Return the hosts of the registered replicas with this identity. One of them may be this daemon's own dead
+    connection. Raises BinlogError."""
 
     def replica(row: Row) -> tuple[int, str, bool]:
         own = str(identity.server_uuid) in row[4:]
@@ -125,16 +126,16 @@ def ask_by_file(
     mariadb: bool,
     follow: bool = True,
 ) -> None:
-    """Request a dump by file; `offset` below 2^32. Without `follow` the dump ends where the log does."""
+    """Request a dump by file. `offset`: below 2^32. Without `follow`, the dump ends at the end of the log."""
     flags = (_ANNOTATE_ROWS if mariadb else 0) | (0 if follow else NON_BLOCKING)
     request = struct.pack("<IHI", offset, flags, identity.server_id) + file.encode()
     _command(connection, COM_BINLOG_DUMP, request)
 
 
 def ask_by_gtids(connection: Connection, identity: Identity, executed: bytes) -> None:
-    """Request a dump without the transactions of an encoded GTID set.
+    """Request a dump of all transactions but those of an encoded GTID set.
 
-    It names no file, because that would skip the server's check for purged transactions.
+    The request names no file: with a file, the server would skip its check for purged transactions.
     """
     request = struct.pack("<HII", _THROUGH_GTID, identity.server_id, 0)
     _command(
@@ -148,10 +149,10 @@ def socket_of(connection: Connection) -> socket.socket:
 
 
 def drop(connection: Connection) -> None:
-    """Close without COM_QUIT: a connection in a dump would not read it."""
+    """Close without COM_QUIT, which a server does not read during a dump."""
     reader = connection._rfile  # type: ignore[attr-defined]  # noqa: SLF001
     connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
-    if reader is not None:  # it holds the descriptor open
+    if reader is not None:  # the reader keeps the descriptor open
         reader.close()
 
 

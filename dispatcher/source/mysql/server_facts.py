@@ -1,10 +1,10 @@
-"""Facts about a server, and findings: what keeps it from being replicated whole.
+"""Reads facts about a server, and finds what prevents complete replication from it.
 
-Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, which returns a GTID set whole:
-SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. Which variables exist is asked first, because the
-servers differ: MySQL 5.6 has no `binlog_row_metadata`, MariaDB no `gtid_mode`.
+Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, which returns a whole GTID set:
+SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the variables exist,
+because the servers differ: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no `gtid_mode`.
 
-`findings` lists everything that is wrong, each with the statement that corrects it. `examine` also works with an
+`findings` returns everything that is wrong, each with the statement that corrects it. `examine` also works with an
 account that may not ask for the position of the log.
 """
 
@@ -55,7 +55,7 @@ _VARIABLES = (
     "binlog_expire_logs_auto_purge",
     "lower_case_table_names",
 )
-# The thread that owns a GTID, behind it. Nothing stands between it and the UUID of the next source.
+# Behind each owned GTID comes the number of the thread that owns it, directly followed by the UUID of the next source.
 _OWNER = re.compile(
     r"#[0-9]+?(?=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:)|:|\s*,|\s*\Z)",
     re.IGNORECASE,
@@ -77,7 +77,7 @@ class ServerFacts:
     server_uuid: str  # MariaDB has none: f"mariadb-{server_id}"
     server_id: int
     log_bin: bool
-    binlog_format: str  # upper case, as all names of values
+    binlog_format: str  # in upper case, like all symbolic values
     row_image: str
     row_metadata: str
     checksum: str
@@ -93,7 +93,7 @@ class ServerFacts:
 
 
 def read_facts(connection: Connection) -> ServerFacts:
-    """Ask the server for its facts. Raises `BinlogError`, GRANT_MISSING without REPLICATION CLIENT."""
+    """Return the server's facts. Raises `BinlogError`; GRANT_MISSING if the account lacks REPLICATION CLIENT."""
     variables = _variables(connection)
     without_log = _understood_facts(connection, variables)
     if not without_log.log_bin:
@@ -103,7 +103,7 @@ def read_facts(connection: Connection) -> ServerFacts:
     except BinlogError as error:
         if error.kind is not ErrorKind.GRANT_MISSING:
             raise
-        # The server's text depends on its version; the finding is the same for all, and has a remedy.
+        # Raise the finding instead: the server's own text depends on the version, and has no remedy.
         missing = next(_grant_findings(without_log, read_grants(connection), ()), error)
         raise missing from error
     facts = replace(without_log, file=file, offset=offset, files=files)
@@ -113,8 +113,8 @@ def read_facts(connection: Connection) -> ServerFacts:
 def visible_databases(connection: Connection) -> frozenset[str] | None:
     """Return the databases that the account may see; None if there are more than `DATABASES_MAX`.
 
-    Without SHOW DATABASES and other privileges on *.* it sees those on which it has a privilege. The option
-    skip_show_database does not affect this table.
+    An account without SHOW DATABASES or other privileges on *.* sees the databases on which it has a privilege. The
+    option skip_show_database does not affect information_schema.SCHEMATA.
     """
     query = f"SELECT SCHEMA_NAME FROM information_schema.SCHEMATA LIMIT {DATABASES_MAX + 1}"
     names = ask(connection, query, lambda row: text_value(row[0]))
@@ -122,14 +122,14 @@ def visible_databases(connection: Connection) -> frozenset[str] | None:
 
 
 def read_grants(connection: Connection) -> Grants:
-    """Return the privileges of the connection's account, those of its active roles included."""
+    """Return the privileges of the connection's account, including those of its active roles."""
     return parse_grants(ask(connection, "SHOW GRANTS", lambda row: text_value(row[0])))
 
 
 def examine(
     connection: Connection, databases: Sequence[str] = (), *, several: bool = False
 ) -> list[BinlogError]:
-    """Return all findings of a server. `databases`: those that consumers read; `several`: it has standby hosts."""
+    """Return all findings about a server. `databases`: that consumers read. `several`: True if it has standby hosts."""
     facts = _understood_facts(connection, _variables(connection))
     errors = findings(facts, read_grants(connection), databases)
     if several and (error := several_hosts_finding(facts)):
@@ -138,7 +138,7 @@ def examine(
 
 
 def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
-    """Return why no other host can replace this one; None if one can."""
+    """Return why other hosts cannot replace this one; None if they can."""
     if facts.flavour == "mariadb":
         return _finding(
             f"{_NO_FAILOVER}: positions of MariaDB are files and offsets", "name one host"
@@ -152,7 +152,7 @@ def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
 def findings(
     facts: ServerFacts, grants: Grants, databases: Sequence[str] = ()
 ) -> list[BinlogError]:
-    """Return everything that keeps this server from being replicated whole, worst first."""
+    """Return everything that prevents complete replication from this server, worst first."""
     return [*_setting_findings(facts), *_grant_findings(facts, grants, databases)]
 
 
@@ -203,7 +203,7 @@ def _grant_findings(
 
     if not grants.has("REPLICATION SLAVE", "REPLICATION REPLICA"):
         yield finding("REPLICATION SLAVE", "*.*")
-    # MariaDB renamed it in 10.5, and accepts the old name in GRANT.
+    # MariaDB 10.5 renamed this privilege, and accepts the old name in GRANT.
     if not grants.has("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"):
         yield finding("REPLICATION CLIENT", "*.*")
     ignore_case = facts.lower_case_table_names != 0
@@ -235,8 +235,8 @@ def _variables(connection: Connection) -> dict[str, str]:
 
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
-    # A commit moves its GTID from the owned ones to the executed ones, both under one lock. What is read first is
-    # that from which it goes, so that it is in one of the two.
+    # A commit moves its GTID from gtid_owned to gtid_executed under one lock. gtid_owned is read first, so that a GTID
+    # that moves in between is in both values rather than in neither.
     present = sorted(ask(connection, query, variable), key=_VARIABLES.index)
 
     def values(row: Row) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _variables(connection: Connection) -> dict[str, str]:
 def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
     query = f"SHOW {'BINARY LOG' if says_replica(version) else 'MASTER'} STATUS"
     status = ask(connection, query, lambda row: (log_file(row[0]), log_offset(row[1])))
-    # The list second: if the log rotates in between, the new file is the newest one in the list.
+    # The list is read after the status: if the log rotates in between, the list has the new file, too.
     files = ask(
         connection,
         "SHOW BINARY LOGS",
@@ -281,7 +281,7 @@ def _understood_facts(connection: Connection, variables: Mapping[str, str]) -> S
 
 
 def _facts(variables: Mapping[str, str]) -> ServerFacts:
-    """Return the facts that the variables tell, without the log's files. Raises ValueError."""
+    """Return the facts that follow from the variables, without the log's files. Raises ValueError."""
 
     def get(name: str, default: str = "") -> str:
         return variables.get(name, default)
@@ -301,7 +301,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         server_uuid=server_uuid,
         server_id=server_id,
         log_bin=_is_on(variables, "log_bin"),
-        # A server without these variables writes rows only, with whole images.
+        # A server without these variables writes only rows, with full images.
         binlog_format=get("binlog_format", "ROW").upper(),
         row_image=get("binlog_row_image", "FULL").upper(),
         row_metadata=get("binlog_row_metadata").upper(),
@@ -319,15 +319,15 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
 
 
 def _without_owners(owned: str) -> str:
-    """Return the set that a value of gtid_owned holds, such as "uuid:7#12:5#14uuid:1#15" (Owned_gtids::to_string in
-    rpl_gtid_owned.cc)."""
+    """Return the GTID set in a value of gtid_owned, such as "uuid:7#12:5#14uuid:1#15" (Owned_gtids::to_string in
+    rpl_gtid_owned.cc), where a thread's number follows each "#"."""
     return _OWNER.sub(lambda owner: "," if owner[1] else "", owned)
 
 
 def _expire_seconds(variables: Mapping[str, str]) -> int | None:
     if not _is_on(variables, "binlog_expire_logs_auto_purge", "ON"):
         return None
-    # Both exist in MySQL 8.0 and MariaDB 10.6; seconds are finer, and MariaDB keeps the two consistent.
+    # Both variables exist in MySQL 8.0 and MariaDB 10.6. Seconds are finer, and MariaDB keeps the two consistent.
     seconds = number_value(variables.get("binlog_expire_logs_seconds") or "0")
     days = variables.get("expire_logs_days") or "0"
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", days):

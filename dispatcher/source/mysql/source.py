@@ -36,8 +36,8 @@ SURVEY_TIMEOUT_S = 5
 class ServerSource:
     """A MySQL or MariaDB server, or several hosts that replace each other.
 
-    One host is *current*; every question goes to it. If opening it fails, or it refuses a dump, the next host becomes
-    current; a host that works stays current. Several hosts can replace each other with MySQL's GTIDs only; otherwise
+    One host is *current*, and every question goes to it. It stays current while it works. If a login to it fails, or
+    it refuses a dump, the next host becomes current. Hosts can replace each other only with MySQL's GTIDs; otherwise
     `open` raises the finding that `check` reports.
     """
 
@@ -50,8 +50,8 @@ class ServerSource:
         heartbeat_s: float,
         flush_s: float = 1.0,
     ) -> None:
-        """`installation` and `name` determine the identities of the dispatchers; `heartbeat_s`: the heartbeat period
-        requested of the server; `flush_s`: how long events wait in a dispatcher's buffer at most."""
+        """`installation`, `name`: determine the identities of the dispatchers. `heartbeat_s`: the heartbeat period that
+        the server is asked for. `flush_s`: the longest time that events wait in a dispatcher's buffer."""
         self.endpoints = tuple(endpoints)
         self._installation = installation
         self._name = name
@@ -60,8 +60,8 @@ class ServerSource:
         self._identity_locks = IdentityLocks(installation, name)
         self._lock = threading.Lock()
         self._current = 0
-        self._opened: dict[int, Endpoint] = {}  # by dispatcher, and of the last survey
-        # Creation times by file name, with the server and the size of the file when it was asked.
+        self._opened: dict[int, Endpoint] = {}  # by dispatcher, and by SURVEY
+        # By file name: server, size of the file when it was read, creation time.
         self._created: dict[str, tuple[str, int, int]] = {}
 
     @property
@@ -106,7 +106,7 @@ class ServerSource:
         self._next_host(self._opened.get(dispatcher))
 
     def _next_host(self, endpoint: Endpoint | None) -> None:
-        """Make the host after `endpoint` current, unless another dispatcher has done so already."""
+        """Make the host after `endpoint` current, unless another host is current already."""
         with self._lock:
             if self.endpoints[self._current] is endpoint:
                 self._current = (self._current + 1) % len(self.endpoints)
@@ -116,7 +116,8 @@ class ServerSource:
     ) -> dict[str, int]:
         """Return the creation times of files, from the cache where it is valid.
 
-        A file that was made anew after a reset is smaller than the cached one, or on another server.
+        A cache entry counts if it is from the same server and the file has not become smaller. After a reset, a new
+        file of the same name is smaller.
         """
         sizes = dict(log.files)
         with self._lock:

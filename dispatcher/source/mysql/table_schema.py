@@ -1,12 +1,12 @@
 """Tables as `information_schema` and SHOW INDEX describe them.
 
-`table_columns` answers readers. `definitions` holds what is needed to write the optional metadata that a TABLE_MAP
-lacks, with the log position at which each definition was read.
+`table_columns` answers readers. `definitions` returns the metadata that a TABLE_MAP may lack, with the log position at
+which each definition was read.
 
-The labels of ENUM and SET are read as bytes in the column's character set: the server converts them, because Python
-does not know all of its character sets. A label that the schema cannot represent is reported as unknown, never
-guessed: information_schema is utf8mb3 and shows `?` in place of an emoji, as SHOW CREATE TABLE does. A TABLE_MAP that
-already holds the labels does not need them.
+The labels of ENUM and SET are read as bytes in the column's character set. The server converts them, because Python
+lacks some of its character sets. A label that the schema cannot represent is reported as unknown, never guessed:
+information_schema is utf8mb3 and shows `?` in place of an emoji, as SHOW CREATE TABLE does. The labels are not needed
+if the TABLE_MAP holds them.
 
 Sources: MySQL manual, "The INFORMATION_SCHEMA COLUMNS Table", "SHOW INDEX Statement"; MariaDB knowledge base,
 "System-Versioned Tables"; sql/table.cc (which unique key replaces a missing primary key).
@@ -42,7 +42,7 @@ _LOCK_WAIT_TIMEOUT = 1205
 _NOT_VISIBLE = frozenset((1049, 1146, 1044, 1142, 1143, 1370))
 # Character sets with characters that utf8mb3 lacks.
 _BEYOND_UTF8MB3 = frozenset(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"))
-# MariaDB's VECTOR is a VARBINARY in all but name, MySQL's is a type of its own.
+# MariaDB's VECTOR is a VARBINARY with another name; MySQL's VECTOR is a separate type.
 _COLUMNS = """
 SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE,
 IF(DATA_TYPE = 'vector' AND VERSION() LIKE '%%MariaDB%%', 'binary', CHARACTER_SET_NAME)
@@ -55,7 +55,7 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 _COLLATIONS = (
     "SELECT COLLATION_NAME, ID FROM information_schema.COLLATIONS WHERE COLLATION_NAME IN ({})"
 )
-# MariaDB's UCA 14.0.0 collations have one name per character set in COLUMNS, and a short one in COLLATIONS.
+# MariaDB's UCA 14.0.0 collations have a name per character set in COLUMNS, and a short name in COLLATIONS.
 _FULL_COLLATIONS = """
 SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
 WHERE FULL_COLLATION_NAME IN ({})
@@ -73,8 +73,8 @@ _KeyParts = list[tuple[str | None, int]]
 def table_columns(connection: Connection, database: str, table: str) -> Definition:
     """Return {"database", "table", "columns": [{"name", "mysql_type", "nullable", "charset"}], "key": [name]}.
 
-    `key` is the primary key, else the first UNIQUE key whose columns are all NOT NULL, else []. Raises `BinlogError`,
-    UNKNOWN_TABLE where the account sees no such table.
+    `key` is the primary key, else the first UNIQUE key whose columns are all NOT NULL, else []. Raises `BinlogError`;
+    UNKNOWN_TABLE if the account sees no such table.
     """
     return _columns_and_keys(connection, database, table)[0]
 
@@ -82,7 +82,7 @@ def table_columns(connection: Connection, database: str, table: str) -> Definiti
 def _columns_and_keys(
     connection: Connection, database: str, table: str
 ) -> tuple[Definition, dict[str, _KeyParts]]:
-    """Return what `table_columns` does, and the unique keys by name."""
+    """Return the definition that `table_columns` returns, and the unique keys by name."""
     columns = ask(connection, _COLUMNS, _column, (database, table))
     if not columns:
         raise UserError(
@@ -116,7 +116,7 @@ def _not_null(columns: Sequence[Mapping[str, Any]]) -> set[str]:
 def _unique_keys(connection: Connection, database: str, table: str) -> dict[str, _KeyParts]:
     """Return the unique keys in the server's order, the primary key first.
 
-    SHOW INDEX keeps the order in which the server prefers keys; information_schema.STATISTICS has none.
+    SHOW INDEX lists keys in the order in which the server prefers them; information_schema.STATISTICS has no order.
     """
 
     def part(row: Row) -> tuple[int, str, str | None, int]:
@@ -148,16 +148,16 @@ def _row_key(keys: Mapping[str, _KeyParts], not_null: set[str], *, prefixes: boo
 
 
 def definitions(connection: Connection, tables: Sequence[TableName]) -> list[SchemaAt]:
-    """Return each table's definition, or why the server does not tell it, and the log position of that answer.
+    """Return for each table its definition, or why the server does not tell it, and the log position of that answer.
 
-    Each is read in a transaction that has the table open, whose metadata lock blocks every ALTER until it ends; so
-    definition and position belong together. It waits `LOCK_WAIT_S` for that lock and holds it for milliseconds.
-    Raises `BinlogError` for a fault that may pass.
+    Each definition is read in a transaction that has the table open. Its metadata lock blocks every ALTER until it
+    ends, so definition and position belong together. The transaction waits up to `LOCK_WAIT_S` for the lock, and holds
+    it for milliseconds. Raises `BinlogError` for a temporary fault.
     """
     mariadb = is_mariadb(server_version(connection))
-    # Labels are unquoted by the rules of the default sql_mode.
+    # The parser of labels follows the quoting rules of the default sql_mode.
     fetch(connection, f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}, SESSION sql_mode = ''")
-    # MySQL 8.0.30: a generated invisible primary key is in the log, and may be hidden from the schema.
+    # Since MySQL 8.0.30 a generated invisible primary key is in the log, and the schema may hide it.
     hidden = "show_gipk_in_create_table_and_information_schema"
     if fetch(connection, f"SHOW VARIABLES LIKE '{hidden}'"):
         fetch(connection, f"SET SESSION {hidden} = ON")
@@ -178,7 +178,8 @@ def _definition_at(connection: Connection, name: TableName, mariadb: bool) -> Sc
 
 
 def _permanent_fault(error: BinlogError, label: str) -> BinlogError:
-    """Return why the server will not tell the table's columns next time either; raises every other error."""
+    """Return the error for a fault that will not pass: why the server does not tell the table's columns. Raises
+    `BinlogError` for every other error."""
     error_number = number_of(error)
     if error_number == _LOCK_WAIT_TIMEOUT:
         raise BinlogError(
@@ -203,11 +204,12 @@ def _permanent_fault(error: BinlogError, label: str) -> BinlogError:
 def table_definition(
     connection: Connection, database: str, table: str, *, mariadb: bool
 ) -> Definition:
-    """Return what `table_columns` does and more: {"columns": [{..., "collation" (id, 0 = binary or none), "bytes"
-    (greatest length of CHAR, VARCHAR and the like, None for others), "visible", "labels" (hexadecimal, in the column's
-    character set; None where the schema does not tell them)}], "primary": [[column, prefix in characters, 0 = whole]]}.
+    """Return the definition of `table_columns` with more keys: {"columns": [{..., "collation" (id, 0 = binary or none),
+    "bytes" (greatest length of CHAR, VARCHAR and the like, None for others), "visible", "labels" (hexadecimal, in the
+    column's character set; None if the schema cannot represent them)}], "primary": [[column, prefix in characters,
+    0 = whole]]}.
 
-    Raises `BinlogError` UNKNOWN_TABLE where the account sees no such table.
+    Raises `BinlogError`; UNKNOWN_TABLE if the account sees no such table.
     """
     definition, keys = _columns_and_keys(connection, database, table)
     columns = definition["columns"]
@@ -221,7 +223,7 @@ def table_definition(
         column["visible"] = "INVISIBLE" not in extra.upper().split()
         if column["mysql_type"].lower().startswith(("enum(", "set(")):
             column["labels"] = _labels(connection, column, f"{database}.{table}")
-    # The key that the server takes for primary has no prefixes.
+    # The server takes only a key without prefixes for the primary key.
     primary = _row_key(keys, _not_null(columns), prefixes=False)
     definition["primary"] = [list(part) for part in primary]
     if mariadb:
@@ -267,14 +269,14 @@ def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
 
 
 def _collation(row: Row) -> tuple[str, int]:
-    """Return name and id; 0 where the server gives it none."""
+    """Return name and id; 0 if the collation has no id."""
     return text_value(row[0]), 0 if row[1] is None else number_value(row[1])
 
 
 def _add_row_times(connection: Connection, definition: Definition) -> None:
-    """Add the two columns that MariaDB keeps in a system-versioned table; the second one is part of every key.
+    """Add the columns row_start and row_end of a system-versioned MariaDB table. row_end is part of every key.
 
-    The schema does not show them unless they were declared.
+    The schema shows these columns only if they were declared.
     """
     kind, row_end = ask_one(
         connection,
