@@ -2,10 +2,15 @@
 
 A delivered binlog is what the daemon sends to a consumer: magic, a FORMAT_DESCRIPTION event where the format changes,
 and the consumer's complete transactions, each behind a RECORD (`event.record`). Its events are the server's bytes, with
-exceptions: TABLE_MAPs without full metadata are enriched; a TRANSACTION_PAYLOAD is replaced by the events in it, and an
-XA COMMIT by the rows of the prepared transaction and an XID; the consumer's last rows event of a statement carries
-STMT_END_F; MariaDB's GTID event of an XA transaction has its XA flags cleared. A slice (`TableSlice.payload`) has a
-RECORD wherever events are left out, and neither BEGIN nor COMMIT.
+these exceptions:
+
+* TABLE_MAPs without full metadata are enriched;
+* a TRANSACTION_PAYLOAD is replaced by the events in it;
+* an XA COMMIT is replaced by the rows of the prepared transaction and an XID;
+* the last rows event of a statement that the consumer gets has STMT_END_F;
+* the XA flags in MariaDB's GTID event of an XA transaction are cleared.
+
+A slice (`TableSlice.payload`) has a RECORD wherever events are left out, and neither BEGIN nor COMMIT.
 """
 
 from __future__ import annotations
@@ -38,10 +43,10 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# Of one `TableSlice`: its reader holds a few of them beside the delivered bytes, which may be 16 times as many.
+# Of one `TableSlice`. A reader holds a few slices beside the delivered bytes, which may be 16 times as large.
 MAX_PAYLOAD_BYTES = 4 << 20
 
-# `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`; needed only for tables whose
+# `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`. Only needed for tables whose
 # TABLE_MAP lacks metadata.
 Definitions = Mapping[str, Mapping[str, Any]]
 
@@ -63,10 +68,11 @@ class TableChanges:
 class Ddl:
     """A statement that is neither a row change nor transaction control: CREATE, ALTER, DROP, TRUNCATE, GRANT ...
 
-    `database`: the session's default database ("" if none), not necessarily the table's; `committed_at`: µs since 1970
-    UTC; `query`: as the server executed it: comments of the form `/*! ... */` that it executed are code, and those that
-    it skipped are blank; `sql_mode`: the session's, as MySQL's bit mask (4 = ANSI_QUOTES); `thread_specific`: the
-    statement may have used a temporary table of its session, see `ParsedStatement.maybe_temporary`.
+    `database`: the session's default database ("" if none), not necessarily the table's. `committed_at`: µs since 1970
+    UTC. `query`: the text as the server executed it: where the server executed a comment `/*! ... */`, its content is
+    code, and where it skipped one, there are blanks. `sql_mode`: the session's, as MySQL's bit mask (4 = ANSI_QUOTES).
+    `thread_specific`: True if the statement may have used a temporary table of its session, see
+    `ParsedStatement.maybe_temporary`.
     """
 
     epoch: int
@@ -83,7 +89,7 @@ class Ddl:
 
     @property
     def maybe_temporary(self) -> bool:
-        """True if the log does not tell whether the statement was executed on a table or on a temporary table."""
+        """True if the log does not show whether the statement concerned a table or a temporary table."""
         return parse_statement(
             self.query, self.database, self.sql_mode, thread_specific=self.thread_specific
         ).maybe_temporary
@@ -93,9 +99,10 @@ class Ddl:
 class TableSlice:
     """Adjacent row changes of one table, of one layout and one epoch, as bytes.
 
-    `rows`: row changes, of which `inserts`, `updates` and `deletes`; `committed_at`: of the last transaction, µs since
-    1970 UTC; `table_map`: the body of the TABLE_MAP event, from which `TableMap.parse` gives the driver the schema;
-    `payload`: a delivered binlog with only this table's events, for `decode_table`; rows keep their (seq, ordinal).
+    `rows`: number of row changes, the sum of `inserts`, `updates` and `deletes`. `committed_at`: of the last
+    transaction, µs since 1970 UTC. `table_map`: the body of the TABLE_MAP event, from which the driver gets the schema
+    by `TableMap.parse`. `payload`: a delivered binlog with only this table's events, for `decode_table`; rows keep
+    their (seq, ordinal).
     """
 
     database: str
@@ -130,7 +137,7 @@ def changes(
     invalid_dates: InvalidDates = InvalidDates.NULL,
 ) -> Iterator[TableChanges | Ddl]:
     """Decode delivered bytes. DDL statements keep their place in the stream. Between two of them the changes are
-    grouped by table, each table's in stream order; (`epoch`, `seq`, `ordinal`) orders all changes.
+    grouped by table, and each table's changes are in stream order. (`epoch`, `seq`, `ordinal`) orders all changes.
 
     Raises `BinlogError` with the offset for bytes that are not a binlog, and for layouts that cannot be decoded.
     """
@@ -157,10 +164,10 @@ def split_by_table(
     """Split delivered bytes by table without decoding rows. Holds one payload at a time.
 
     A DDL statement or a change of the epoch ends every slice before it. A slice larger than `max_payload_bytes` is
-    split between two of its events, possibly inside a transaction; `last_seq` of the first is `first_seq` of the
-    second then.
+    split between two of its events. If the split is inside a transaction, `last_seq` of the first slice is `first_seq`
+    of the second.
 
-    Raises `BinlogError` as `changes` does, except for faults that only decoding finds.
+    Raises `BinlogError` as `changes` does, but not for faults that only decoding finds.
     """
     index = Index.of(data)
     layouts = Layouts(index)
@@ -185,7 +192,7 @@ def decode_table(
 
 
 def read_ddl(index: Index, line: int) -> Ddl | None:
-    """Returns the statement of a line of the events, None for transaction control. Raises `BinlogError`."""
+    """Returns the statement of a line in the events array, None for transaction control. Raises `BinlogError`."""
     offset, end, _, number, txn = index.events[line, :5].tolist()
     flags = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes()).flags
     body = index.buf[offset + HEADER_SIZE : end].tobytes()
@@ -221,7 +228,7 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
 
 
 def _server_at(index: Index, offset: int) -> ServerVersion:
-    """The server of the FORMAT_DESCRIPTION that is in force at an offset. Raises `BinlogError`."""
+    """The server version in the FORMAT_DESCRIPTION that is in force at an offset. Raises `BinlogError`."""
     at = int(index.formats[np.searchsorted(index.formats, offset) - 1])
     size = EventHeader.read(index.buf[at : at + HEADER_SIZE].tobytes()).size
     return ServerVersion.of(parse_format_description(index.buf[at : at + size].tobytes()))

@@ -1,4 +1,4 @@
-"""Decodes what a reader selects: some tables, some of their columns, and metadata. The rest is stepped over."""
+"""Decodes what a reader selects: some tables, some of their columns, and metadata. Everything else is skipped."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from dispatcher.model.errors import BinlogError
 
 @dataclass(frozen=True, slots=True)
 class LayoutPlan:
-    """How rows of one layout are decoded. `columns`: those of `before` and `after`, as indices, in this order; `key`:
-    those of `Metadata.KEY`, which need not be among them."""
+    """How rows of one layout are decoded. `columns`: indexes of the columns of `before` and `after`, in this order.
+    `key`: indexes of the columns of `Metadata.KEY`, which need not be among `columns`."""
 
     columns: tuple[int, ...]
     key: tuple[int, ...] = ()
@@ -42,16 +42,16 @@ class Selection(Protocol):
     """What a reader selects."""
 
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
-        """Called once for each layout. None: its rows are left out. Raises `BinlogError`, to which the place of the
-        first row is added."""
+        """Called once for each layout. Returns None to leave its rows out. May raise `BinlogError`, to which the caller
+        adds the place of the first row."""
 
     def selects_statement(self, ddl: Ddl) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
-    """Rows of one layout. `batch`: the columns of `change_schema` of the plan's columns; `metadata`: the columns that
-    were asked for, without `KEY` if the plan has no key."""
+    """Rows of one layout. `batch`: the columns of `change_schema` for the plan's columns. `metadata`: the requested
+    columns, without `KEY` if the plan has no key."""
 
     table_map: TableMap
     batch: pa.RecordBatch
@@ -75,10 +75,10 @@ def selected_changes(
     invalid_dates: InvalidDates = InvalidDates.NULL,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[SelectedRows | SelectedDdl]:
-    """Decode delivered bytes as `delivered.changes` does, in its order.
+    """Decode delivered bytes in the order of `delivered.changes`. Raises `BinlogError` as that does.
 
-    `cut`: for the transactions of which `data` holds a part; `query` of the first one belongs to the statement in which
-    `data` begins. `batch_bytes`: about as many bytes of rows events are in a batch.
+    `cut`: the facts about transactions of which `data` holds only a part. `query` of the first one is the text of the
+    statement in which `data` begins. `batch_bytes`: about the size of the rows events in a batch.
     """
     selected = _Selected(data, selection)
     columns = MetadataColumns(selected.log, metadata, cut)
@@ -104,9 +104,9 @@ def selected_changes(
 def cut_share(
     data: bytes | memoryview, selection: Selection, epoch: int, seq: int, begins_in: str | None
 ) -> tuple[int, int, str | None]:
-    """Returns of the part of a transaction that `data` holds: its selected rows and statements, the ordinal of the last
-    one (-1 if there are none), and the text of the statement in which `data` ends. `begins_in`: that in which it
-    begins."""
+    """Returns three facts about the part of a transaction in `data`: the number of its selected rows and statements,
+    the ordinal of the last one (-1 if there are none), and the text of the statement in which `data` ends. `begins_in`:
+    text of the statement in which `data` begins."""
     selected = _Selected(data, selection)
     columns = MetadataColumns(selected.log, [Metadata.QUERY])
     selected.count(columns)
@@ -123,7 +123,7 @@ class _Selected:
         self._plans: dict[int, LayoutPlan | None] = {}
 
     def parts(self) -> Iterator[Part | tuple[Ddl, int]]:
-        """Yields parts, and statements with the lines of their transactions."""
+        """Yields parts, and statements with their transactions' lines in the transactions array."""
         for part in log_parts(self.log, self.layouts, self._statement):
             if not isinstance(part, Part) or self._plan(part) is not None:
                 yield part
@@ -174,7 +174,7 @@ def _selected_rows(
 
 
 def _narrowed(image: pa.Array, fields: Sequence[pa.Field]) -> pa.Array:
-    """The first fields of structs, without those that only the key needs."""
+    """Return structs with only the first `fields`, without the fields that only the key needs."""
     if image.type.num_fields == len(fields):
         return image
     children = [image.field(i) for i in range(len(fields))]

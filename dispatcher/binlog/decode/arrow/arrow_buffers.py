@@ -1,7 +1,7 @@
 """Builds Arrow arrays from numpy buffers and lists of strings, without `pa.array` and `pa.scalar`.
 
-These import pandas, if it is installed, to check whether their argument is one of its objects. The import takes longer
-than everything else that an executor does before its first batch.
+If pandas is installed, these two functions import it to check whether their argument is a pandas object. The import
+takes longer than everything else that an executor does before its first batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def bitmap(valid: NDArray[np.bool_]) -> pa.Buffer | None:
 def fixed(
     target: pa.DataType, values: NDArray[Any], valid: NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """An array of a fixed-width type; 64-bit `values` are narrowed to it. Shares the buffer of `values` if it can."""
+    """An array of a fixed-width type, to which 64-bit `values` are narrowed. Shares the buffer of `values` where no
+    conversion is needed."""
     values = values.astype(_NUMPY.get(target, values.dtype), copy=False)
     buffers = [None if valid is None else bitmap(valid), pa.py_buffer(values)]
     return pa.Array.from_buffers(target, len(values), buffers)
@@ -66,7 +67,7 @@ def spread(values: pa.Array, lengths: NDArray[np.int64]) -> pa.Array:
     n = int(lengths.sum())
     if 16 * len(values) > n:
         return values.take(fixed(pa.int64(), np.repeat(np.arange(len(values)), lengths)))
-    # Long runs: copying one string repeatedly is several times faster than looking up each row's.
+    # With long runs, copying each string repeatedly is several times faster than a look-up per row.
     raw = [value.encode() for value in values.to_pylist()]
     sizes = np.repeat(np.fromiter(map(len, raw), np.int32, len(raw)), lengths)
     offsets = np.zeros(n + 1, dtype=np.int32)

@@ -3,8 +3,8 @@
 `docs/types.md` lists the Arrow type of each MySQL type; `column_type` is that table in code. Spark reads these types
 without a cast: no unsigned integers (each becomes the next wider type), no dictionaries, times in microseconds.
 
-This module loads no kernels: the driver of a stream needs the schema only, and numba takes longer to import than all
-else that it loads.
+This module loads no kernels: the driver of a stream needs only the schema, and importing numba takes longer than all
+its other imports.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INTEGERS: dict[tuple[int, bool], tuple[int, pa.DataType]] = {
     (Type.LONG, True): (4, pa.int64()),
     (Type.LONGLONG, True): (8, pa.decimal128(20, 0)),
 }
-"""By the type, and whether it is unsigned: bytes of a cell, and the type."""
+"""By column type and True if unsigned: bytes of a cell, and Arrow type."""
 
 _DATETIME, _INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
 DATES: dict[int, pa.DataType] = {
@@ -66,7 +66,7 @@ _OTHERS: dict[int, pa.DataType] = {
 }
 
 NAMES = pa.list_(pa.field("element", pa.string()))
-"""Lists of the names of columns."""
+"""The type of a list of column names."""
 
 ENVELOPE = (
     pa.field("epoch", pa.int64(), nullable=False),
@@ -85,7 +85,7 @@ ENVELOPE = (
 
 
 class Unsupported(Exception):
-    """A column whose values have no Arrow type. `str()`: what it is, such as `TYPED_ARRAY`."""
+    """A column whose values have no Arrow type. `str()`: the column's type, such as `TYPED_ARRAY`."""
 
 
 def column_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
@@ -115,7 +115,8 @@ def column_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
 
 
 def _text_type(column: Column) -> pa.DataType:
-    """The type of CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
+    """The Arrow type of CHAR, VARCHAR, TEXT and their binary forms, also of those that MariaDB compressed. Raises
+    `Unsupported`."""
     if column.charset == BINARY:
         return pa.binary()
     name = charset_of(column.charset) if column.charset else "unknown"
@@ -138,7 +139,7 @@ def arrow_type(
 
 
 def unsupported(column: Column, table: str, error: Unsupported) -> BinlogError:
-    """Returns the error UNSUPPORTED_TYPE. `table`: its name, or ""."""
+    """Returns the error UNSUPPORTED_TYPE. `table`: the table's name, or ""."""
     place = f"table {table}, column {column.name!r}" if table else f"column {column.name!r}"
     return BinlogError(ErrorKind.UNSUPPORTED_TYPE, f"{place}: {error}")
 
@@ -154,7 +155,7 @@ def change_schema(
 ) -> pa.Schema:
     """The schema of decoded changes: `epoch`, `seq`, `ordinal` int64 not null; `gtid`, `file` string; `pos` int64;
     `committed_at` timestamp('us', 'UTC'); `database`, `table`, `op` ('insert', 'update', 'delete') string;
-    `before_absent`, `after_absent` list of the names of columns that the image does not hold (null if it holds all);
+    `before_absent`, `after_absent` list of the names of the columns that the image lacks (null if it lacks none);
     `before`, `after` struct of the table's columns (null if the operation has no such image), each field nullable.
 
     Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for messages.

@@ -1,4 +1,4 @@
-"""The error of one cell of a column."""
+"""The error for one cell of a column."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Lists the columns that an update changed, by the bytes of its two images.
 
-A column that only the after-image holds counts as changed, one that the after-image does not hold as unchanged: with
-binlog_row_image=MINIMAL the after-image holds the columns that the statement set, with NOBLOB those BLOBs that changed.
+A column that only the after-image holds counts as changed, and a column that the after-image lacks as unchanged: with
+binlog_row_image=MINIMAL the after-image holds the columns that the statement set, and with NOBLOB it lacks the BLOBs
+that did not change.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def differ(buf: U8, before: Int, after: Int, width: Int) -> bool:
     """True if two cells hold different bytes."""
     if after == _ABSENT or before == after:
         return False
-    if before < 0 or after < 0:  # one is NULL, ABSENT or a change of JSON
+    if before < 0 or after < 0:  # one of the cells is NULL, ABSENT or a change of JSON
         return True
     if width < 0:
         prefix = -width & _PREFIX
@@ -52,8 +53,8 @@ def mark_changed(buf: U8, widths: I32, cells: Any, n: Int, marks: U8) -> None:
 def changed_names(
     buf: U8, widths: I32, cells: row_walk.RowCells, n: int, names: Sequence[str]
 ) -> pa.Array:
-    """Returns the names of the changed columns of each row, null for inserts and deletes. `buf`: the bytes in which
-    the cells' offsets count; `names`: of all columns."""
+    """Returns the names of the changed columns of each row, null for inserts and deletes. `buf`: the bytes to which the
+    cells' offsets refer. `names`: of all columns."""
     marks: U8 = np.zeros((n, len(widths)), dtype=np.uint8)
     mark_changed(buf, widths, cells, n, marks)
     offsets = np.zeros(n + 1, dtype=np.int32)

@@ -1,9 +1,9 @@
-"""Kernels that write JSON objects, a column at a time: each appends a member to the object of every row.
+"""Kernels that write JSON objects, a column at a time: each call appends a member to the object of every row.
 
-A row has room in `out` for its whole object and for `BLOCK` bytes behind it, which `copy_short` may change;
-`cursor[i]` is where its next member begins. A column's `state` says of each row what is written: the value, null, or no
-member. `key` is the member's name as JSON with its colon, and `BLOCK` bytes more. Each member ends with a comma, the
-last of which `finish` replaces by the closing brace; `gather` copies the objects together.
+In `out`, each row has room for its whole object and for `BLOCK` bytes behind it, which `copy_short` may overwrite.
+`cursor[i]` is where the next member of row i begins. A column's `state` says for each row what is written: the value,
+null, or no member. `key` is the member's name as JSON with its colon, and `BLOCK` more bytes. Each member ends with a
+comma; `finish` replaces the last comma by the closing brace, and `gather` copies the objects together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_DAY = 1 << 62
 
 
 def _short_escapes() -> U8:
-    """Of each byte, the letter behind the backslash; `u` for \\u00xx; 0 if it needs no escape."""
+    """By byte: the letter behind the backslash; `u` for \\u00xx; 0 if the byte needs no escape."""
     table: U8 = np.zeros(256, dtype=np.uint8)
     for code in (*range(0x20), ord('"'), ord("\\")):
         table[code] = ord(json.dumps(chr(code))[2])
@@ -60,7 +60,7 @@ _HEX: U8 = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 @part
 def _member(key: U8, state: Int, out: U8, o: Int) -> Int:
-    """Write the key, and null if that is the value."""
+    """Write the key, and if `state` is NULL also the value null and a comma."""
     size = len(key) - BLOCK
     copy_short(out, o, key, 0, size)
     o += size
@@ -118,12 +118,12 @@ def _digits(value: Int, count: Int, out: U8, o: Int) -> Int:
 
 @njit
 def put_times(values: I64, form: Int, state: I8, key: U8, cursor: I64, out: U8) -> None:
-    """Write days (DATE) or microseconds since 1970, of the years 0 to 9999: `2024-02-29`,
-    `2024-02-29T10:00:00.000000`, and with a Z behind it."""
+    """Write dates and times of the years 0 to 9999, given as days (DATE) or microseconds since 1970: as `2024-02-29`
+    (DATE), `2024-02-29T10:00:00.000000` (DATETIME), or with a Z behind it (INSTANT)."""
     known, text = (
         np.int64(_NO_DAY),
         np.int64(0),
-    )  # the last date, and where its text is: many rows have the same
+    )  # the last date, and where its text is: many rows have the same date
     for i in range(len(values)):
         if state[i] == ABSENT:
             continue
@@ -152,8 +152,8 @@ def put_times(values: I64, form: Int, state: I8, key: U8, cursor: I64, out: U8) 
 def _date(days: Int, out: U8, o: Int) -> Int:
     """Write a date, given as days since 1970-01-01.
 
-    Years are counted from March, so that a leap day is the last day of its year. 146,097 days are 400 years, and the
-    months from March on begin after (153 * month + 2) / 5 days.
+    Years are counted from March, so that a leap day is the last day of its year. 400 years have 146,097 days. Month
+    number `month`, counted from March = 0, begins after (153 * month + 2) / 5 days.
     """
     shifted = days + 719_468  # since 0000-03-01
     era = shifted // 146_097
@@ -254,8 +254,8 @@ def _escaped(data: U8, start: Int, end: Int, out: U8, o: Int) -> Int:
 
 @njit
 def finish(starts: I64, cursor: I64, state: I8, out: U8, offsets: I32) -> Int:
-    """Close the objects and write the offsets of their texts; a row that is no VALUE has an empty one. Returns how many
-    bytes they have, or -1 if 32-bit offsets cannot address them."""
+    """Close the objects and write the offsets of their texts. A row whose state is not VALUE gets an empty text.
+    Returns the size of all texts in bytes, or -1 if 32-bit offsets cannot address them."""
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(starts)):

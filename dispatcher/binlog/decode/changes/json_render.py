@@ -1,14 +1,14 @@
 """Renders changes as JSON text, for readers of rows of any table.
 
 `{"id":1,"price":"12.50","name":"x","photo":"AAEC","at":"2024-02-29T10:00:00.000000Z","note":null}`: all columns in the
-table's order. Integers (also BIGINT UNSIGNED and DECIMAL without fraction) and floats are JSON numbers; a DECIMAL with
-a fraction is a string, because most JSON readers would convert it to a binary fraction; bytes are base64; dates and
-times are ISO 8601, with Z for an instant (TIMESTAMP) and without zone otherwise (DATETIME). A geometry is
-`{"srid":4326,"wkb":"AQEAAAA..."}`, a vector an array of numbers. A column that is missing in the row image has no key,
-unlike a column that is NULL.
+table's order. Integers (also BIGINT UNSIGNED and DECIMAL without fraction) and floats are JSON numbers. A DECIMAL with
+a fraction is a string, because most JSON readers would convert a number to a binary fraction. Bytes are base64. Dates
+and times are ISO 8601, with Z for an instant (TIMESTAMP) and without zone otherwise (DATETIME). A geometry is
+`{"srid":4326,"wkb":"AQEAAAA..."}`, and a vector is an array of numbers. A column that is missing in the row image has
+no key, unlike a column that is NULL.
 
-A JSON column is a JSON string that holds its text. As a nested object it would lose what most JSON readers cannot hold:
-1.0 besides 1, integers beyond 2^53, decimals, the order of keys.
+The value of a JSON column is a JSON string that holds its text. A nested object would lose what most JSON readers do
+not keep: the difference of 1.0 and 1, integers beyond 2^53, decimals, the order of keys.
 
 Only kernels (`json_kernels`) and Arrow's functions process the rows.
 """
@@ -35,8 +35,8 @@ IMAGES = ("before", "after")
 
 
 def json_text(batch: pa.RecordBatch, images: Collection[str] = IMAGES) -> pa.RecordBatch:
-    """The same rows with `before` and `after` as strings, null for null, or only one of them. The columns
-    `before_absent` and `after_absent`, if the batch has them, name the columns without a key."""
+    """The same rows with the `images` as JSON strings, null for null. A column that `before_absent` or `after_absent`
+    names, if the batch has these lists, gets no key."""
     names = batch.schema.names
     columns, fields = list(batch.columns), list(batch.schema)
     for name in images:
@@ -49,7 +49,7 @@ def json_text(batch: pa.RecordBatch, images: Collection[str] = IMAGES) -> pa.Rec
 
 
 def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
-    """For each column name in `before_absent` or `after_absent`, a mask of the rows that list it."""
+    """For each column name in `before_absent` or `after_absent`, a mask of the rows whose list has it."""
     rows_of: dict[str, NDArray[np.bool_]] = {}
     if lists.null_count == len(lists):
         return rows_of
@@ -62,7 +62,7 @@ def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
 
 
 def json_objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
-    """Structs as JSON objects, null for null. `missing`: for each name, a mask of the rows that get no such key."""
+    """Structs as JSON objects, null for null. `missing`: by name, a mask of the rows that do not get this key."""
     n = len(rows)
     if rows.null_count == n:
         return pa.nulls(n, pa.string())
@@ -99,7 +99,7 @@ def _states(values: pa.Array) -> NDArray[np.int8]:
 
 @dataclass(slots=True)
 class _Member:
-    """A column as the members of objects. `room`: bytes that each member needs at most, besides those of a text."""
+    """A column as the members of objects. `room`: the most bytes that a member needs, without those of a text."""
 
     values: pa.Array
     state: NDArray[np.int8]
@@ -115,7 +115,7 @@ class _Member:
         rows: NDArray[np.int8],
         missing: NDArray[np.bool_] | None,
     ) -> _Member:
-        """`rows`: the states of the objects; one that is null gets no member."""
+        """`rows`: the states of the objects. An object that is null gets no member."""
         state = _states(values)
         state[rows != json_kernels.VALUE] = json_kernels.ABSENT
         if missing is not None:

@@ -1,8 +1,8 @@
-"""Columns about a change that readers may ask for besides the change itself. What is not asked for costs nothing.
+"""Columns about a change that readers may ask for, besides the change itself. Other columns cost nothing.
 
-`query` needs one more pass over the bytes, and `transaction_rows` and `transaction_end` one over the rows: how many
-rows a transaction has is known at its end only. A part of a transaction cannot know it, nor the text of a statement
-that began before: `CutTransaction` supplies that.
+`query` needs one more pass over the bytes. `transaction_rows` and `transaction_end` need one more pass over the rows,
+because the number of rows is known only at the end of a transaction. A part of a transaction holds neither this number
+nor the text of a statement that began before the part: `CutTransaction` supplies them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ COUNTED = frozenset({Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END})
 
 @dataclass(frozen=True, slots=True)
 class CutTransaction:
-    """What the parts of a transaction do not tell. `rows`, `last_ordinal`: of the whole transaction; `query`: of the
-    statement in which the part begins, None if it begins no transaction's part, or the text is not known."""
+    """The facts that a part of a transaction does not hold. `rows`, `last_ordinal`: of the whole transaction. `query`:
+    text of the statement in which the part begins; None if the transaction begins in the bytes, or the text is
+    unknown."""
 
     epoch: int
     seq: int
@@ -44,7 +45,7 @@ class CutTransaction:
 
 
 class MetadataColumns:
-    """Makes the columns of one log."""
+    """Builds the metadata columns of one delivered log."""
 
     def __init__(
         self, log: Index, wanted: Collection[Metadata], cut: Sequence[CutTransaction] = ()
@@ -70,17 +71,18 @@ class MetadataColumns:
         np.maximum.at(self._last, txns, last)
 
     def count_statement(self, txn: int, ordinal: int) -> None:
-        """Count the row of a statement. `txn`: its line in the transactions."""
+        """Count a statement as one row. `txn`: its transaction's line in the transactions array."""
         self._rows[txn] += 1
         self._last[txn] = max(int(self._last[txn]), ordinal)
 
     def counted(self, epoch: int, seq: int) -> tuple[int, int]:
-        """Returns how many rows of a transaction were counted, and the last one's ordinal, -1 if there are none."""
+        """Returns how many rows of a transaction were counted, and the ordinal of the last one, -1 if none."""
         here = self._lines(epoch, seq)
         return int(self._rows[here].sum()), int(self._last[here].max(initial=-1))
 
     def ends_in(self, begins_in: str | None) -> str | None:
-        """Returns the text of the statement in which the bytes end. `begins_in`: that in which they begin."""
+        """Returns the text of the statement in which the bytes end. `begins_in`: text of the statement in which they
+        begin."""
         return self._text(-1, begins_in)
 
     def _lines(self, epoch: int, seq: int) -> NDArray[np.bool_]:
@@ -89,7 +91,7 @@ class MetadataColumns:
         return here
 
     def settle(self) -> None:
-        """Complete the counts of transactions of which the log holds a part."""
+        """Replace the counts of transactions of which the log holds only a part by those of the whole transactions."""
         for one in self._cut:
             here = self._lines(one.epoch, one.seq)
             self._rows[here], self._last[here] = one.rows, one.last_ordinal
@@ -97,7 +99,7 @@ class MetadataColumns:
     # -- the columns ---------------------------------------------------------------------------------------------
 
     def of_statement(self, txn: int, ordinal: int, query: str) -> dict[str, Any]:
-        """Returns the values of a statement's row. `txn`: its line in the transactions."""
+        """Returns the values of a statement's row. `txn`: its transaction's line in the transactions array."""
         values = {
             Metadata.SERVER_ID: int(self._server_ids(np.array([txn]))[0]),
             Metadata.QUERY: query,
@@ -109,7 +111,8 @@ class MetadataColumns:
     def of_rows(
         self, rows: DecodedRows, decoder: TableDecoder, key: Sequence[int]
     ) -> dict[Metadata, pa.Array]:
-        """Returns the columns of a batch. `key`: the decoder's fields of the key; without one there is no `KEY`."""
+        """Returns the columns of a batch. `key`: indexes of the key's fields in the decoder; if empty, there is no
+        column `KEY`."""
         walked = rows.walked
         txns = walked.events[walked.cells.event[: walked.n], row_walk.TXN]
         columns: dict[Metadata, pa.Array] = {}

@@ -1,4 +1,4 @@
-"""The names of the columns that `metadata` makes, without the libraries that make them."""
+"""The names of the columns that `metadata` builds. This module does not import the libraries that build them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Metadata(StrEnum):
 
     SERVER_ID = "server_id"  # of the server on which the transaction was committed first
     QUERY = "query"  # the statement, if the server logs it
-    KEY = "key"  # the primary key's columns; of an update or delete as they were before it
+    KEY = "key"  # the primary key's columns; for an update or delete their values before it
     CHANGED = "changed"  # names of the columns that an update changed
     TRANSACTION_ROWS = "transaction_rows"  # selected rows and statements of the transaction
-    TRANSACTION_END = "transaction_end"  # True for the last of them
+    TRANSACTION_END = "transaction_end"  # True for the last of these rows and statements

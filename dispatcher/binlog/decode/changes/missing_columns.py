@@ -20,7 +20,7 @@ from dispatcher.binlog.table_map.column_types import Column
 
 
 class MissingColumns(NamedTuple):
-    """Lists of column names. `before`, `after`: each event's line in `lists`, or -1 if its image holds all columns, or
+    """Lists of column names. `before`, `after`: each event's line in `lists`; -1 if its image holds all columns, or if
     it has no such image."""
 
     lists: pa.Array
@@ -29,7 +29,7 @@ class MissingColumns(NamedTuple):
 
     @classmethod
     def of(cls, buf: U8, events: I64, columns: Sequence[Column]) -> MissingColumns | None:
-        """The missing columns of rows events of one layout; None if all events hold all columns."""
+        """Find the missing columns of rows events of one layout. Returns None if all events hold all columns."""
         n = len(events)
         offsets = np.empty(2 * n, dtype=np.int64)
         if not row_walk.bitmaps(buf, events, len(columns), offsets[:n], offsets[n:]):

@@ -29,14 +29,14 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 BATCH_ROWS = 65_536
-BATCH_BYTES = 128 << 20  # of row images: a batch of larger rows has fewer of them
+BATCH_BYTES = 128 << 20  # of row images: a batch of large rows has fewer rows
 
 _OPS = arrow_buffers.string_array(["insert", "update", "delete"])
 
 
 class WalkedRows(NamedTuple):
-    """The `n` rows of a batch. `cells`: where cells are in `log.buf[base:]`; `cells.event`: lines of `events`;
-    `sparse`: True if not all events hold all columns."""
+    """The `n` rows of a batch. `cells`: offsets of the cells in `log.buf[base:]`. `cells.event`: lines in `events`.
+    `sparse`: True if some events do not hold all columns."""
 
     log: Index
     events: NDArray[np.int64]
@@ -47,7 +47,7 @@ class WalkedRows(NamedTuple):
 
 
 class DecodedRows(NamedTuple):
-    """The images of a batch's rows, as structs of the decoder's fields. `invalid_dates`: as in `Decoded`."""
+    """The images of a batch's rows, as structs of the decoder's fields. `invalid_dates`: see `Decoded`."""
 
     walked: WalkedRows
     before: pa.Array
@@ -62,25 +62,26 @@ def decoded_rows(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[DecodedRows]:
-    """Decode rows events of one layout, in batches of at most `batch_rows` rows and about `batch_bytes` bytes of their
-    events. A batch's arrays of cells are valid until the next one is made.
+    """Decode rows events of one layout, in batches of at most `batch_rows` rows and about `batch_bytes` bytes of
+    events. A batch's arrays of cells are valid until the next batch is built.
 
-    Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE, or as the columns' decoders do.
+    Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE, or what the columns' decoders raise.
     """
     sizes = events[:, row_walk.END] - events[:, row_walk.OFFSET]
-    # A row has at least its null bits, so a small group of events does not need arrays for a whole batch.
+    # A row has at least its null bits, so the size of the events bounds the number of rows, and thus of the arrays.
     columns = len(decoder.widths)
     runs = list(_runs(sizes, batch_bytes))
     most = max(int(sizes[run].sum()) for run in runs) if runs else 0
     cells = row_walk.RowCells.room(columns, min(batch_rows, most // ((columns + 7) // 8)))
     for run in runs:
-        # Events of other tables may lie between those of a run. One that is large is cut between its rows.
+        # Events of other tables may lie between the events of a run. A large event is cut between its rows.
         span = batch_bytes if sizes[run][0] > batch_bytes else max(batch_bytes, BATCH_BYTES)
         yield from _decoded_run(index, events[run], decoder, cells, span)
 
 
 def _runs(sizes: NDArray[np.int64], bytes_max: int) -> Iterator[slice]:
-    """Divide events, of these sizes, into runs of at most `bytes_max` bytes, or with a first one that is larger."""
+    """Divide events of these sizes into runs of about `bytes_max` bytes. Only the first event of a run may be larger
+    than that."""
     group = (np.cumsum(sizes) - 1) // bytes_max
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(sizes)], strict=True):
@@ -155,7 +156,7 @@ def _unchanged(
     cells: row_walk.RowCells,
     n: int,
 ) -> pa.Array:
-    """Add to `after` the JSON columns of partial updates that did not change, and whose value the log does not hold."""
+    """Add to `after` the JSON columns of partial updates that did not change and whose value the log does not hold."""
     partial = events[cells.event[:n], row_walk.TYPE] == EventType.PARTIAL_UPDATE_ROWS
     if not partial.any():
         return after

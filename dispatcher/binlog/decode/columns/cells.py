@@ -1,9 +1,9 @@
 """Kernels that decode one column of a batch from the offsets of its cells.
 
-`at` holds the offset of each row's cell in `buf`, or a negative number if there is none. `row_walk` has checked that
-every cell lies inside its event, so these kernels check only the values. They return -1, or the row of the first cell
-that is invalid for its type. They are few, each with one signature, because every executor loads all of them when it
-starts.
+`at` holds the offset of each row's cell in `buf`, or a negative number if the row has no cell. `row_walk` has checked
+that every cell lies inside its event, so these kernels check only the values. A kernel returns -1, or the row of the
+first cell that is invalid for its type. There are few kernels, each with one signature, because every executor loads
+all of them when it starts.
 
 `temporals` decodes dates and times, `charset.transcode` converts character sets.
 
@@ -26,7 +26,7 @@ U64 = NDArray[np.uint64]
 
 @njit
 def integers(buf: U8, at: I32, width: Int, signed: bool, out: I64) -> None:
-    """Read little-endian integers of `width` bytes (also the bits of floats); NULL gives 0."""
+    """Read little-endian integers of `width` bytes, or the bits of floats. NULL becomes 0."""
     shift = np.int64(64 - 8 * width)
     last = np.int64(len(buf) - 8)  # eight bytes can be read up to here
     for i in range(len(at)):
@@ -95,7 +95,7 @@ def read_decimal_texts(
 
 @part
 def value_length(buf: U8, at: Int, prefix: Int) -> Int:
-    """The length that stands in the `prefix` bytes at `at`; 0 without a prefix."""
+    """Read the length in the `prefix` bytes at `at`; 0 if `prefix` is 0."""
     # Written out, so that the common sizes compile to one load.
     if prefix == 1:
         return np.int64(buf[np.uint64(at)])
@@ -106,7 +106,7 @@ def value_length(buf: U8, at: Int, prefix: Int) -> Int:
 
 @njit
 def lengths(buf: U8, at: I32, prefix: Int, least: Int, offsets: I64) -> None:
-    """Compute the offsets of the concatenated values. Each value gets `least` bytes or more."""
+    """Compute the offsets of the concatenated values. Each value gets at least `least` bytes."""
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(at)):
@@ -118,8 +118,8 @@ def lengths(buf: U8, at: I32, prefix: Int, least: Int, offsets: I64) -> None:
 
 @njit
 def copy_values(buf: U8, at: I32, prefix: Int, offsets: I64, out: U8) -> None:
-    """Copy the bytes of each value; pad a cell that is shorter than its room with zero bytes. `out`: also has a block
-    of `short_copy` behind the last value."""
+    """Copy the bytes of each value, and pad a value that is shorter than its room with zero bytes. `out` must have
+    `short_copy.BLOCK` more bytes behind the last value."""
     for i in range(len(at)):
         p = np.int64(at[i])
         if p < 0:

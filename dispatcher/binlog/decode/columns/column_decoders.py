@@ -1,8 +1,8 @@
 """Builds a decoder for each column, which decodes the cells of a batch to an Arrow array.
 
-A decoder is built once per layout from the column's definition: sizes, labels, character set. It decodes arrays, so no
-Python runs per cell, with three exceptions: values of MariaDB's compressed columns (zlib), changes of JSON, and the few
-distinct values that `np.unique` leaves.
+A decoder is built once per layout from the column's definition: sizes, labels, character set. It decodes whole arrays.
+Python runs per value only for MariaDB's compressed columns (zlib), for changes of JSON, and for distinct values where
+`np.unique` leaves few.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _TIME_FORMS: dict[int, int] = {Type.TIME2: temporals.TIME2, Type.TIME_OLD: tempo
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """`array`: one value per row; `invalid_dates`: the number of cells that are NULL in it, but not in MySQL."""
+    """`array`: one value per row. `invalid_dates`: number of cells that are null in `array`, but not NULL in MySQL."""
 
     array: pa.Array
     invalid_dates: int = 0
@@ -70,7 +70,7 @@ Decode = Callable[[Bytes, Offsets], Decoded]
 
 
 def column_decoder(column: Column, invalid_dates: InvalidDates) -> tuple[pa.DataType, Decode]:
-    """Return the Arrow type of a column's values, and their decoder, which raises `Invalid`. Raises `Unsupported`."""
+    """Return the Arrow type of a column's values, and a decoder, which may raise `Invalid`. Raises `Unsupported`."""
     target = column_type(column, invalid_dates)
     return target, _decoder(column, target, invalid_dates)
 
@@ -173,7 +173,7 @@ def _decimal_decoder(column: Column, target: pa.DataType) -> Decode:
 
 
 def _enum_decoder(column: Column, target: pa.DataType) -> Decode:  # noqa: ARG001
-    # 0 is the number of an invalid value, which the server shows as ''.
+    # An invalid value has the number 0, and the server shows it as ''.
     labels = arrow_buffers.string_array(["", *column.labels])
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
@@ -196,8 +196,8 @@ def _set_decoder(column: Column, target: pa.DataType) -> Decode:  # noqa: ARG001
 def set_texts(
     numbers: NDArray[np.uint64], labels: Sequence[str], valid: NDArray[np.bool_]
 ) -> Decoded:
-    """Returns the texts of SET values. `numbers`: the values, one bit for each label."""
-    # Distinct values are few: build the text of each once.
+    """Returns the texts of SET values. `numbers`: the values, with one bit per label. Raises `Invalid`."""
+    # There are few distinct values, so the text of each is built once.
     distinct, index = np.unique(numbers, return_inverse=True)
     if len(distinct) and int(distinct[-1]) >= 1 << len(labels):
         raise Invalid(int(numbers.argmax()), "a SET member without a label")
@@ -210,7 +210,7 @@ def set_texts(
 
 
 def gather_values(buf: Bytes, at: Offsets, prefix: int, least: int) -> tuple[Long, Bytes]:
-    """Concatenate the values of the cells: (offsets, data)."""
+    """Concatenate the values of the cells. Returns (offsets, data)."""
     offsets = np.empty(len(at) + 1, dtype=np.int64)
     cells.lengths(buf, at, prefix, least, offsets)
     data = np.empty(offsets[-1] + BLOCK, dtype=np.uint8)
@@ -224,7 +224,7 @@ def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataTy
 
 
 def _text_decoder(column: Column, target: pa.DataType) -> Decode:
-    """The decoder of CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
+    """The decoder of CHAR, VARCHAR, TEXT and their binary forms, also of those that MariaDB compressed."""
     prefix = -cell_width(column.type, column.meta)
     # A row image omits the trailing zero bytes of BINARY(n); SELECT shows them.
     least = column.meta if column.type == Type.STRING and column.charset == BINARY else 0
@@ -246,9 +246,12 @@ def _text_decoder(column: Column, target: pa.DataType) -> Decode:
 
 
 def _uncompressed(offsets: Long, data: Bytes) -> tuple[Long, Bytes]:
-    """Decompress values of MariaDB's compressed columns: empty, or a header byte 0 and the value, or a header byte
-    whose low three bits are the size of the length, the length (big-endian) and the value in zlib's format, or raw
-    deflate if bit 3 is set. Source: MariaDB source, sql/field_comp.cc."""
+    """Decompress values of MariaDB's compressed columns. Raises `Invalid`.
+
+    A value is empty, or begins with a header byte. Behind header 0 follows the plain value. In other headers the low
+    three bits are the size of the length; the length (big-endian) and the value follow, in zlib's format, or as raw
+    deflate if bit 3 is set. Source: MariaDB source, sql/field_comp.cc.
+    """
     raw = data.tobytes()
     values = []
     for row, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):  # fmt: skip
@@ -314,7 +317,7 @@ def _json_texts(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded
 
 
 def decode_partial_json(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:
-    """Decode JSON cells of after-images, some of which are changes to the before-image's cell."""
+    """Decode JSON cells of after-images. Some of them hold changes to the before-image's cell. Raises `Invalid`."""
     changed = at <= row_walk.DIFF
     parts = []
     for row, (cell, old) in enumerate(zip(at.tolist(), before.tolist(), strict=True)):
@@ -350,10 +353,10 @@ def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
 
 
 def geometry_structs(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
-    """Decode adjacent geometries: the SRID, four bytes, then the well-known binary form.
+    """Decode adjacent geometries: the SRID, four bytes, then the well-known binary form. Raises `Invalid`.
 
     INSERT IGNORE stores an empty cell in a NOT NULL column for which it has no value (MySQL 5.6, MariaDB). SELECT shows
-    it as ''; here it has SRID 0 and an empty form.
+    the cell as ''; here it becomes SRID 0 and an empty form.
     """
     lengths = np.diff(offsets)
     present = valid & (lengths > 0)
@@ -378,7 +381,7 @@ def _vectors(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
 
 
 def vector_lists(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
-    """Decode adjacent vectors: little-endian floats of four bytes."""
+    """Decode adjacent vectors: little-endian floats of four bytes. Raises `Invalid`."""
     if (odd := np.flatnonzero(np.diff(offsets) % 4)).size:
         raise Invalid(int(odd[0]), "an invalid VECTOR")
     check_text_size(offsets)

@@ -1,8 +1,8 @@
 """Decodes the columns of row images to Arrow arrays, a whole batch at a time: no Python runs per cell.
 
 An invalid date such as '0000-00-00' becomes NULL and is counted, unless `InvalidDates` says otherwise: no target can
-hold it, and it must not stop the mirroring of a table. Any other value that cannot be represented is an error with its
-offset.
+hold such a date, and it must not stop the mirroring of a table. For any other value that Arrow cannot represent, the
+decoder raises an error with the value's offset.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _type_and_decoder(
 
 
 class TableDecoder:
-    """Decodes the cells of one layout. `fields`: the decoded columns in Arrow, all nullable; `widths`: of all columns,
-    for `row_walk.walk`."""
+    """Decodes the cells of one layout. `fields`: the Arrow fields of the decoded columns, all nullable. `widths`: of
+    all columns, for `row_walk.walk`."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class TableDecoder:
         invalid_dates: InvalidDates = InvalidDates.NULL,
         columns: Sequence[int] | None = None,
     ) -> None:
-        """`columns`: the columns to decode, in this order; None for all. The cells of others are stepped over, so
-        they may be of any type.
+        """`columns`: indexes of the columns to decode, in this order; None for all. Other columns may have any type,
+        because their cells are skipped.
 
         Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column.
         """
@@ -68,9 +68,12 @@ class TableDecoder:
         missing: NDArray[np.bool_] | None,
         before: Offsets | None = None,
     ) -> Decoded:
-        """Decode the rows' images to a struct array. `at`: (columns, rows) offsets in `buf`; `base`: the offset of
-        `buf` in the log, for messages; `missing`: True for rows without this image, or None if all have it; `before`:
-        the offsets of the before-images' cells, to which cells of `at` may be changes."""
+        """Decode one image of each row to a struct array. Raises `BinlogError` for an invalid cell.
+
+        `at`: (columns, rows) offsets in `buf`. `base`: the offset of `buf` in the log, for messages. `missing`: True
+        for rows without this image; None if all rows have it. `before`: offsets of the before-images' cells, needed if
+        cells of `at` hold changes to them.
+        """
         arrays, invalid_dates = [], 0
         for i, decode, json in zip(self._columns, self._decoders, self._json, strict=True):
             try:

@@ -1,7 +1,8 @@
 """Kernels that decode dates and times, to days or microseconds, or to the text that the server prints.
 
-The server stores invalid dates ('0000-00-00', 2024-00-00, 2023-02-29, any date in the year 0) that no target can hold;
-`column_types.InvalidDates` says what becomes of them. Text loses nothing, but the whole column is a string then.
+The server may store invalid dates ('0000-00-00', 2024-00-00, 2023-02-29, any date in the year 0), which no target can
+hold. `column_types.InvalidDates` says what they become. As text they keep their value, but then the whole column is a
+string.
 
 Sources: MySQL source, mysys/my_time.cc (my_datetime_packed_from_binary, my_timestamp_from_binary,
 my_time_packed_from_binary), sql/field.cc; checked against servers by the tests.
@@ -39,7 +40,7 @@ NO_DAY = -1_000_000
 
 @njit
 def days_from_civil(year: Int, month: Int, day: Int) -> Int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar; NO_DAY if years 1-9999 have no such day.
+    """Days since 1970-01-01 in the proleptic Gregorian calendar; NO_DAY if the date does not exist in years 1 to 9999.
 
     Source of the formula: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms".
     """
@@ -88,7 +89,7 @@ def datetime_status(days: Int, hour: Int, minute: Int, second: Int, micros: Int)
 @njit
 def dates(buf: U8, at: I32, out: I64, valid: Bool) -> None:
     """Decode DATE to days since 1970, as `temporals` does."""
-    known, days = np.int64(-1), np.int64(0)  # the last date: many rows have the same
+    known, days = np.int64(-1), np.int64(0)  # the last date: many rows have the same date
     for i in range(len(at)):
         p = np.int64(at[i])
         out[i] = 0
@@ -105,8 +106,8 @@ def dates(buf: U8, at: I32, out: I64, valid: Bool) -> None:
 
 @njit
 def datetimes(buf: U8, at: I32, digits: Int, out: I64, valid: Bool) -> Int:
-    """Decode DATETIME2 (1 bit sign, 17 bits year * 13 + month, then day, hour, minute, second, big-endian), as
-    `temporals` does."""
+    """Decode DATETIME2, as `temporals` does. It is big-endian: 1 bit sign, 17 bits year * 13 + month, then day, hour,
+    minute, second and fraction."""
     known, days = np.int64(-1), np.int64(0)  # the last date: many rows have the same
     for i in range(len(at)):
         p = np.int64(at[i])
@@ -147,8 +148,11 @@ def old_datetime(buf: U8, p: Int) -> tuple[Int, Int]:
 
 @njit
 def time_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
-    """Decode TIME2 (hours, minutes, seconds and fraction in one big-endian number with an offset, so the parts of a
-    negative value are those of the number's magnitude), or the old format, the decimal number hhmmss."""
+    """Decode TIME2, or the old format, which is the decimal number hhmmss.
+
+    TIME2 holds hours, minutes, seconds and fraction in one big-endian number with an offset. The parts of a negative
+    value are the parts of the number's magnitude.
+    """
     if form == TIME_OLD:
         packed = little(buf, p, 3) << 40 >> 40
         magnitude = abs(packed)
@@ -191,8 +195,8 @@ def instants_and_times(buf: U8, at: I32, form: Int, digits: Int, out: I64, valid
 
 
 def temporals(buf: U8, at: I32, form: int, digits: int, out: I64, valid: Bool) -> int:
-    """Decode DATE to days since 1970, DATETIME and TIMESTAMP to µs since 1970, TIME to µs; `valid` is False for NULL
-    and for an invalid date. Returns the row of a value that no server stores, or -1."""
+    """Decode DATE to days since 1970, DATETIME and TIMESTAMP to µs since 1970, TIME to µs. `valid` becomes False for
+    NULL and for an invalid date. Returns the row of a value that no server stores, or -1."""
     if form == DATE:
         dates(buf, at, out, valid)
         return -1
@@ -217,7 +221,7 @@ def civil_of(days: Int) -> tuple[Int, Int, Int]:
 
 @njit
 def datetime_parts(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int, Int, Int, Int]:
-    """(year, month, day, second of the day, microseconds) as they are stored, also for an invalid date."""
+    """Return (year, month, day, second of the day, microseconds) as they are stored, also for an invalid date."""
     if form == DATE:
         packed = little(buf, p, 3)
         return packed >> 9, packed >> 5 & 15, packed & 31, np.int64(0), np.int64(0)

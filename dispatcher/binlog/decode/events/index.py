@@ -1,9 +1,9 @@
-"""Indexes a delivered binlog in one pass: frames the events, verifies checksums and notes offsets.
+"""Indexes a delivered binlog: frames the events, verifies checksums and notes offsets.
 
-The index is arrays, with a line per rows event and per query other than BEGIN and COMMIT, per transaction, per distinct
-TABLE_MAP and per FORMAT_DESCRIPTION. No row is read, and nothing is copied, unless there are events that MariaDB
-compressed: these are decompressed first. An event that may carry data and is not understood is an error; the index
-skips an unknown event only if it has the ignorable flag.
+The index consists of arrays: one has a line per rows event and per query other than BEGIN and COMMIT, others have a
+line per transaction, per distinct TABLE_MAP and per FORMAT_DESCRIPTION. No row is read. No byte is copied, unless there
+are events that MariaDB compressed, which are decompressed first. An unknown event is an error, because it may hold
+data, unless it has the ignorable flag.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Offsets in `buf`. `row_walk` names the columns of `events`, `index_kernels` those of `txns` and `versions`;
-    `formats`: offsets of FORMAT_DESCRIPTION events; `files`: the names that `txns` refers to."""
+    """Offsets in `buf`. `row_walk` names the columns of `events`; `index_kernels` names those of `txns` and `versions`.
+    `formats`: offsets of FORMAT_DESCRIPTION events. `files`: the file names that `txns` refers to."""
 
     buf: U8
     events: I64
@@ -50,7 +50,7 @@ class Index:
                 ErrorKind.MALFORMED_EVENT, f"not a binlog: it begins with {bytes(data[:4])!r}"
             )
         buf, counts = _framed(data)
-        if counts[kernels.COMPRESSED]:  # MariaDB's: no later step has to know them
+        if counts[kernels.COMPRESSED]:  # decompress here, so that no later step sees such events
             buf, counts = _framed(plain_log(data))
         arrays = kernels.Arrays.for_counts(counts)
         code, at = kernels.index(buf, arrays)
@@ -72,7 +72,7 @@ class Index:
 
 
 def _framed(data: bytes | memoryview) -> tuple[U8, I64]:
-    """(the bytes as an array, the number of events by action)."""
+    """Return the bytes as an array, and the number of events by action. Raises `BinlogError` for a truncated event."""
     buf: U8 = np.frombuffer(data, dtype=np.uint8)
     buf.flags.writeable = False  # never writeable, so that each kernel has one signature
     counts = np.zeros(kernels.ACTIONS_COUNT, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""The kernels of `index`: one pass frames and counts the events, a second verifies them and fills the arrays.
+"""The kernels of `index`: the first pass frames and counts the events, the second verifies them and fills the arrays.
 
-An open-addressing hash table maps table ids to versions. A TABLE_MAP with the same bytes as the last one of its id is
-the same version. A rows event must have a TABLE_MAP in its own transaction: a server assigns table ids anew when it
-restarts, so an older TABLE_MAP may be that of another table.
+An open-addressing hash table maps table ids to versions. A TABLE_MAP with the same bytes as the last one of its table
+id is the same version. A rows event must have a TABLE_MAP in its own transaction: a server assigns new table ids when
+it restarts, so an older TABLE_MAP with the id may belong to another table.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ TABLE_ID = 0
 BODY = 1
 BODY_END = 2
 MAPPED_TXN = (
-    3  # the last transaction with this version, the offset and the index of its TABLE_MAP there
+    3  # the last transaction with this version; next: offset and index of its TABLE_MAP there
 )
 MAPPED_AT = 4
 MAPPED_INDEX = 5
 VERSION_FIELDS = 6
 
-# The state: lines used of each array, the current transaction (-1 = none), the index of the next event in it.
+# The state: number of used lines in each array, current transaction (-1 = none), index of the next event in it.
 N_EVENTS, N_TXNS, N_VERSIONS, N_FORMATS, N_FILES, TXN, NEXT = range(7)
 STATE_FIELDS = 7
 
 # Error codes.
 OK, CUT, CHECKSUM, UNSUPPORTED, NO_RECORD, NO_MAP, RECORD_DIFFERS, SHORT = range(8)
 
-# The action on an event, by type. Events from ROWS to GTID_EVENT must stand in a transaction.
+# What the kernel does with an event, by type. Events whose action is ROWS to GTID_EVENT must be in a transaction.
 FAIL, SKIP, UNKNOWN, ROWS, QUERY, MAP, GTID_EVENT, FORMAT, IGNORABLE, COMPRESSED = range(10)
 ACTIONS_COUNT = 10
 
@@ -60,8 +60,8 @@ _FORMAT_SIZE_MIN = header.HEADER_SIZE + 57 + 1 + header.CHECKSUM_SIZE
 
 
 class Arrays(NamedTuple):
-    """The arrays that `index` fills, of the sizes that `frame` counted. `files`: (offset, size) of names; `formats`:
-    offsets of FORMAT_DESCRIPTION events; `slots`: the hash table, version + 1 or 0."""
+    """The arrays that `index` fills, with the sizes that `frame` counted. `files`: (offset, size) of names. `formats`:
+    offsets of FORMAT_DESCRIPTION events. `slots`: the hash table; version + 1, or 0 for a free slot."""
 
     events: I64
     txns: I64
@@ -123,7 +123,7 @@ _ACTIONS = _actions()
 
 @njit
 def frame(buf: U8, counts: I64) -> Int:
-    """Count the events by action; returns the offset of a truncated event, or -1."""
+    """Count the events by action. Return the offset of a truncated event, or -1."""
     at = np.int64(_FIRST_OFFSET)
     end = np.int64(len(buf))
     while at < end:
@@ -144,7 +144,7 @@ def same(buf: U8, a: Int, a_end: Int, b: Int, b_end: Int) -> bool:
 
 @part
 def slot_of(arrays: Arrays, table_id: Int) -> Int:
-    """The slot of the hash table with the current version of a table id, or the free slot where it would go."""
+    """The slot of the hash table with the current version of a table id, or the free slot for it."""
     mask = len(arrays.slots) - 1
     at = (table_id * 0x9E3779B1 >> 7) & mask
     while arrays.slots[at] > 0 and arrays.versions[arrays.slots[at] - 1, TABLE_ID] != table_id:
@@ -154,7 +154,7 @@ def slot_of(arrays: Arrays, table_id: Int) -> Int:
 
 @part
 def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
-    """Begin a transaction, or continue it behind a gap."""
+    """Read a RECORD: begin a transaction, or continue the present one behind left-out events."""
     txns, files, state = arrays.txns, arrays.files, arrays.state
     if buf[at + record.VERSION_AT] != record.RECORD_VERSION:
         return RECORD_DIFFERS
@@ -257,7 +257,8 @@ def is_text(buf: U8, at: Int, end: Int, text: bytes) -> bool:
 
 @part
 def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
-    """Add a query to the events, unless it is BEGIN or COMMIT, which are half of all events of small transactions."""
+    """Add a query to the events unless it is BEGIN or COMMIT, which would be half of all lines if transactions are
+    small."""
     body = at + header.HEADER_SIZE
     if end - body < header.QUERY_FIXED_SIZE:
         return SHORT
@@ -273,7 +274,7 @@ def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
 
 @part
 def read_gtid(at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
-    # `gtid_text` parses the fields of a GTID with a tag and finds damage there.
+    # `gtid_text` parses the fields of a GTID with a tag, and checks them.
     if end - at - header.HEADER_SIZE < (
         header.MARIADB_GTID_SIZE_MIN if kind == EventType.MARIADB_GTID else header.GTID_CLOCK_AT
     ):
@@ -296,11 +297,11 @@ def index(buf: U8, arrays: Arrays) -> tuple[Int, Int]:  # noqa: C901 - one branc
         action = _ACTIONS[kind]
         end = at + size - tail
         if action == FORMAT:
-            # The checksum of this event is not verified here but by parse_format_description, which leaves out the
-            # flag "in use".
+            # The caller verifies the checksum of this event with parse_format_description, which leaves out the flag
+            # "in use".
             if size < _FORMAT_SIZE_MIN:
                 return SHORT, at
-            # Its algorithm stands before its own checksum.
+            # The byte before the event's own checksum is the checksum algorithm.
             has_crc = buf[at + size - header.CHECKSUM_SIZE - 1] == 1
             tail = np.int64(header.CHECKSUM_SIZE if has_crc else 0)
             arrays.formats[state[N_FORMATS]] = at

@@ -1,18 +1,18 @@
 """Finds the offset of each cell of each row in rows events.
 
-A row image is a bit per column (1 = NULL, least significant first), then the cells that are not NULL, without an index:
-the offset of a cell is known only after the lengths of all cells before it. So one kernel walks over all rows once and
-writes the cells' offsets, column by column, and the decoders in `cells` then process whole columns. A cell's offset is
-relative to the batch's first byte and has 32 bits, which halves the memory written; so a batch never spans more than
+A row image is a bit per column (1 = NULL, least significant first), and then the cells that are not NULL, without an
+index: the offset of a cell is known only after the lengths of all cells before it. So one kernel walks once over all
+rows and writes the offsets of the cells, by column. The decoders in `cells` then process whole columns. A cell's offset
+is relative to the batch's first byte and has 32 bits, which halves the memory written. So a batch never spans more than
 2^31 bytes.
 
-An event has a bitmap per image of the columns that it holds. If they hold all columns, which is the rule, the walk does
-not look at the bitmap again. Otherwise it uses the slower `sparse_image`, and a missing column is `ABSENT`, which is
-not NULL. In the after-image of a PARTIAL_UPDATE_ROWS event, which begins with a bit per JSON column of the table, a
-cell may be changes to the before-image's cell: its offset is stored as DIFF - offset.
+For each of its images, an event has a bitmap of the columns in it. Usually all columns are set, and the walk does not
+read the bitmap again. Otherwise the walk uses the slower `sparse_image`, and marks a missing column as `ABSENT`, which
+is not NULL. The after-image of a PARTIAL_UPDATE_ROWS event begins with a bit per JSON column of the table. A cell whose
+bit is set holds changes to the before-image's cell; its offset is stored as DIFF - offset.
 
-Every length is checked against the end of its event before it is used. Bytes that do not fit end the walk with an error
-code and an offset, because a kernel cannot raise a typed error.
+Every length is checked against the end of its event before it is used. If the bytes do not fit, the walk ends with an
+error code and an offset, because a kernel cannot raise a typed error.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.h (Rows_event), sql/rpl_record.cc (pack_row, unpack_row).
 """
@@ -35,11 +35,12 @@ from dispatcher.binlog.table_map.column_types import Column, Type, cell_width
 I8 = NDArray[np.int8]
 _U64 = np.uint64
 
-# Columns of the events array, which has one line per rows event (or DDL query). Offsets are those in the file.
+# Columns of the events array, which has one line per rows event (or DDL query). Offsets are relative to the delivered
+# bytes.
 OFFSET = 0  # of the event's header
 END = 1  # of the event's body, before the checksum
 TYPE = 2
-INDEX = 3  # within the transaction as delivered
+INDEX = 3  # within the delivered transaction
 TXN = 4  # line in the transactions array
 VERSION = 5  # line in the table map versions array; -1 for a query
 MAP_OFFSET = 6  # of the TABLE_MAP in force
@@ -53,7 +54,7 @@ INSERT = 0
 UPDATE = 1
 DELETE = 2
 
-# Stored instead of a cell's offset.
+# Stored in place of a cell's offset.
 NULL = -1
 ABSENT = -2
 DIFF = -3  # DIFF - offset
@@ -66,10 +67,10 @@ _WRITE_ROWS = int(EventType.WRITE_ROWS)
 _WRITE_ROWS_V1 = int(EventType.WRITE_ROWS_V1)
 ROW_BITS = 24
 _PADDING = 144
-_AHEAD = 6  # events between the one that is walked over and the one that is prefetched
+_AHEAD = 6  # distance, in events, from the walked event to the prefetched one
 _SPAN = 0x7FFFFFF0  # less than 2^31, so that DIFF - offset fits
 
-# Error codes of `walk`, which else returns a number of rows.
+# Error codes of `walk`. Without an error it returns a number of rows.
 CUT_SHORT = -1  # a cell or bitmap reaches past the end of its event
 OTHER_WIDTH = -2  # the event has another number of columns than its TABLE_MAP
 NO_COLUMNS = -3  # the row images hold no column, so rows have no bytes and cannot be counted
@@ -93,7 +94,7 @@ def operations(kinds: I64) -> I64:
 
 @part
 def columns_present(buf: U8, at: Int, columns: Int) -> tuple[bool, bool]:
-    """(True if the bitmap at `at` has any of the columns, True if it has all)."""
+    """Return (True if the bitmap at `at` has at least one column, True if it has all)."""
     some, all_ = np.int64(0), np.int64(255)
     whole = columns >> 3
     for k in range(whole):
@@ -110,8 +111,8 @@ def columns_present(buf: U8, at: Int, columns: Int) -> tuple[bool, bool]:
 
 @part
 def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple[Int, Int]:
-    """(offset of the first row image of a rows event or an error code, offset of the bitmap of columns in its first
-    image or -1 if every image holds every column)."""
+    """Return (offset of a rows event's first row image or an error code, offset of the first image's bitmap of columns
+    or -1 if every image holds every column)."""
     none = np.int64(-1)
     at = offset + HEADER_SIZE + TABLE_HEAD_SIZE
     if kind >= _WRITE_ROWS:
@@ -143,9 +144,9 @@ def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple
 
 @part
 def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: Int) -> Int:
-    """Walk over a row image with all columns and write its cells' offsets to cells[:, row]; returns the offset behind
-    it, or -1."""
-    # All indices are unsigned: numba checks at every load whether a signed index is negative.
+    """Walk over a row image with all columns, and write its cells' offsets to cells[:, row]. Return the offset behind
+    the image, or -1 if it reaches past `end`."""
+    # All indices are unsigned, because numba checks at every load whether a signed index is negative.
     columns = len(widths)
     nulls = _U64(at)
     stop, start, line = _U64(end), _U64(base), _U64(row)
@@ -176,7 +177,7 @@ def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: I
                 for i in range(2, prefix):
                     length |= _U64(buf[here + _U64(i)]) << _U64(8 * i)
             here += prefix + length
-    # A cell behind the end reads nothing before this check, but for its prefix, which is checked above.
+    # Before this check, only the prefix of a cell is read, and the prefix is checked above.
     if here > stop:
         return np.int64(-1)
     return np.int64(here)
@@ -205,8 +206,8 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
     partial: bool,
     old: I32,
 ) -> Int:
-    """Walk over a row image with the columns in the bitmap at `bits`; returns the offset behind it, or an error code.
-    `partial`: True for the after-image of a partial update; `old` holds the before-image's cells."""
+    """Walk over a row image with the columns in the bitmap at `bits`. Return the offset behind it, or an error code.
+    `partial`: True for the after-image of a partial update. `old`: the before-image's cells."""
     columns = len(widths)
     diffs = np.int64(-1)
     if partial:
@@ -228,8 +229,8 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
     here = nulls + ((there + 7) >> 3)
     if here > end:
         return np.int64(CUT_SHORT)
-    number = np.int64(-1)  # of the column in the image
-    document = np.int64(-1)  # of the JSON column in the table
+    number = np.int64(-1)  # the column's number in the image
+    document = np.int64(-1)  # the JSON column's number among the table's JSON columns
     for c in range(columns):
         width = np.int64(widths[c])
         document += is_json(width)
@@ -249,7 +250,7 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
                 return np.int64(CUT_SHORT)
             length = little(buf, here, width)
         if changes:
-            # An empty list of changes means the before-image's cell, also if that is NULL or ABSENT.
+            # With an empty list of changes, the cell is the before-image's, which may be NULL or ABSENT.
             cell_offset = DIFF - cell_offset if length else np.int64(old[c, row])
         cells[c, row] = np.int32(cell_offset)
         here += width + length
@@ -259,7 +260,7 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
 
 
 def cell_widths(columns: Sequence[Column]) -> I32:
-    """The widths for `walk`: `column_types.cell_width` of each column, with a bit for JSON."""
+    """The widths for `walk`: `column_types.cell_width` of each column, with the bit JSON_WIDTH for JSON."""
     widths = [
         cell_width(c.type, c.meta) - (JSON_WIDTH if c.type == Type.JSON else 0) for c in columns
     ]
@@ -272,9 +273,9 @@ def cell_offset(cell: int) -> int:
 
 
 class RowCells(NamedTuple):
-    """The arrays that `walk` fills, for as many rows as `op` is long. `before`, `after`: (columns, rows) offsets of
-    cells, or NULL, ABSENT or DIFF - offset, undefined if a row has no such image; `event`: line in the events array;
-    `op`: INSERT, UPDATE, DELETE."""
+    """The arrays that `walk` fills, with room for len(op) rows. `before`, `after`: (columns, rows) offsets of cells, or
+    NULL, ABSENT or DIFF - offset; undefined if a row has no such image. `event`: line in the events array. `op`:
+    INSERT, UPDATE, DELETE."""
 
     before: I32
     after: I32
@@ -284,7 +285,7 @@ class RowCells(NamedTuple):
 
     @classmethod
     def room(cls, columns: int, rows: int) -> RowCells:
-        # Lines that lie a power of two apart would share one set of the L1 cache.
+        # The padding keeps the lines from lying a power of two apart, where they would share one set of the L1 cache.
         wide = rows + _PADDING
         return cls(
             np.empty((columns, wide), np.int32),
@@ -308,7 +309,7 @@ def images(  # noqa: PLR0913 - numbers that live in registers
     after: I32,
     row: Int,
 ) -> Int:
-    """Walk over a row's one or two images; returns the offset behind them, or an error code."""
+    """Walk over the one or two images of a row. Return the offset behind them, or an error code."""
     op = operation(kind)
     if bits < 0:
         if op != INSERT:
@@ -328,12 +329,12 @@ def images(  # noqa: PLR0913 - numbers that live in registers
 
 @njit
 def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max: Int) -> Int:
-    """Find the cells of the next rows: as many as `out` has room for, fewer if they span more than `bytes_max` bytes.
+    """Find the cells of the next rows: as many as `out` has room for, but only up to about `bytes_max` bytes.
 
-    `events`: rows events of one layout; `widths`: `cell_widths`. `state`, `WALK_FIELDS` numbers, 0 at
-    first; in and out: the current line of `events`, the offset of the next row (0 = the event's first), that row's
-    number in its event; out: the offset that cell offsets are relative to, the offset of an error, how many of the
-    events do not hold all columns.
+    `events`: rows events of one layout. `widths`: see `cell_widths`. `state`: `WALK_FIELDS` numbers, 0 at first. The
+    first three are read and written: the current line of `events`, the offset of the next row (0 = the event's first),
+    that row's number in its event. The others are only written: the offset to which cell offsets are relative, the
+    offset of an error, how many of the events do not hold all columns.
 
     Returns the number of rows, 0 at the end, or an error code.
     """
@@ -343,7 +344,7 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
     n = np.int64(0)  # with a plain 0, numba would compile the functions below a second time
     base = np.int64(-1)
     while line < len(events) and n < room:
-        # The processor fetches adjacent lines by itself, but not those of the next event.
+        # The processor prefetches adjacent cache lines by itself, but not those of a later event.
         ahead = events[min(line + _AHEAD, len(events) - 1), OFFSET]
         prefetch(buf, ahead)
         prefetch(buf, ahead + 64)
@@ -382,7 +383,7 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
 @njit
 def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
     """Write the number of rows of each event to `rows`. Returns -1, or the line of an event that does not fit its
-    layout; rows[line] is the error code then."""
+    layout; then rows[line] is the error code."""
     scratch = np.empty((len(widths), 1), dtype=np.int32)
     first = np.int64(0)
     for line in range(len(events)):
@@ -401,8 +402,8 @@ def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
 
 @njit
 def bitmaps(buf: U8, events: I64, columns: Int, before: I64, after: I64) -> Int:
-    """Find the bitmaps of columns of each event's two images: their offsets, -1 if the image holds all columns or does
-    not exist. Returns how many are not -1. `walk` must have checked the events."""
+    """Write the offsets of the column bitmaps of each event's two images; -1 if an image holds all columns or does not
+    exist. Returns how many are not -1. `walk` must have checked the events."""
     present = np.int64(0)
     for line in range(len(events)):
         kind = events[line, TYPE]

@@ -1,9 +1,9 @@
-"""Copies one table's events out of delivered bytes into a delivered binlog of their own.
+"""Copies one table's events out of delivered bytes into a separate delivered binlog.
 
-The copy holds the rows events and what their decoding needs: a FORMAT_DESCRIPTION if it differs from the last one; at
-the beginning of each transaction its RECORD and GTID event; a RECORD wherever events are left out, so that each event
-keeps its index and each row its ordinal; and the TABLE_MAP in force. It has no BEGIN or COMMIT, so only our own decoder
-reads it.
+The copy holds the rows events and the events that their decoding needs: a FORMAT_DESCRIPTION if it differs from the
+last one; at the beginning of each transaction its RECORD and GTID event; a RECORD wherever events are left out, so that
+each event keeps its index and each row its ordinal; and the TABLE_MAP in force. The copy has no BEGIN or COMMIT, so
+only this project's decoder can read it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dispatcher.binlog.kernel.jit import njit
 
 @njit
 def put(buf: U8, at: Int, out: U8, o: Int) -> Int:
-    """Copy a whole event, unless `out` is empty. Returns the offset behind it."""
+    """Copy a whole event, unless `out` is empty. Returns the offset behind it in `out`."""
     size = little(buf, at + SIZE_AT, 4)
     if len(out):
         copy(out, o, buf, at, size)
@@ -55,8 +55,8 @@ def put_record(buf: U8, at: Int, first_event: Int, tail: Int, out: U8, o: Int) -
 def assemble(
     buf: U8, events: I64, txns: I64, formats: I64, bytes_max: Int, out: U8
 ) -> tuple[Int, Int]:
-    """Copy as many `events` as fit into `bytes_max`, at least one; returns (events copied, bytes). An empty `out` only
-    measures."""
+    """Copy as many `events` as fit into `bytes_max`, but at least one. Returns (events copied, bytes). If `out` is
+    empty, only measure."""
     o = np.int64(4)
     if len(out):
         out[0], out[1], out[2], out[3] = 0xFE, 0x62, 0x69, 0x6E
@@ -100,7 +100,7 @@ def assemble(
 def build_payload(
     buf: U8, events: I64, txns: I64, formats: I64, bytes_max: Int
 ) -> tuple[int, memoryview]:
-    """(number of events copied, the payload, read-only)."""
+    """Return the number of events copied, and the payload, which is read-only."""
     lines, size = assemble(buf, events, txns, formats, bytes_max, np.empty(0, dtype=np.uint8))
     out = np.empty(size, dtype=np.uint8)
     assemble(buf, events[:lines], txns, formats, bytes_max, out)

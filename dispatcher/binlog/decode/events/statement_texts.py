@@ -1,8 +1,9 @@
 """Finds the text of the statement that caused each rows event.
 
-MySQL writes it with binlog_rows_query_log_events=ON (ROWS_QUERY_EVENT), MariaDB with binlog_annotate_row_events=ON
-(ANNOTATE_ROWS_EVENT), before the statement's TABLE_MAPs. It holds for all rows events up to the one that ends the
-statement. A part of a transaction does not repeat the text of a statement that began before it.
+MySQL writes the text with binlog_rows_query_log_events=ON (ROWS_QUERY_EVENT), MariaDB with
+binlog_annotate_row_events=ON (ANNOTATE_ROWS_EVENT), before the statement's TABLE_MAPs. The text applies to all rows
+events up to the one that ends the statement. A part of a transaction does not repeat the text of a statement that began
+before the part.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
 from dispatcher.binlog.kernel.jit import njit
 
 NO_TEXT = -1
-CONTINUED = -2  # the text of the statement in which the bytes begin
+CONTINUED = -2  # the statement began before the bytes, so its text is not in them
 
 _IS_ROWS = np.zeros(256, dtype=np.uint8)
 _IS_ROWS[
@@ -44,8 +45,8 @@ def begins_transaction(buf: U8, at: Int, end: Int) -> bool:
 
 @njit
 def text_offsets(buf: U8, events: I64, texts: I64) -> None:
-    """Fill `texts`, one line more than `events`: offset and end of the text event of each rows event, or NO_TEXT or
-    CONTINUED; the last line is that of the statement in which the bytes end. `index` must have checked the bytes."""
+    """Fill `texts`: for each rows event, offset and end of its text event, or NO_TEXT or CONTINUED. `texts` has one
+    more line than `events`, for the statement in which the bytes end. `index` must have checked the bytes."""
     at = np.int64(len(header.MAGIC))
     line = np.int64(0)
     text = np.int64(CONTINUED)
@@ -71,7 +72,7 @@ def text_offsets(buf: U8, events: I64, texts: I64) -> None:
             if buf[at + header.HEADER_SIZE + header.ROWS_FLAGS_AT] & header.STMT_END_F:
                 text = np.int64(NO_TEXT)
         elif begins_transaction(buf, at, at + size):
-            # A part of a transaction begins with the records of its beginning, too.
+            # Bytes that begin inside a transaction also begin with its first RECORD, which must not reset the text.
             if transactions:
                 text = np.int64(NO_TEXT)
             transactions += 1

@@ -1,12 +1,12 @@
 """Kernels that format values as MySQL prints them: integers, DOUBLE, DECIMAL, dates and times, base64.
 
-A double is printed with the fewest digits that parse to the same double, and of those the nearest. The algorithm is
-Schubfach (R. Giulietti, "The Schubfach way to render doubles"): three products with a 128-bit power of ten give the
-interval of decimals that round to the double, and at most two candidates are compared. It needs neither a loop nor big
-integers; the powers are computed once, when the module is loaded. The notation is that of `my_gcvt` (strings/dtoa.cc):
-plain if the point lies within 15 places (or among the digits), else with an exponent.
+A double is printed as the decimal with the fewest digits that parses to the same double; if there are several, as the
+nearest of them. The algorithm is Schubfach (R. Giulietti, "The Schubfach way to render doubles"): three products with a
+128-bit power of ten give the interval of decimals that round to the double, and at most two candidates are compared. It
+needs neither a loop nor big integers. The powers are computed once, when the module is loaded. The notation is that of
+`my_gcvt` (strings/dtoa.cc): plain if the point lies within 15 places (or among the digits), else with an exponent.
 
-Every kernel writes at `out[o]` and returns the offset behind the text; the caller provides the room.
+Every kernel writes at `out[o]` and returns the offset behind the text. The caller provides the room.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST_POWER, _LAST_POWER = -292, 324
 # MAX_DECPT_FOR_F_FORMAT
 _PLAIN_PLACES = 15
 
-# What `temporal` reads.
+# The types that `temporal` reads.
 DATE = 0
 TIME = 1
 DATETIME = 2
@@ -76,7 +76,7 @@ def put_digits(value: Int, count: Int, out: U8, o: Int) -> Int:
 
 @njit
 def unsigned(value: Int, out: U8, o: Int) -> Int:
-    """A uint64."""
+    """Write a uint64."""
     count = np.int64(1)
     power = _TEN
     while value >= power and count < 20:
@@ -87,7 +87,7 @@ def unsigned(value: Int, out: U8, o: Int) -> Int:
 
 @njit
 def signed(value: Int, out: U8, o: Int) -> Int:
-    """An int64."""
+    """Write an int64."""
     if value < 0:
         out[o] = 45
         return unsigned(_U(-(value + 1)) + _ONE, out, o + 1)
@@ -96,7 +96,7 @@ def signed(value: Int, out: U8, o: Int) -> Int:
 
 @njit
 def _product(a: Int, b: Int) -> tuple[Int, Int]:
-    """The (high, low) 64 bits of a * b; no step overflows."""
+    """Return the (high, low) 64 bits of a * b. No step overflows."""
     a0, a1 = a & _MASK32, a >> _32
     b0, b1 = b & _MASK32, b >> _32
     low = a0 * b0
@@ -108,7 +108,7 @@ def _product(a: Int, b: Int) -> tuple[Int, Int]:
 
 @njit
 def _scaled(high: Int, low: Int, c: Int) -> Int:
-    """c * (high, low) / 2^128 with the last bit set if the division is not exact ("round to odd")."""
+    """Return c * (high, low) / 2^128, with the last bit set if the division is not exact ("round to odd")."""
     below, _ = _product(low, c)
     above, between = _product(high, c)
     room = ~between
@@ -122,14 +122,14 @@ def _scaled(high: Int, low: Int, c: Int) -> Int:
 
 @njit
 def shortest(bits: Int) -> tuple[Int, Int]:
-    """(digits, exponent): the shortest decimal digits * 10^exponent that rounds to the positive double."""
+    """Return (digits, exponent) of the shortest decimal digits * 10^exponent that rounds to the positive double."""
     fraction = bits & _FRACTION
     biased = np.int64(bits >> _U(52)) & 0x7FF
     c = fraction | _HIDDEN if biased else fraction
     q = biased - 1075 if biased else np.int64(-1074)
     if -53 < q <= 0 and (c & ((_ONE << _U(-q)) - _ONE)) == _U(0):
         return c >> _U(-q), np.int64(0)
-    # The next double below is only half as far as the one above.
+    # If `closer`, the next smaller double is only half as far away as the next larger one.
     closer = fraction == _U(0) and biased > 1
     odd = c & _ONE
     k = (q * 1262611 - (524031 if closer else 0)) >> 22
@@ -170,7 +170,7 @@ def double(bits: Int, out: U8, o: Int) -> Int:
     while digits % _TEN == _U(0):
         digits //= _TEN
         exponent += 1
-    # Write the digits behind the longest possible prefix, "0." and 14 zeros, and move them from there.
+    # Write the digits behind the room of the longest prefix, "0." and 14 zeros, and move them from there.
     start = o + 16
     count = unsigned(digits, out, start) - start
     point = count + exponent
@@ -204,7 +204,7 @@ def _plain(out: U8, o: Int, start: Int, count: Int, point: Int) -> Int:
 
 @njit
 def mantissa(out: U8, o: Int, start: Int, count: Int) -> Int:
-    """Write `count` digits that stand from `start` on, behind `o`, with a point behind the first, and an `e`."""
+    """Move `count` digits from `start` to `o`, with a point behind the first digit, and write an `e` behind them."""
     out[o] = out[start]
     o += 1
     if count > 1:
@@ -241,7 +241,7 @@ def decimal(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
 def decimal_digits(  # noqa: C901 - sign, groups, zeros and point are one walk over the digits
     data: U8, p: Int, stop: Int, precision: Int, scale: Int, out: U8, o: Int
 ) -> Int:
-    """Write the DECIMAL stored in data[p:stop]; returns -1 for invalid bytes.
+    """Write the DECIMAL stored in data[p:stop]. Returns -1 for invalid bytes.
 
     Source: strings/decimal.cc (bin2decimal).
     """
@@ -313,7 +313,7 @@ def decimal128(low: Int, high: Int, scale: Int, out: U8, o: Int) -> Int:
             o = put_digits(low - whole * power, scale, out, o + 1)
         return np.int64(o)
     end = o + 40
-    # How many digits there are is known at the end only: write them backwards to the end of the room, then move them.
+    # The number of digits is known only at the end: write them backwards from the end of the room, then move them.
     at = end
     digits = np.int64(0)
     while digits <= scale or high or low:

@@ -1,12 +1,12 @@
 """Applies the changes of JSON values in a PARTIAL_UPDATE_ROWS event to the before-image's value.
 
-With `binlog_row_value_options=PARTIAL_JSON` (which any session may set) the server logs an UPDATE that used JSON_SET,
-JSON_REPLACE or JSON_REMOVE on a column as a sequence of changes: operation (1 byte), path (length, text), and except
-for a removal the value (length, binary JSON); lengths are packed integers. The changes apply in order to the value of
-the before-image.
+With `binlog_row_value_options=PARTIAL_JSON` (which any session may set), the server logs an UPDATE that used JSON_SET,
+JSON_REPLACE or JSON_REMOVE on a column as a sequence of changes. A change is an operation (1 byte), a path (length,
+text), and except for a removal the value (length, binary JSON); lengths are packed integers. The changes apply in order
+to the value of the before-image.
 
-A path names one location: `$.a."b c"[2]`, also `$[last]` and `$[last-1]`, as in the statement. The server could apply
-the changes; if they do not apply here, the value is not the one that the server changed.
+A path names one location: `$.a."b c"[2]`, also `$[last]` and `$[last-1]`, as in the statement. The server was able to
+apply the changes. So if they do not apply here, the value is not the one that the server changed.
 
 Source: sql-common/json_diff.cc (read_json_diff, apply_json_diff), sql-common/json_path.cc (parse_path).
 """
@@ -37,7 +37,7 @@ _GREATEST_INDEX = 0xFFFFFFFF
 
 class Operation(IntEnum):
     REPLACE = 0  # of an existing value
-    INSERT = 1  # of a new key, or into an array before the location
+    INSERT = 1  # of a new key in an object, or of a value in an array, before the location
     REMOVE = 2
 
 
@@ -66,7 +66,7 @@ class _Cell:
     back: bool
 
     def find(self, length: int) -> tuple[int, bool]:
-        """(index, True if it exists). For an index that does not exist: the nearest one for an insertion."""
+        """Return (index, True if the index exists). If it does not exist, return the nearest index for an insertion."""
         if self.back:
             return max(length - 1 - self.number, 0), self.number < length
         return min(self.number, length), self.number < length
@@ -93,9 +93,9 @@ def parse_diffs(diffs: bytes) -> list[Diff]:
 
 
 def apply_diffs(before: bytes, diffs: bytes) -> bytes:
-    """Apply changes to binary JSON; without changes the result is `before`.
+    """Apply changes to binary JSON. Without changes the result is `before`.
 
-    Raises `CannotApply` if the server could not apply them either, or `before` or `diffs` is malformed.
+    Raises `CannotApply` if a change does not fit the value, or if `before` or `diffs` is malformed.
     """
     try:
         value = jsonb_tree.document(before)
@@ -126,7 +126,7 @@ def _legs(path: str) -> list[_Leg]:
 def _member(name: str) -> bytes:
     try:
         return str(json.loads(name if name[0] == '"' else f'"{name}"')).encode()
-    except ValueError:  # also of the encoding: half of a surrogate pair
+    except ValueError:  # raised also by encode(), for half of a surrogate pair
         raise CannotApply("a change of JSON has a path with an invalid name") from None
 
 
@@ -148,7 +148,7 @@ def _applied(whole: Raw, diff: Diff) -> Raw:
 def _changed(
     parent: Raw, legs: Sequence[_Leg], depth: int, operation: Operation, value: Raw
 ) -> Raw:
-    """`parent` after the change at the path `legs[depth:]` in it."""
+    """Return `parent` with the change at the path `legs[depth:]` applied."""
     leg = legs[depth]
     if parent.is_object and isinstance(leg, bytes):
         index, exists = jsonb_tree.find_key(parent, leg)

@@ -1,20 +1,20 @@
 """Converts MySQL's binary JSON to the text that the server prints, a column at a time.
 
 A document is a type byte and a value. A container (object or array, each small or large) begins with its number of
-values and its size in bytes, then a key entry (offset, length) per key and a value entry (type, offset) per value; a
-literal or an integer that fits stands in its entry instead of an offset. Offsets count from the container's first byte.
-Keys are stored and printed in the server's order, by length and then by bytes. All numbers are little-endian, of 2
-bytes or, in large containers, 4.
+values and its size in bytes. A key entry (offset, length) per key and a value entry (type, offset) per value follow.
+The entry of a literal, or of an integer that fits, holds the value in place of the offset. Offsets count from the
+container's first byte. Keys are stored and printed in the server's order, by length and then by bytes. All numbers are
+little-endian, with 2 bytes, or with 4 in large containers.
 
-A value without a JSON type is opaque, with the code of an SQL type: the server prints a DECIMAL as a number, dates and
+A value without a JSON type is opaque, with the code of an SQL type. The server prints a DECIMAL as a number, dates and
 times as `"2024-02-29 10:00:00.000000"`, and others (BIT, BLOB, geometry) as `"base64:type16:AQ=="`. An empty document,
-which INSERT IGNORE stores in a NOT NULL column, is `null`. Versions differ only in opaque VAR_STRING, which 5.7 stores
-for binary strings and 8.0 for some texts: 5.7 prints it as base64, 8.0 as a string. Here it is a string if it is UTF-8,
-else base64.
+which INSERT IGNORE stores in a NOT NULL column, is `null`. Server versions differ only in opaque VAR_STRING: 5.7 stores
+it for binary strings and prints it as base64, 8.0 stores it for some texts and prints it as a string. Here it becomes a
+string if it is UTF-8, else base64.
 
 The server escapes `"`, the backslash and control characters in strings, but neither `/` nor non-ASCII characters.
-Strings that are not UTF-8 are refused, as in text columns: MySQL 9.7 stores the bytes of a UTF-16 literal in a JSON
-string without conversion.
+A string that is not UTF-8 is an error, as in text columns. (MySQL 9.7 stores the bytes of a UTF-16 literal in a JSON
+string without conversion.)
 
 MariaDB's JSON is text in the log and needs no conversion.
 
@@ -51,11 +51,11 @@ _GREATEST_TEXT = 0x7FFFFFFF
 def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.StringArray:
     """Convert the documents data[offsets[i]:offsets[i + 1]] to strings; null if not valid[i].
 
-    `data` may begin before the first document and end behind the last; offsets do not decrease. Raises `Invalid`
-    for the first document that no server can have written, or for more than 2 GiB of text.
+    `data` may begin before the first document and end behind the last. Offsets must not decrease. Raises `Invalid` for
+    the first document that no server can have written, or for more than 2 GiB of text.
     """
     if not data.flags.writeable:
-        data = data.copy()  # numba would compile the kernel a second time for read-only arrays
+        data = data.copy()  # for read-only arrays numba would compile the kernel a second time
     rows = len(offsets) - 1
     present = np.ones(rows, dtype=np.bool_) if valid is None else valid
     out_offsets = np.zeros(rows + 1, dtype=np.int64)
@@ -76,7 +76,7 @@ def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None)
 
 
 def _first_room(offsets: I64) -> int:
-    """Twice the bytes, enough for nearly all columns, and room for the largest document at the end."""
+    """Twice the size of the documents, which is enough for nearly all columns, and the room of the largest document."""
     if len(offsets) < 2:
         return 0
     return int(2 * (offsets[-1] - offsets[0]) + _room(int(np.diff(offsets).max())))

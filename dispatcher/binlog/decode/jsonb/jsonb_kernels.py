@@ -1,12 +1,13 @@
 """The kernel that converts a column of MySQL's binary JSON to text. `jsonb` describes the format.
 
-It is one loop without recursion: a stack of at most 100 frames holds the containers around the current value. The
-kernel writes into the caller's buffer and stops before a document that may not fit. The text of a document is at most
-TEXT_FACTOR times as large, plus TEXT_MORE.
+The kernel is one loop without recursion: a stack of at most 100 frames holds the containers around the current value.
+The kernel writes into the caller's buffer and stops before a document that may not fit. The text of a document of n
+bytes has at most TEXT_FACTOR * n + TEXT_MORE bytes.
 
-Each byte of a document may be used once. This holds for all documents that a server writes (one that it changed in
-place has holes, but no overlaps). It bounds time and memory for malformed ones: offsets that share a value, or form a
-cycle, use up the document's bytes. So no value may be longer than the number of bytes that are still unused.
+The kernel uses each byte of a document at most once. All documents that a server writes allow this (a document that was
+changed in place has holes, but no overlaps). For malformed documents the rule bounds time and memory: offsets that
+share a value, or form a cycle, use up the document's bytes. So no value may be longer than the number of bytes that are
+still unused.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ OPAQUE = 15
 MAX_DEPTH = 100
 GREATEST_UTF8 = np.int64(
     0xFF
-)  # the greatest byte that `invalid_utf8` allows: no byte is invalid by its value alone
+)  # for `invalid_utf8`: the greatest byte that it allows, so that no single byte is invalid
 
 # A container on the stack: type, offset, size in bytes, number of values, values written, offset of the value entries,
 # bytes before the first key or value.
@@ -48,7 +49,7 @@ FRAME_FIELDS = 7
 TEXT_FACTOR = 6
 TEXT_MORE = 128
 
-# Error codes; negative, because the same variables hold offsets.
+# Error codes. They are negative, because the same variables also hold offsets.
 CUT_SHORT = -1
 NO_TYPE = -2
 NO_LITERAL = -3
@@ -64,7 +65,7 @@ _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _NULL = np.frombuffer(b"null", dtype=np.uint8)
 _TRUE = np.frombuffer(b"true", dtype=np.uint8)
 _FALSE = np.frombuffer(b"false", dtype=np.uint8)
-_LINE = 57  # bytes that make a line of 76 base64 characters
+_LINE = 57  # bytes in a line of 76 base64 characters
 _OPAQUE = np.frombuffer(b"base64:type", dtype=np.uint8)
 
 
@@ -89,7 +90,7 @@ def _word(word: U8, out: U8, o: Int) -> Int:
 
 @njit
 def _quoted(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
-    """Write a string in quotes; escape `"`, `\\` and control characters, nothing else."""
+    """Write a string in quotes. Escape only `"`, `\\` and control characters."""
     out[o] = 34
     o += 1
     for k in range(p, p + size):
@@ -128,7 +129,8 @@ def _base64(kind: Int, data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
 
 @njit
 def _length(data: U8, p: Int, limit: Int) -> tuple[Int, Int]:
-    """(length, offset behind it) of a string or opaque value, 7 bits a byte; an invalid length is -1."""
+    """Return (length, offset behind it) of a string or opaque value. A byte holds 7 bits of the length. The length is
+    -1 if it is invalid."""
     value = np.int64(0)
     for k in range(5):
         if p + k >= limit:
@@ -184,7 +186,7 @@ def _opaque(  # noqa: C901, PLR0911 - one branch per type
 def _scalar(  # noqa: C901, PLR0911 - one branch per type
     data: U8, kind: Int, p: Int, limit: Int, out: U8, o: Int
 ) -> tuple[Int, Int]:
-    """Write the value of type `kind` at `p`; returns (offset behind the text or an error code, size of the value)."""
+    """Write the value of type `kind` at `p`. Return (offset behind the text or an error code, size of the value)."""
     if kind == STRING:
         size, at = _length(data, p, limit)
         if size < 0:
@@ -222,7 +224,7 @@ def _scalar(  # noqa: C901, PLR0911 - one branch per type
 
 @njit
 def _open(data: U8, kind: Int, p: Int, limit: Int, frames: I64, depth: Int) -> Int:
-    """Push the container at `p`; returns the size of its head (counts, entries), or an error code."""
+    """Push the container at `p` on the stack. Return the size of its head (counts, entries), or an error code."""
     if depth == MAX_DEPTH:
         return np.int64(TOO_DEEP)
     width = np.int64(4 if kind & LARGE else 2)
@@ -241,7 +243,7 @@ def _open(data: U8, kind: Int, p: Int, limit: Int, frames: I64, depth: Int) -> I
 
 @njit
 def _key(data: U8, frame: I64, budget: Int, out: U8, o: Int) -> tuple[Int, Int]:
-    """Write the next key of an object; returns (offset behind the text or an error code, size of the key)."""
+    """Write the next key of an object. Return (offset behind the text or an error code, size of the key)."""
     width = np.int64(4 if frame[KIND] & LARGE else 2)
     at = frame[BASE] + 2 * width + frame[DONE] * (2 + width)
     offset, size = little(data, at, width), little(data, at + width, 2)
@@ -256,7 +258,8 @@ def _key(data: U8, frame: I64, budget: Int, out: U8, o: Int) -> tuple[Int, Int]:
 
 @njit
 def _wrong(code: Int, squeezed: bool) -> Int:
-    """The error code of a value; OVERLAP if it is only too long because others have used its bytes (`squeezed`)."""
+    """The error code of a value: OVERLAP if the value is too long only because others have used its bytes
+    (`squeezed`)."""
     return np.int64(OVERLAP) if squeezed and code in (CUT_SHORT, NO_LENGTH) else code
 
 
@@ -264,12 +267,12 @@ def _wrong(code: Int, squeezed: bool) -> Int:
 def _document(  # noqa: C901 - one loop: its state lives in registers
     data: U8, start: Int, stop: Int, frames: I64, out: U8, o: Int
 ) -> tuple[Int, Int]:
-    """Write one document that is not empty; returns (offset behind the text, 0), or (error code, byte of the error)."""
-    # The current value, the offset at which it must have ended, and the number of unused bytes of the document.
+    """Write one document, which is not empty. Return (offset behind the text, 0) or (error code, byte of the error)."""
+    # The current value, the offset at or before which it must end, and the number of unused bytes of the document.
     kind, p, limit, inlined = np.int64(data[start]), start + 1, stop, False
     left = stop - p
     end = stop
-    depth = np.int64(0)  # not a literal: `_open` would be compiled for it too
+    depth = np.int64(0)  # for a literal 0, numba would compile `_open` a second time
     while True:
         if kind <= GREATEST_CONTAINER:
             used = _open(data, kind, p, limit, frames, depth)
@@ -323,11 +326,12 @@ def _document(  # noqa: C901 - one loop: its state lives in registers
 def write(
     data: U8, offsets: I64, valid: NDArray[np.bool_], row: Int, out: U8, out_offsets: I64, bad: I64
 ) -> Int:
-    """Write documents from number `row` on, behind out_offsets[row]; returns the number of the first not written.
+    """Write documents from number `row` on, from offset out_offsets[row] on. Return the number of the first document
+    that was not written.
 
-    Document i is data[offsets[i]:offsets[i + 1]], its text out[out_offsets[i]:out_offsets[i + 1]], "" if not valid[i].
-    Stops early if `out` may be too small for the next document (bad[0] = 0), or the next one is not JSON (bad = [error
-    code, byte in the document]).
+    Document i is data[offsets[i]:offsets[i + 1]], and its text is out[out_offsets[i]:out_offsets[i + 1]]; "" if not
+    valid[i]. The kernel stops early if `out` may be too small for the next document (bad[0] = 0), or if that document
+    is not JSON (bad = [error code, byte in the document]).
     """
     frames = np.empty((MAX_DEPTH, FRAME_FIELDS), dtype=np.int64)
     bad[0] = 0

@@ -1,11 +1,12 @@
-"""Changes values in documents of MySQL's binary JSON, parsing only the containers on the path to the change.
+"""Changes values in documents of MySQL's binary JSON. Only the containers on the path to the change are parsed.
 
 A value is a type and bytes (`Raw`). Offsets in a container are relative to its beginning, so its bytes do not depend on
-its place in the document. A change rebuilds the containers around its location and copies all other bytes. A container
-of few values is built as the server builds it: keys sorted by length and then by bytes, keys before values, the small
-form if 16 bits are enough, literals and small integers in their entries. In a container of many values, which may be
-millions, the tables of entries are changed as arrays, and a new value is appended: a tree of Python objects would take
-fifty times the bytes. `jsonb` describes the format.
+its place in the document. A change rebuilds the containers around its location and copies all other bytes.
+
+A container of few values is built as the server builds it: keys sorted by length and then by bytes, keys before values,
+the small form if 16 bits are enough, literals and small integers in their entries. A container may also have millions
+of values, for which a tree of Python objects would take fifty times the bytes. So in a container of many values, the
+tables of entries are changed as arrays, and a new value is appended behind the others. `jsonb` describes the format.
 
 Source: sql-common/json_binary.cc (serialize_json_object, serialize_json_array, attempt_inline_value, lookup_index).
 """
@@ -37,7 +38,7 @@ _FEW = 64
 
 
 class Raw(NamedTuple):
-    """A value as bytes: its type, and exactly its bytes behind the type byte."""
+    """A value: its type, and exactly the bytes that follow the type byte."""
 
     kind: int
     data: bytes
@@ -65,11 +66,11 @@ NULL = Raw(kernels.LITERAL, b"\0")
 
 
 class Malformed(Exception):
-    """The bytes are not binary JSON, or the result would not be."""
+    """The bytes are not binary JSON, or the result would not be valid binary JSON."""
 
 
 def document(value: bytes) -> Raw:
-    """Parse a document; an empty one is null, as for the server. Raises `Malformed`."""
+    """Parse a document. An empty document is null, as for the server. Raises `Malformed`."""
     return _raw(value[0], value, 1, len(value)) if value else NULL
 
 
@@ -102,7 +103,8 @@ def key(container: Raw, index: int) -> bytes:
 
 
 def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
-    """(index, True if it exists) of a key of an object. For a new key: the index that it would get."""
+    """Return (index, True if it exists) of a key of an object. The index of a new key is the one that it would get.
+    Raises `Malformed`."""
 
     def order(index: int) -> tuple[int, bytes]:
         existing = key(container, index)
@@ -113,8 +115,8 @@ def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
 
 
 def parts(container: Raw) -> tuple[list[bytes] | None, list[Raw]]:
-    """(keys or None, values) of a container. Raises `Malformed`, also if values overlap, so that a rebuilt container is
-    never larger than the original."""
+    """Return (keys or None, values) of a container. Raises `Malformed`. It raises also if values overlap, so that a
+    rebuilt container is never larger than the original."""
     values: list[Raw] = []
     keys: list[bytes] | None = [] if container.is_object else None
     used = _layout(container)[1]
@@ -133,7 +135,7 @@ def parts(container: Raw) -> tuple[list[bytes] | None, list[Raw]]:
 
 
 def container_of(keys: Sequence[bytes] | None, values: Sequence[Raw]) -> Raw:
-    """Build an object (keys in the server's order) or array, small if possible. Raises `Malformed`."""
+    """Build an object (keys in the server's order) or array, in the small form if possible. Raises `Malformed`."""
     kind = kernels.ARRAY if keys is None else kernels.OBJECT
     for large in (0, kernels.LARGE):
         if (data := _build(keys, values, _LARGE_WIDTH if large else 2)) is not None:
@@ -142,7 +144,8 @@ def container_of(keys: Sequence[bytes] | None, values: Sequence[Raw]) -> Raw:
 
 
 def replace_member(container: Raw, index: int, value: Raw) -> Raw:
-    """The container with another value at `index`. Raises `Malformed`, as all of these."""
+    """Return the container with another value at `index`. Raises `Malformed`, like `insert_member` and
+    `remove_member`."""
     if container.members > _FEW:
         made = _Tables(container).without(index).put(index, value).raw()
         if made is not None:
@@ -153,7 +156,7 @@ def replace_member(container: Raw, index: int, value: Raw) -> Raw:
 
 
 def insert_member(container: Raw, index: int, value: Raw, name: bytes | None = None) -> Raw:
-    """The container with one value more, before the value at `index`; `name`: its key in an object."""
+    """Return the container with one more value, before the value at `index`. `name`: the value's key in an object."""
     if name is not None and len(name) > _GREATEST_KEY:
         raise Malformed(f"a key of {len(name)} bytes")
     if container.members > _FEW:
@@ -168,7 +171,7 @@ def insert_member(container: Raw, index: int, value: Raw, name: bytes | None = N
 
 
 def remove_member(container: Raw, index: int) -> Raw:
-    """The container without the value at `index`."""
+    """Return the container without the value at `index`."""
     if container.members > _FEW:
         made = _Tables(container).without(index).close_room(index).raw()
         if made is not None:
@@ -247,7 +250,7 @@ class _Tables:
         return self
 
     def raw(self) -> Raw | None:
-        """The changed container; None if it is too large for offsets of this width."""
+        """Return the changed container; None if it is too large for offsets of this width. Raises `Malformed`."""
         self._check("values that overlap")
         keys, values, width = len(self.keys), len(self.kinds), self.width
         head = 2 * width + keys * (2 + width) + values * (1 + width)
@@ -297,7 +300,7 @@ def _inlined(kind: int, width: int) -> bool:
 
 
 def _raw(kind: int, data: bytes, at: int, limit: int) -> Raw:
-    """The value of type `kind` at `at`, which must end at or before `limit`."""
+    """Return the value of type `kind` at `at`. Raises `Malformed` unless it ends at or before `limit`."""
     if kind <= kernels.GREATEST_CONTAINER:
         width = _LARGE_WIDTH if kind & kernels.LARGE else 2
         if 2 * width > limit - at:
@@ -317,7 +320,8 @@ def _raw(kind: int, data: bytes, at: int, limit: int) -> Raw:
 
 
 def _length(data: bytes, at: int, limit: int) -> int:
-    """The offset behind a string whose length stands at `at`, 7 bits a byte."""
+    """Return the offset behind a string whose length begins at `at`. A byte holds 7 bits of the length. Raises
+    `Malformed`."""
     value = 0
     for k in range(min(5, limit - at)):
         byte = data[at + k]
@@ -328,7 +332,7 @@ def _length(data: bytes, at: int, limit: int) -> int:
 
 
 def _build(keys: Sequence[bytes] | None, values: Sequence[Raw], width: int) -> bytes | None:
-    """Build a container; None if it is too large for numbers of this width."""
+    """Build a container. Return None if it is too large for numbers of this width."""
     outside = [b"" if _inlined(value.kind, width) else value.data for value in values]
     head = 2 * width + len(keys or ()) * (2 + width) + len(values) * (1 + width)
     size = head + sum(map(len, keys or ())) + sum(map(len, outside))
@@ -347,7 +351,7 @@ def _build(keys: Sequence[bytes] | None, values: Sequence[Raw], width: int) -> b
 
 
 def _entry(value: Raw, width: int) -> bytes:
-    """A value inlined in its entry, as an integer of `width` bytes, sign-extended if its type is signed."""
+    """Return a value that its entry holds, as an integer of `width` bytes, sign-extended if its type is signed."""
     sign = value.kind in (kernels.INT16, kernels.INT32)
     number = int.from_bytes(value.data, "little", signed=sign)
     return number.to_bytes(width, "little", signed=sign)
