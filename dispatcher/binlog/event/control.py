@@ -1,10 +1,11 @@
-"""Parsers of the other events: those without rows, DDL, GTIDs or payloads.
+"""Parsers of the events that the other modules of this package do not parse: events without rows, DDL, GTIDs or
+payloads.
 
 Each parser reads an event's body (no header, no checksum) and raises `BinlogError` (MALFORMED_EVENT). `inspect` shows
-these events and fault messages quote them; the delivery of rows needs none of them.
+these events, and fault messages quote them. The delivery of rows does not need them.
 
-Sources: MySQL source, libs/mysql/binlog/event/{control_events,load_data_events,statement_events}.cpp, for the events of
-LOAD DATA before 5.0.3 also 5.0's sql/log_event.cc; MariaDB, sql/log_event.h.
+Sources: MySQL source, libs/mysql/binlog/event/{control_events,load_data_events,statement_events}.cpp; for the events of
+LOAD DATA before 5.0.3 also sql/log_event.cc of 5.0; MariaDB, sql/log_event.h.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from dispatcher.binlog.event.types import EventType, type_name
 
 
 def parse_rows_query(body: bytes) -> str:
-    """Return the statement that caused the rows which follow. The byte before it, its size, is wrong for a long one."""
+    """Return the statement that caused the rows that follow. (The size byte before it is skipped: it is wrong for a
+    long statement.)"""
     cursor = ByteCursor("ROWS_QUERY_EVENT", body)
     cursor.read(1)
     return _lenient_text(cursor)
 
 
 def parse_annotate_rows(body: bytes) -> str:
-    """MariaDB's form of the same."""
+    """Return the statement of MariaDB's counterpart of ROWS_QUERY_EVENT."""
     return _lenient_text(ByteCursor(type_name(EventType.MARIADB_ANNOTATE_ROWS), body))
 
 
@@ -55,15 +57,15 @@ def parse_intvar(body: bytes) -> Intvar:
 
 
 def parse_rand(body: bytes) -> tuple[int, int]:
-    """The two seeds of RAND() in the statement that follows."""
+    """Return the two seeds of RAND() for the statement that follows."""
     cursor = ByteCursor("RAND_EVENT", body)
     return cursor.number(8), cursor.number(8)
 
 
 @dataclass(frozen=True, slots=True)
 class UserVar:
-    """A user variable of the statement that follows. `value`: bytes if the character set is binary, or the text is
-    invalid in it."""
+    """A user variable of the statement that follows. `value`: bytes if the character set is binary, or if the text is
+    invalid in its character set."""
 
     name: str
     value: str | bytes | int | float | Decimal | None
@@ -102,7 +104,8 @@ _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
-    """Decode a stored DECIMAL: groups of 9 digits in 4 bytes, the first bit inverted, all bits if negative."""
+    """Decode a stored DECIMAL: groups of 9 digits in 4 bytes each. The first bit is inverted; in a negative number all
+    other bits are inverted, too."""
     whole = precision - scale
     groups = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
     if not 1 <= precision <= 65 or not 0 <= scale <= 30 or whole < 0:
@@ -119,7 +122,7 @@ def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
         value = int.from_bytes(raw[at : at + size], "big")
         digits_text += f"{value:0{digits}}" if digits else ""
         at += size
-    # Exact: the constructor does not round to the context.
+    # The value is exact, because the constructor does not round to the context's precision.
     return Decimal(f"{'-' if negative else ''}{digits_text}E-{scale}")
 
 
@@ -127,14 +130,14 @@ def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
 
 
 def parse_xid(body: bytes) -> int:
-    """The transaction's number in the storage engines."""
+    """Return the transaction's number in the storage engines."""
     return ByteCursor("XID_EVENT", body).number(8)
 
 
 @dataclass(frozen=True, slots=True)
 class XaPrepare:
-    """`one_phase`: True for XA COMMIT ... ONE PHASE, which ends the transaction; else the transaction is prepared, and
-    a later XA COMMIT or XA ROLLBACK ends it."""
+    """`one_phase`: True for XA COMMIT ... ONE PHASE, which ends the transaction. False for XA PREPARE; then a later XA
+    COMMIT or XA ROLLBACK ends the transaction."""
 
     one_phase: bool
     xid: Xid
@@ -178,7 +181,8 @@ class Heartbeat:
 
 
 def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
-    """Parse a HEARTBEAT event. `log_pos`: of the event's header; version 1 has its position only there, in 32 bits."""
+    """Parse a HEARTBEAT event. `log_pos`: of the event's header, which is the only place of the position in version 1
+    (32 bits)."""
     cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.HEARTBEAT:
         return Heartbeat(cursor.decode(cursor.rest()), log_pos)
@@ -194,14 +198,14 @@ def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
 
 
 def parse_binlog_checkpoint(body: bytes) -> str:
-    """MariaDB: the oldest file that crash recovery needs."""
+    """Return the name of the oldest file that MariaDB's crash recovery needs."""
     cursor = ByteCursor(type_name(EventType.MARIADB_BINLOG_CHECKPOINT), body)
     return cursor.text(cursor.number(4))
 
 
 @dataclass(frozen=True, slots=True)
 class StartEncryption:
-    """MariaDB: the rest of the file is encrypted. In a dump the server sends it decrypted."""
+    """MariaDB: the rest of the file is encrypted. In a dump the server sends the rest decrypted."""
 
     scheme: int
     key_version: int
@@ -253,7 +257,7 @@ class ViewChange:
 def parse_view_change(body: bytes) -> ViewChange:
     cursor = ByteCursor("VIEW_CHANGE_EVENT", body)
     view_id = cursor.decode(cursor.read(40).split(b"\0")[0])
-    return ViewChange(view_id, cursor.number(8))  # the data for certification follow
+    return ViewChange(view_id, cursor.number(8))  # the rest is data for certification
 
 
 # -- LOAD DATA as a statement ---------------------------------------------------------------------------------
@@ -311,7 +315,7 @@ def parse_load(kind: int, body: bytes) -> Load:
     table_size, database_size, count = cursor.number(1), cursor.number(1), cursor.number(4)
     file_id = cursor.number(4) if kind == EventType.CREATE_FILE else None
     if kind == EventType.LOAD:
-        # A byte each: field end, quote, line end, line start, escape, and two of flags.
+        # One byte each for field end, quote, line end, line start and escape, and two bytes of flags.
         cursor.read(7)
     else:
         for _ in range(5):

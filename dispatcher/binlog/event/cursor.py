@@ -10,7 +10,7 @@ def malformed(name: str, why: str) -> BinlogError:
 
 
 class ByteCursor:
-    """Reads `data` from offset `at` on. `name`: the event's, for messages. A read past the end raises `BinlogError`
+    """Reads `data` from offset `at` on. `name`: the event's name in messages. A read past the end raises `BinlogError`
     (MALFORMED_EVENT)."""
 
     def __init__(self, name: str, data: bytes, at: int = 0) -> None:
@@ -19,7 +19,7 @@ class ByteCursor:
         self.at = at
 
     def __len__(self) -> int:
-        """The number of bytes that are left."""
+        """The number of unread bytes."""
         return len(self._data) - self.at
 
     def malformed(self, why: str) -> BinlogError:
@@ -57,8 +57,9 @@ class ByteCursor:
         return values
 
     def varint(self) -> int:
-        """Read an integer of MySQL's serialization library: a low one bit per byte that follows, a zero bit, the value.
+        """Read an integer of MySQL's serialization library.
 
+        From the lowest bit on, the first byte has as many one bits as bytes follow it, then a zero bit, then the value.
         Source: libs/mysql/serialization/readme.md, "Variable-length integers".
         """
         first = self.number(1)
@@ -67,12 +68,12 @@ class ByteCursor:
         return value >> (follow + 1 if follow < 8 else 8)
 
     def signed_varint(self) -> int:
-        """Read such an integer with a sign, which is the lowest bit of the value."""
+        """Read a `varint` with a sign, which is the lowest bit of the value."""
         value = self.varint()
         return -(value >> 1) - 1 if value & 1 else value >> 1
 
     def text(self, size: int) -> str:
-        """Read UTF-8, the encoding of all names in events."""
+        """Read a text of `size` bytes in UTF-8, which all names in events have."""
         return self.decode(self.read(size))
 
     def sized_text(self) -> str:
@@ -93,6 +94,6 @@ class ByteCursor:
             raise self.malformed(f"holds a name that is not UTF-8: {data[:40]!r}") from None
 
     def end(self) -> None:
-        """Raise `BinlogError` if bytes are left."""
+        """Raise `BinlogError` if there are unread bytes."""
         if len(self):
             raise self.malformed(f"has {len(self)} bytes too many")

@@ -1,14 +1,14 @@
 """Reads a binlog file of any size, from MySQL 5.0 on, as blocks of whole events.
 
-The memory is bounded by a chunk of the file and the largest event. The events of a block share one format and one
-piece of memory; an array holds their headers. A kernel frames and verifies them, so a million small events take a
+Memory is bounded by a chunk of the file and the largest event. The events of a block share one format and one piece of
+memory, and an array holds their headers. A kernel frames and verifies the events, so a million small events take a
 fraction of a second.
 
-The first fault ends the reading; the reader has yielded everything before it, and the error names file and offset. A
-truncated last event is such a fault, too: of a file that the server writes, or whose server crashed.
+Reading ends at the first fault. By then the reader has yielded all events before it, and the error names file and
+offset. A truncated last event is a fault, too: the server still writes the file, or it crashed.
 
-Since MySQL 5.6.1 and MariaDB 5.3 a FORMAT_DESCRIPTION names a checksum algorithm; before, there is neither the name nor
-a checksum. Files of servers before 5.0 begin with START_V3 instead and are refused, as by the servers' own tools.
+Since MySQL 5.6.1 and MariaDB 5.3 a FORMAT_DESCRIPTION names a checksum algorithm. Older servers write neither the name
+nor checksums. Files of servers before 5.0 begin with START_V3 instead, and are refused, as by the servers' own tools.
 
 Sources: MySQL source, sql/binlog_reader.h, libs/mysql/binlog/event/control_events.cpp (Format_description_event),
 sql/binlog_istream.cc (magic numbers); MariaDB, sql/log_event.cc (Start_encryption_log_event).
@@ -45,7 +45,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 FIRST_OFFSET = len(MAGIC)
 
-# Columns of a block's events. START: the header's offset in the block's bytes; OFFSET: in the file.
+# Columns of a block's events. START: the header's offset in the block's bytes; OFFSET: its offset in the file.
 START, SIZE, TYPE, TIMESTAMP, SERVER_ID, LOG_POS, FLAGS, OFFSET = range(8)
 _FIELDS = 8
 _BLOCK_EVENTS_MAX = 16_384
@@ -65,8 +65,9 @@ _ENCRYPTED_MAGIC = b"\xfdbin"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole events. `events`: one line each, columns as above; `buf`: their bytes; `file`: the file's name; `payload`:
-    for events unpacked from a TRANSACTION_PAYLOAD, the number of its events before them, else -1."""
+    """Whole events. `events`: a line per event, with the columns START to OFFSET. `buf`: the events' bytes. `file`: the
+    file's name. `payload`: -1; for events unpacked from a TRANSACTION_PAYLOAD, the number of its events before
+    these."""
 
     file: str
     format: FormatDescription
@@ -81,8 +82,8 @@ class Block:
 
 
 def parse_format(raw: bytes) -> FormatDescription:
-    """Parse a FORMAT_DESCRIPTION_EVENT of a file. It must name its server's version, which tells whether the events
-    have checksums.
+    """Parse a FORMAT_DESCRIPTION_EVENT of a file. The event must name the server's version, because on it depends
+    whether the event has a checksum algorithm.
 
     Raises `BinlogError` MALFORMED_EVENT, UNSUPPORTED_EVENT, CHECKSUM_MISMATCH.
     """
@@ -100,7 +101,7 @@ def parse_format(raw: bytes) -> FormatDescription:
 
 
 class LogReader:
-    """Reads one file, fed with its bytes in order. `offset`: where the bytes begin that are not yet part of a block."""
+    """Reads one file, whose bytes are fed in order. `offset`: of the first byte that is not part of a block yet."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -111,7 +112,7 @@ class LogReader:
         self._need = FIRST_OFFSET
 
     def feed(self, data: bytes) -> Iterator[Block]:
-        """Yield the blocks that these bytes complete. Raises `BinlogError` after the last readable block."""
+        """Yield the blocks that `data` completes. Raises `BinlogError` after the last readable block."""
         self._parts.append(data)
         self._have += len(data)
         if self._have < self._need:
@@ -131,11 +132,11 @@ class LogReader:
             raise error.at(f"{self.name}, offset {self.offset}") from None
         rest = data[at:]
         self._parts, self._have = [rest], len(rest)
-        # Wait for the whole event: a large one would be searched again with every chunk.
+        # Wait for the whole next event, because a large event would be framed again with every chunk.
         self._need = _size(rest, 0) if len(rest) >= HEADER_SIZE else 1
 
     def jump(self, offset: int) -> None:
-        """Continue with bytes from another offset of the file, at which an event begins."""
+        """Continue with bytes from another offset of the file. An event must begin there."""
         self.offset, self._parts, self._have, self._need = offset, [], 0, 1
 
     def end(self) -> None:
@@ -181,7 +182,7 @@ class LogReader:
                 raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, kind, remedy=_REMEDY)
 
     def _apart(self, data: bytes, line: I64) -> Block:
-        """A block of one event that changes how the events after it are read."""
+        """Return the block of one event that changes how later events are read. Raises `BinlogError`."""
         start, size = int(line[0, START]), int(line[0, SIZE])
         raw = data[start : start + size]
         if line[0, TYPE] == EventType.FORMAT_DESCRIPTION:
@@ -198,8 +199,9 @@ class LogReader:
 def frame_events(
     buf: U8, at: int, *, checksum: bool, base: int, stops: bool = True
 ) -> tuple[I64, int, int]:
-    """(one line for each whole event from `at` on, code of the reason to stop, offset of the stop). `base` + an offset
-    in `buf` is the offset in the file. `stops`: stop before an event that changes how the events after it are read."""
+    """Return (a line for each whole event from `at` on, code of the reason to stop, offset of the stop). `base` + an
+    offset in `buf` is the offset in the file. `stops`: True to stop before an event that changes how later events are
+    read."""
     size = min(_BLOCK_EVENTS_MAX, len(buf) // HEADER_SIZE + 1)
     lines = np.empty((size, _FIELDS), dtype=np.int64)
     n, code, end = _frame(buf, at, checksum, stops, base, lines)
@@ -207,7 +209,7 @@ def frame_events(
 
 
 def header_line(buf: U8, at: int, base: int) -> I64:
-    """The line of one event, which is not verified."""
+    """Return the line of one event, without verifying the event."""
     line = np.empty((1, _FIELDS), dtype=np.int64)
     put_header(buf, at, base, line[0])
     return line
@@ -229,8 +231,8 @@ def put_header(buf: U8, at: Int, base: Int, line: I64) -> None:
 def _frame(
     buf: U8, at: Int, checksum: bool, stops: bool, base: Int, lines: I64
 ) -> tuple[Int, Int, Int]:
-    """Fill `lines`; returns (lines used, code of the reason to stop, offset of the stop). With `stops` it
-    stops before a complete event whose type changes how later events are read."""
+    """Fill `lines`. Return (lines used, code of the reason to stop, offset of the stop). With `stops`, stop before a
+    complete event whose type changes how later events are read."""
     end = np.int64(len(buf))
     n = np.int64(0)
     at = np.int64(at)

@@ -1,11 +1,12 @@
 """GTID events of MySQL and MariaDB, and the events that hold whole GTID sets.
 
-GTID and ANONYMOUS_GTID have a fixed beginning and a tail that grew with the versions: 5.6 ends after the number, 5.7
-adds the logical clock, 8.0 commit times, length and versions. MySQL 8.3 writes GTID_TAGGED with its serialization
-library: a format version, a size, and fields with ids, some of them optional. MariaDB's GTID event has its own format.
+GTID and ANONYMOUS_GTID have a fixed beginning and a tail that grew with the versions: 5.6 ends the event after the
+number, 5.7 adds the logical clock, and 8.0 adds commit times, length and versions. MySQL 8.3 writes GTID_TAGGED with
+its serialization library: a format version, a size, and fields with ids, some of which are optional. MariaDB's GTID
+event has its own format.
 
 Sources: MySQL source, libs/mysql/binlog/event/control_events.h and .cpp, libs/mysql/serialization/readme.md; MariaDB,
-sql/log_event.cc, Gtid_log_event; both compared with what the servers write.
+sql/log_event.cc, Gtid_log_event; both compared with events that servers wrote.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _TAGGED = type_name(EventType.GTID_TAGGED)
 
 
 class Gtid(NamedTuple):
-    """A MySQL GTID event. An anonymous one has `source` "" and `gno` 0. Times are microseconds since 1970 UTC; times,
-    versions and length (bytes of the whole transaction, its GTID event included) are None if the server did not write
-    them."""
+    """A MySQL GTID event. An anonymous GTID has `source` "" and `gno` 0. Times are microseconds since 1970 UTC; the
+    length is that of the whole transaction in bytes, including the GTID event. Fields that the server did not write are
+    None."""
 
     source: str  # uuid
     tag: str
@@ -96,9 +97,9 @@ def parse_gtid_event(kind: int, body: bytes) -> Gtid:
 
 
 def _tagged(body: bytes) -> Gtid:
-    """Parse `version, size, last mandatory field`, then `id, value` of each field, ids ascending.
+    """Parse `version, size, last mandatory field`, and then `id, value` of each field, with ascending ids.
 
-    The UUID is an array of 16 integers, so a byte above 127 takes two bytes; the tag is a size and its characters.
+    The UUID is an array of 16 integers, so a byte above 127 takes two bytes. The tag is a size and the characters.
     """
     cursor = ByteCursor(_TAGGED, body)
     if (version := cursor.varint()) != 1:
@@ -128,7 +129,7 @@ def _tagged(body: bytes) -> Gtid:
         elif field in (2, 4, 5):
             fields[field] = cursor.signed_varint()
         elif field > 11:
-            break  # an optional field of a later version: the event's size says where it ends
+            break  # an optional field of a later version, and only such fields can follow
         else:
             fields[field] = cursor.varint()
     gno = fields.get(2, 0)
@@ -147,7 +148,7 @@ def _byte(cursor: ByteCursor) -> int:
 
 
 def parse_previous_gtids(body: bytes) -> GtidSet:
-    """Parse a PREVIOUS_GTIDS event, with tags or without: the GTIDs in the files before this one."""
+    """Parse a PREVIOUS_GTIDS event, with tags or without. Returns the GTIDs in the files before this one."""
     try:
         return GtidSet.decode(body)
     except UserError as error:
@@ -159,7 +160,7 @@ def parse_previous_gtids(body: bytes) -> GtidSet:
 STANDALONE = 0x01  # one statement follows, without a COMMIT
 GROUP_COMMIT_ID = 0x02
 DDL = 0x20
-PREPARED_XA = 0x40  # XA START follows implicitly; the group ends with XA_PREPARE
+PREPARED_XA = 0x40  # the event implies XA START; the group ends with XA_PREPARE
 COMPLETED_XA = 0x80  # XA COMMIT or XA ROLLBACK
 _COMMIT_ALTER, _ROLLBACK_ALTER = 0x04, 0x08  # of the extra flags
 
@@ -168,7 +169,7 @@ _XID = re.compile(r"\bX'((?:[0-9a-fA-F]{2})*)',X'((?:[0-9a-fA-F]{2})*)',(\d{1,20
 
 
 def parse_previous(code: int, body: bytes) -> GtidSet | MariadbGtids:
-    """Parse a PREVIOUS_GTIDS event or MariaDB's GTID_LIST: the GTIDs in the files before its own."""
+    """Parse a PREVIOUS_GTIDS event or MariaDB's GTID_LIST. Returns the GTIDs in the files before this one."""
     if code == EventType.PREVIOUS_GTIDS:
         return parse_previous_gtids(body)
     listed = parse_mariadb_gtid_list(body)
@@ -189,7 +190,7 @@ class Xid:
 
     @classmethod
     def parse(cls, statement: str) -> Xid | None:
-        """The xid of an XA statement; None if it is not written as servers write it."""
+        """Return the xid of an XA statement; None if the xid does not have the form in which servers log it."""
         match = _XID.search(statement)
         if match is None:
             return None
@@ -198,9 +199,9 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """A MariaDB GTID event. `flags`: STANDALONE ...; `commit_id`: the group commit's; `xid`: with PREPARED_XA and
-    COMPLETED_XA; `alter_of`: the sequence number of the START ALTER that this event ends. None if the event does not
-    have the field."""
+    """A MariaDB GTID event. `flags`: STANDALONE and the others above. `commit_id`: of the group commit. `xid`: with
+    PREPARED_XA and COMPLETED_XA. `alter_of`: the sequence number of the START ALTER that this event ends. A field that
+    the event does not have is None."""
 
     domain: int
     server: int
@@ -220,7 +221,7 @@ class MariadbGtid:
 
 
 def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
-    """Parse a MariaDB GTID event; `server_id` is in its header. Raises `BinlogError` MALFORMED_EVENT."""
+    """Parse a MariaDB GTID event. `server_id`: from its header. Raises `BinlogError` MALFORMED_EVENT."""
     cursor = ByteCursor(type_name(EventType.MARIADB_GTID), body)
     sequence, domain, flags = cursor.number(8), cursor.number(4), cursor.number(1)
     commit_id = cursor.number(8) if flags & GROUP_COMMIT_ID else None
@@ -230,7 +231,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
         xid = Xid(format_id, cursor.read(gtrid), cursor.read(bqual))
     if len(cursor):
         extra = cursor.number(1)
-        if extra & 1:  # several storage engines take part: how many
+        if extra & 1:  # several storage engines take part; their number follows
             cursor.number(1)
         if extra & (_COMMIT_ALTER | _ROLLBACK_ALTER):
             alter_of = cursor.number(8)
@@ -238,8 +239,8 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
 
 
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:
-    """Parse a MariaDB GTID_LIST event: the last GTID of each domain and server in the files before this one, flags 0.
-    The last entry of a domain is the domain's newest GTID."""
+    """Parse a MariaDB GTID_LIST event. Returns the last GTID of each domain and server in the files before this one,
+    with flags 0. The last entry of a domain is the domain's newest GTID."""
     cursor = ByteCursor(type_name(EventType.MARIADB_GTID_LIST), body)
     count = cursor.number(4) & 0x0FFFFFFF  # the other bits are flags
     gtids = []

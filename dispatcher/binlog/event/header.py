@@ -1,8 +1,8 @@
 """The 19-byte header of every event, and the events that frame a file: FORMAT_DESCRIPTION and ROTATE.
 
-The splitter's kernel reads the frequent events (rows, table maps, GTIDs, BEGIN, XID); this package's modules parse all
-others one at a time in Python. A parser reads the event's body, without header and checksum unless its docstring says
-otherwise. It keeps no state, and raises `BinlogError` (MALFORMED_EVENT) naming the field that is missing.
+The splitter's kernel reads the frequent events (rows, table maps, GTIDs, BEGIN, XID). The modules of this package parse
+all others in Python, one at a time. A parser reads the event's body, without header and checksum unless its docstring
+says otherwise. It keeps no state, and raises `BinlogError` (MALFORMED_EVENT) that names the missing field.
 
 Sources: MySQL source, libs/mysql/binlog/event/binlog_event.h and control_events.cpp; MariaDB, sql/log_event.h.
 """
@@ -23,28 +23,28 @@ from dispatcher.model.position import SEQ_OFFSET_BITS, has_file_number
 MAGIC = b"\xfebin"
 HEADER = struct.Struct("<IBIIIH")  # timestamp, type, server_id, event_size, log_pos, flags
 HEADER_SIZE = 19
-# Offsets of its fields, for kernels and for who needs one field only; little-endian.
+# Offsets of the header's fields (little-endian), for kernels and for code that needs only one field.
 TIMESTAMP_AT, TYPE_AT, SERVER_ID_AT, SIZE_AT, LOG_POS_AT, FLAGS_AT = 0, 4, 5, 9, 13, 17
 CHECKSUM_SIZE = 4
 
 # Offsets in the bodies of the events that kernels read. A rows event and a TABLE_MAP begin with table id (6 bytes) and
-# flags (2). The fixed part of a QUERY holds the sizes of the database's name (1 byte) and of the status variables (2),
-# which follow it. MySQL's GTID: flags, source (16), number (8), clock type, two numbers, commit time (7); MariaDB's:
-# sequence number (8), domain (4), flags.
+# flags (2). The fixed part of a QUERY holds the sizes of the database's name (1 byte) and of the status variables (2);
+# both follow the fixed part. MySQL's GTID: flags, source (16), number (8), clock type, two numbers, commit time (7).
+# MariaDB's GTID: sequence number (8), domain (4), flags.
 TABLE_ID_SIZE, ROWS_FLAGS_AT, TABLE_HEAD_SIZE = 6, 6, 8
 QUERY_DATABASE_SIZE_AT, QUERY_STATUS_SIZE_AT, QUERY_FIXED_SIZE = 8, 11, 13
 GTID_SOURCE_AT, GTID_NUMBER_AT, GTID_CLOCK_AT, GTID_COMMIT_AT, GTID_COMMIT_SIZE = 1, 17, 25, 42, 7
 MARIADB_DOMAIN_AT, MARIADB_FLAGS_AT, MARIADB_GTID_SIZE_MIN = 8, 12, 12
 
-# No server writes a larger event: max_allowed_packet, which bounds them, is 1 GiB at most, and what a server adds to it
-# has a few KiB. Cells are found by 32-bit offsets.
+# No server writes a larger event: max_allowed_packet is at most 1 GiB, and a server adds a few KiB to it. (Cells are
+# found by 32-bit offsets.)
 EVENT_BYTES_MAX = (1 << 30) + (1 << 16)
 FILE_NAME_BYTES_MAX = 255  # of a binlog file's name, on Linux and in our record
 
 FLAG_IN_USE = (
-    0x0001  # FORMAT_DESCRIPTION on disk: the server writes the file, or crashed while it did
+    0x0001  # in a FORMAT_DESCRIPTION on disk: the server has the file open, or crashed meanwhile
 )
-# The statement used a temporary table, or CONNECTION_ID(), also in the definition of a table that it opened.
+# The statement, or the definition of a table that it opened, used a temporary table or CONNECTION_ID().
 FLAG_THREAD_SPECIFIC = 0x0004
 FLAG_ARTIFICIAL = 0x0020  # the server made the event for this dump; it is not in the file
 FLAG_IGNORABLE = 0x0080
@@ -52,8 +52,8 @@ STMT_END_F = 0x0001  # in the flags of a rows event: the last one of its stateme
 
 
 class EventHeader(NamedTuple):
-    """The fields of an event's header. `type` is a type code, which need not be an `EventType`; `size` is that of the
-    whole event; `log_pos` is the low 32 bits of the offset in the file after the event, 0 where it is unknown."""
+    """The fields of an event's header. `type`: a type code, which need not be an `EventType`. `size`: of the whole
+    event. `log_pos`: the low 32 bits of the offset in the file after the event, 0 = unknown."""
 
     timestamp: int
     type: int
@@ -64,7 +64,7 @@ class EventHeader(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes | memoryview, at: int = 0) -> EventHeader:
-        """The header at data[at]. Raises struct.error if fewer than 19 bytes are there."""
+        """Return the header at data[at]. Raises struct.error if fewer than 19 bytes are there."""
         return cls(*HEADER.unpack_from(data, at))
 
 
@@ -79,11 +79,13 @@ def has_valid_checksum(event: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FormatDescription:
-    """The format of the events that follow. `raw`: the whole event; `checksum`: True if each later event ends in 4
-    bytes of CRC32; `post_headers`: the size of the fixed part of each event's body, by type code - 1; `created`: when
-    the file was created, seconds since 1970, from the header's timestamp (also in dumps from the middle of a file);
-    `started`: when the server was started, 0 in all files but its first; `in_use`: True if the server writes the file
-    or crashed while it did; `has_algorithm`: True if this event names a checksum algorithm and so ends in a checksum.
+    """The format of the events that follow.
+
+    `raw`: the whole event. `checksum`: True if each later event ends in 4 bytes of CRC32. `post_headers`: size of the
+    fixed part of each event's body, by type code - 1. `created`: when the file was created, seconds since 1970, from
+    the header's timestamp (which is right in dumps from the middle of a file, too). `started`: when the server was
+    started; 0 in all files but the first one after the start. `in_use`: True if the server has the file open, or
+    crashed meanwhile. `has_algorithm`: True if this event names a checksum algorithm, and so ends in a checksum itself.
     """
 
     raw: bytes
@@ -99,7 +101,7 @@ class FormatDescription:
 
     @property
     def short_table_ids(self) -> bool:
-        """True if table ids take 4 bytes, as in 5.1 before 5.1.4, instead of 6."""
+        """True if table ids take 4 bytes instead of 6, as in 5.1 before 5.1.4."""
         return self.post_headers[EventType.TABLE_MAP - 1 : EventType.TABLE_MAP] == b"\6"
 
     def with_long_table_id(self, body: bytes) -> bytes:
@@ -110,8 +112,8 @@ class FormatDescription:
 def parse_format_description(event: bytes) -> FormatDescription:
     """Read a whole FORMAT_DESCRIPTION_EVENT, header included, and verify its checksum if it has one.
 
-    Since MySQL 5.6.1 and MariaDB 5.3 it ends in algorithm and checksum, also where the algorithm is "none"; older
-    servers wrote neither. One without a server version counts as written by a new server. Raises `BinlogError`:
+    Since MySQL 5.6.1 and MariaDB 5.3 the event ends in algorithm and checksum, even if the algorithm is "none"; older
+    servers wrote neither. An event without a server version counts as written by a new server. Raises `BinlogError`:
     MALFORMED_EVENT, CHECKSUM_MISMATCH, UNSUPPORTED_EVENT.
     """
     name = "FORMAT_DESCRIPTION_EVENT"
@@ -144,14 +146,14 @@ def parse_format_description(event: bytes) -> FormatDescription:
 
 
 def server_numbers(version: str) -> tuple[int, ...]:
-    """Parse a server version: "5.6.1-log" -> (5, 6, 1), () if it does not begin with numbers. MariaDB up to 10.x puts
-    "5.5.5-" before its own version in the handshake, but not into logs."""
+    """Parse a server version: "5.6.1-log" -> (5, 6, 1); () if it does not begin with numbers. (Up to 10.x, MariaDB puts
+    "5.5.5-" before its own version in the handshake, but not in logs.)"""
     match = re.match(r"(\d+)\.(\d+)\.?(\d*)", version)
     return tuple(int(part or 0) for part in match.groups()) if match else ()
 
 
 def _not_in_use(event: bytes) -> bytes:
-    # The server computes the checksum with LOG_EVENT_BINLOG_IN_USE_F clear; it sets and clears that bit in place.
+    # The server computes the checksum with LOG_EVENT_BINLOG_IN_USE_F clear, and sets and clears the bit in place.
     flags = EventHeader.read(event).flags & ~FLAG_IN_USE
     return event[:FLAGS_AT] + flags.to_bytes(2, "little") + event[HEADER_SIZE:]
 
@@ -160,7 +162,7 @@ def _not_in_use(event: bytes) -> bytes:
 
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
-    """Parse a ROTATE event: the file name and offset at which the log continues."""
+    """Parse a ROTATE event. Returns the file name and offset at which the log continues."""
     cursor = ByteCursor("ROTATE_EVENT", body)
     position, name = cursor.number(8), cursor.rest()
     if not name:

@@ -1,8 +1,8 @@
 """Decompresses MariaDB's compressed events (`log_bin_compress`) into plain events.
 
-In a QUERY_COMPRESSED event the statement is compressed, in a rows event all that follows the column bitmaps: a byte
-0x80 | algorithm << 4 | n, the uncompressed size in n bytes, big-endian, and a zlib stream. Everything before that is
-as in the plain event, so no TABLE_MAP is needed.
+In a QUERY_COMPRESSED event the statement is compressed; in a rows event everything behind the column bitmaps is. The
+compressed part is a byte 0x80 | algorithm << 4 | n, the uncompressed size in n bytes, big-endian, and a zlib stream.
+The bytes before it are as in the plain event, so decompression needs no TABLE_MAP.
 
 Sources: MariaDB, sql/log_event.cc: query_event_uncompress, row_log_event_uncompress, binlog_buf_uncompress.
 """
@@ -39,8 +39,8 @@ def is_compressed(kind: int) -> bool:
 
 
 def plain_event(event: bytes, *, checksum: bool) -> bytes:
-    """Decompress a whole event; an event that is not compressed is returned as it is. `checksum`: True if the event
-    ends in a CRC32; it is verified and computed anew.
+    """Decompress a whole event; return an event that is not compressed unchanged. `checksum`: True if the event ends in
+    a CRC32, which is verified, and computed anew for the result.
 
     Raises `BinlogError`: MALFORMED_EVENT, CHECKSUM_MISMATCH.
     """
@@ -60,7 +60,8 @@ def plain_event(event: bytes, *, checksum: bool) -> bytes:
 
 
 def plain_body(kind: int, body: bytes) -> bytes:
-    """Decompress an event's body, without header and checksum; nothing is verified."""
+    """Decompress an event's body (without header and checksum). No checksum is verified. Raises `BinlogError`
+    (MALFORMED_EVENT)."""
     cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.MARIADB_QUERY_COMPRESSED:
         cursor.read(8)
@@ -97,10 +98,11 @@ def _uncompress(cursor: ByteCursor) -> bytes:
 
 
 def plain_log(data: bytes | memoryview) -> bytes | memoryview:
-    """Decompress every compressed event of a whole binlog (magic first); returns `data` itself if there is none.
+    """Decompress every compressed event of a whole binlog (magic first). Return `data` itself if no event is
+    compressed.
 
-    `log_pos` in the headers stays that of the source, so it no longer tells an event's offset in the result. Raises
-    `BinlogError` with the offset in `data`; the reader of the result finds damage in other events.
+    `log_pos` in the headers is not changed, so it does not match the offsets in the result. Raises `BinlogError` with
+    the offset in `data`. Damage in other events is left to the reader of the result.
     """
     if data[: len(header.MAGIC)] != header.MAGIC:
         return data

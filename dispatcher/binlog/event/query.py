@@ -1,10 +1,10 @@
 """QUERY events: a statement as text, and the settings of the session that ran it.
 
-The event's status variables name the session's character set, in which the text is, and its sql_mode, without which
-double quotes are ambiguous. They are a list of codes and values without sizes, so an unknown code ends the parsing of
-the list. The statement behind the list can be read all the same.
+The event's status variables hold the session's character set, which is that of the text, and its sql_mode, without
+which double quotes are ambiguous. The variables are a list of codes and values without sizes, so an unknown code ends
+the parsing of the list. The statement behind the list can still be read.
 
-MySQL and MariaDB share codes 0 to 11; MySQL's own are 12 to 21, MariaDB's 128 and above.
+MySQL and MariaDB share codes 0 to 11. Codes 12 to 21 are MySQL's, and 128 and above are MariaDB's.
 Sources: MySQL source, libs/mysql/binlog/event/statement_events.cpp; MariaDB, sql/log_event.cc, Query_log_event.
 """
 
@@ -20,11 +20,11 @@ from dispatcher.binlog.event.cursor import ByteCursor, malformed
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Those of a QUERY event's status variables that are needed; None (or 0 for ids and flags) if the event does not
-    have one.
+    """The status variables of a QUERY event that are needed. A variable that the event does not have is None, or 0 for
+    ids and flags.
 
-    `client`: collation id of the character set of the statement. `updated_databases`: the databases that the statement
-    touches; None if the server does not list them, or there are too many. `ddl_xid`: the number of the transaction.
+    `client`: collation id of the statement's character set. `updated_databases`: the databases that the statement
+    touches; None if the server does not list them, or if there are too many. `ddl_xid`: the transaction's number.
     """
 
     sql_mode: int = 0
@@ -57,7 +57,7 @@ class Query:
 
 
 def parse_query(body: bytes, *, load: bool = False) -> Query:
-    """Parse a QUERY_EVENT's body, or (`load`) an EXECUTE_LOAD_QUERY_EVENT's, which has 13 bytes more.
+    """Parse the body of a QUERY_EVENT, or with `load` of an EXECUTE_LOAD_QUERY_EVENT, which has 13 more bytes.
 
     Raises `BinlogError` MALFORMED_EVENT.
     """
@@ -76,7 +76,8 @@ def parse_query(body: bytes, *, load: bool = False) -> Query:
 
 
 def text_of(raw: bytes, collation: int) -> str | bytes:
-    """Decode text in the character set of a collation id; bytes if that is binary, or they are invalid in it."""
+    """Decode text in the character set of a collation id. Return the bytes if the character set is binary, or if they
+    are invalid in it."""
     charset = charset_of(collation)
     try:
         if charset == "binary":
@@ -87,7 +88,7 @@ def text_of(raw: bytes, collation: int) -> str | bytes:
     return raw if text is None else text
 
 
-# The bytes of variables that nothing needs: code -> bytes. No release writes 14 and 15.
+# Sizes in bytes of the variables that are not needed, by code. No release writes 14 and 15.
 _UNUSED = {
     0: 4,  # flags of the session
     3: 4,  # auto_increment: increment, offset
@@ -132,7 +133,7 @@ def _status(cursor: ByteCursor) -> Status:
 
 
 def _skip(cursor: ByteCursor, code: int) -> bool:
-    """Read a variable of variable size, which nothing needs; False if the code is unknown."""
+    """Skip a variable that is not needed and has no fixed size. False if the code is unknown."""
     if code == 2:  # Q_CATALOG of 5.0.0 to 5.0.3: it ends in a zero byte, unless it is empty
         size = cursor.number(1)
         cursor.read(size + 1 if size else 0)

@@ -1,7 +1,8 @@
-"""Our own event in a delivered binlog: an IGNORABLE_LOG_EVENT before each transaction and wherever events are left out.
+"""The daemon's own event in a delivered binlog: an IGNORABLE_LOG_EVENT before each transaction, and wherever events are
+left out.
 
-The servers' own tools and replicas skip an event with the flag LOG_EVENT_IGNORABLE_F, so a delivered binlog stays one
-that `mysqlbinlog` reads.
+The servers' tools and replicas skip an event with the flag LOG_EVENT_IGNORABLE_F, so `mysqlbinlog` can read a delivered
+binlog.
 """
 
 from __future__ import annotations
@@ -34,11 +35,10 @@ MAGIC_AT, VERSION_AT, NAME_SIZE_AT, EPOCH_AT, SEQ_AT, OFFSET_AT, COMMIT_US_AT, F
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The position and time of a transaction in the source, which a filtered binlog cannot say by itself.
+    """The position and time of a transaction in the source, which the events of a filtered binlog do not hold.
 
-    `file`, `offset`: the source's file and the offset in it just after the transaction; `commit_us`: its commit time,
-    microseconds since 1970 UTC; `first_event`: the index of the event that follows, in the transaction as delivered
-    to the consumer.
+    `file`, `offset`: the source's file, and the offset just after the transaction. `commit_us`: the commit time,
+    microseconds since 1970 UTC. `first_event`: index of the event that follows, in the delivered transaction.
     """
 
     epoch: int
@@ -69,14 +69,16 @@ def encode_record(
 
 
 def continued_record(record: bytes, first_event: int, *, checksum: bool) -> bytes:
-    """The same record (a whole event) before another event of its transaction, whose index is `first_event`."""
+    """Return a copy of the record (a whole event) for the place before another event of its transaction, whose index is
+    `first_event`."""
     event = bytearray(record[:-CHECKSUM_SIZE] if checksum else record)
     event[FIRST_EVENT_AT : FIRST_EVENT_AT + 4] = first_event.to_bytes(4, "little")
     return bytes(event) + (zlib.crc32(event).to_bytes(4, "little") if checksum else b"")
 
 
 def parse_record(body: bytes) -> Record | None:
-    """Parse the body (no header, no checksum) of an IGNORABLE_LOG_EVENT; None if it is not our record."""
+    """Parse the body (no header, no checksum) of an IGNORABLE_LOG_EVENT. None if the event is not a record of the
+    daemon. Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for another version of the record."""
     if body[:2] != RECORD_MAGIC:
         return None
     if len(body) < RECORD.size:

@@ -1,8 +1,8 @@
-"""TRANSACTION_PAYLOAD: a whole transaction compressed into one event; decompressed in bounded memory.
+"""TRANSACTION_PAYLOAD: a whole transaction compressed into one event. It is decompressed in bounded memory.
 
 The body is a list of fields (type, size, value: all packed integers), an end mark (type 0), and the compressed bytes.
-Decompressed, these are the transaction's events one after the other, without checksums, because the payload event has
-one; their `log_pos` is that of the payload event. The GTID event stands before the payload event, uncompressed.
+Decompressed, these are the transaction's events one after the other. They have no checksums, because the payload event
+has one, and their `log_pos` is that of the payload event. The GTID event comes before the payload event, uncompressed.
 
 Sources: MySQL source, libs/mysql/binlog/event/codecs/binary.cpp, sql/binlog/decompressing_event_object_istream.cc.
 """
@@ -27,7 +27,7 @@ CHUNK_BYTES = 1 << 20
 NAME = type_name(EventType.TRANSACTION_PAYLOAD)
 _PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
 _BAD_SIZE, _NESTED = -1, -2
-_HEAD_MAX = 256  # the fields take a few bytes; the data behind them may take a gigabyte
+_HEAD_MAX = 256  # enough for the fields; the data behind them may have a gigabyte
 
 
 class Compression(IntEnum):
@@ -37,7 +37,7 @@ class Compression(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """`uncompressed_size`: bytes of all inner events; None if the server wrote none, because it did not compress."""
+    """`uncompressed_size`: bytes of all inner events; None if the server did not write it."""
 
     compression: Compression
     uncompressed_size: int | None
@@ -45,7 +45,8 @@ class Payload:
 
 
 def parse_payload(body: bytes | memoryview) -> Payload:
-    """Parse a TRANSACTION_PAYLOAD_EVENT's body. `data` of the result is a slice (of a memoryview: a view) of `body`.
+    """Parse a TRANSACTION_PAYLOAD_EVENT's body. `data` of the result is a slice of `body`, without a copy if `body` is
+    a memoryview.
 
     Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for an unknown compression.
     """
@@ -73,8 +74,8 @@ def parse_payload(body: bytes | memoryview) -> Payload:
 
 
 def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
-    """Yield the inner events' bytes, at most CHUNK_BYTES at a time. Raises `BinlogError` MALFORMED_EVENT if their size
-    is not that which the event says."""
+    """Yield the inner events' bytes, at most CHUNK_BYTES at a time. Raises `BinlogError` MALFORMED_EVENT if they cannot
+    be decompressed, or have another size than the event says."""
     if payload.compression is Compression.NONE:
         for at in range(0, len(payload.data), CHUNK_BYTES):
             yield bytes(payload.data[at : at + CHUNK_BYTES])
@@ -96,14 +97,15 @@ def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
 
 
 def decompress(payload: Payload) -> bytes:
-    """All inner events' bytes at once, for a payload whose size is known and small. Raises as `parse_payload` does."""
+    """Return all inner events' bytes, for a payload whose uncompressed size is known and small. Raises `BinlogError`
+    MALFORMED_EVENT like `decompressed_chunks`."""
     said = payload.uncompressed_size
     if payload.compression is Compression.NONE:
         return bytes(payload.data)
     assert said is not None
     try:
         size = zstandard.frame_content_size(payload.data)
-        # The library would allocate the size that the frame claims.
+        # Checked first, because the library would allocate the size that the frame claims.
         if size in (-1, said):
             data = zstandard.ZstdDecompressor().decompress(
                 payload.data, max_output_size=said, allow_extra_data=False
@@ -118,9 +120,9 @@ def decompress(payload: Payload) -> bytes:
 
 
 def event_runs(chunks: Iterable[bytes]) -> Iterator[U8]:
-    """Split the bytes between events: yields all whole events that have arrived, at least one at a time.
+    """Split bytes between events: yields runs of whole events as soon as they have arrived.
 
-    Raises `BinlogError` after the last whole event.
+    Raises `BinlogError` after the last whole event if the rest is damaged or incomplete.
     """
     parts: list[bytes] = []  # the beginning of an event
     have, need = 0, HEADER_SIZE
@@ -141,7 +143,7 @@ def event_runs(chunks: Iterable[bytes]) -> Iterator[U8]:
 
 
 def check_payload(src: U8) -> None:
-    """Raise `BinlogError` unless these bytes are whole events."""
+    """Raise `BinlogError` unless the bytes are whole events, without a TRANSACTION_PAYLOAD among them."""
     end, need = whole_events(src)
     if need < 0:
         raise _bad_event(need)
@@ -156,7 +158,7 @@ def _bad_event(reason: int) -> BinlogError:
 
 @njit
 def whole_events(src: U8) -> tuple[int, int]:
-    """(bytes of the whole events at the start, bytes that the next event needs or a negative error code)."""
+    """Return (size of the whole events at the start, bytes that the next event needs or a negative error code)."""
     at = 0
     while len(src) - at >= HEADER_SIZE:
         size = u32(src, at + SIZE_AT)

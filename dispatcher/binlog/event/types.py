@@ -13,7 +13,7 @@ _VERSION = re.compile(r"(.+?)(_V[0-9]+)?\Z")
 
 
 class EventType(IntEnum):
-    """Type codes. Names are those of the MySQL manual (`mysqlbinlog` prints them in another style)."""
+    """Type codes, with the names of the MySQL manual. (`mysqlbinlog` prints them in another style.)"""
 
     UNKNOWN = 0
     START_V3 = 1

@@ -1,7 +1,7 @@
-"""Parses ALTER TABLE: each clause becomes an object of `clauses`, its effect on columns, keys and rows.
+"""Parses ALTER TABLE: each clause becomes an object of `clauses`, which describes its effect on columns, keys and rows.
 
-A clause that is neither understood nor listed as harmless is taken to change rows: a list that lacks one costs a
-needless copy of the table, but never misses a change.
+A clause that is neither understood nor listed as harmless counts as one that changes rows. So if the list lacks a
+clause, the mirror makes a needless copy of the table, but it never misses a change.
 Sources: MySQL 9.7 manual, "ALTER TABLE Statement"; MariaDB knowledge base, "ALTER TABLE"; sql_yacc.yy of both.
 """
 
@@ -37,16 +37,17 @@ _HARMLESS = frozenset((
 ))  # fmt: skip
 _PARTITION_VERBS = ("ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "REBUILD", "REORGANIZE", "REPAIR")
 _KEY_WORDS = ("CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "SPATIAL", "UNIQUE")
-# Engines whose tables do not have the rows that were written to them.
+# Engines whose tables do not keep the rows that are written to them.
 _ROWLESS = ("BLACKHOLE", "FEDERATED", "MERGE", "MRG_MYISAM", "SPIDER", "CONNECT", "S3", "SEQUENCE")
 
 
 @dataclass(slots=True)
 class ParsedAlter:
-    """`clauses`: those that concern columns and the primary key; `renamed_to`: the table's new name; `copy_reason`:
-    the first clause that changes rows in a way that the statement does not tell; `others`: tables that it concerns
-    too, with True where the table is gone afterwards; `ignore`: IGNORE, which cuts values; `adds_unique`: a unique
-    key is added, for which IGNORE drops rows; `cascades`: actions of added foreign keys."""
+    """`clauses`: the clauses about columns and the primary key. `renamed_to`: the table's new name. `copy_reason`: the
+    first clause that changes rows in a way that the statement does not show, "" if there is none. `others`: other
+    tables that the statement concerns, with True for a table that is gone afterwards. `ignore`: True for ALTER IGNORE,
+    which cuts values. `adds_unique`: True if a unique key is added, for which IGNORE drops rows. `cascades`: actions of
+    added foreign keys."""
 
     table: Name
     clauses: list[ColumnClause] = field(default_factory=list)
@@ -135,7 +136,7 @@ class _Clauses:
         elif tokens.at(word, "PARTITION") and word in _PARTITION_VERBS:
             while (
                 tokens.skip_clause()
-            ):  # a list of partitions, behind which no other clause may stand
+            ):  # a list of partitions; the grammar allows no other clause behind it
                 pass
         elif word in _HARMLESS or (in_order_by and self._is_order_item()):
             self._in_order_by = in_order_by
@@ -144,7 +145,8 @@ class _Clauses:
             raise NotUnderstoodError
 
     def _end(self) -> None:
-        """Consume the comma behind a clause, or what may stand between the last clause and the end."""
+        """Consume the comma behind a clause, or the partitioning that may follow the last clause. Raises
+        NotUnderstoodError for anything else."""
         tokens = self._tokens
         if tokens.peek() is None or tokens.accept(",") or tokens.at(";"):
             return
@@ -181,7 +183,7 @@ class _Clauses:
                 self._parsed.clauses.append(clause)
 
     def _add_list(self, exists: bool) -> None:
-        """Columns and keys in brackets."""
+        """Consume columns and keys in brackets."""
         tokens, added = self._tokens, list[ColumnClause]()
         while not tokens.accept(")"):
             if self._at_key():
@@ -198,7 +200,7 @@ class _Clauses:
         return vector or tokens.at("PRIMARY", "KEY") or any(map(tokens.at, _KEY_WORDS))
 
     def _add_key(self) -> bool:
-        """Consume a key's definition, if it is one, and the comma behind it."""
+        """Consume a key's definition and the comma behind it. False if the clause is not a key's definition."""
         if not self._at_key():
             return False
         self._key()
@@ -217,7 +219,7 @@ class _Clauses:
                 return
 
     def _key(self) -> None:
-        """Consume the beginning of a key's definition; of a primary key, its columns."""
+        """Consume the beginning of a key's definition; for a primary key up to the end of its columns."""
         tokens = self._tokens
         if tokens.accept("CONSTRAINT") and not any(
             map(tokens.at, ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"))
@@ -248,7 +250,7 @@ class _Clauses:
     # -- the other verbs -------------------------------------------------------------------------------------
 
     def _change(self, *, renames: bool) -> None:
-        """CHANGE or MODIFY."""
+        """Consume CHANGE or MODIFY. `renames`: True for CHANGE, which names the old column."""
         tokens = self._tokens
         tokens.accept("COLUMN")
         exists = tokens.accept("IF", "EXISTS")

@@ -1,7 +1,7 @@
-"""What an ALTER TABLE statement does to columns, keys and rows, clause by clause, as it is written.
+"""The clauses of an ALTER TABLE statement, as they are written: what each does to columns, keys and rows.
 
-All names are those of the table before the statement: MySQL applies the clauses together, so `RENAME COLUMN a TO b,
-RENAME COLUMN b TO a` exchanges two columns. `alter_clauses` parses the clauses.
+All names are those before the statement, because MySQL applies the clauses together: `RENAME COLUMN a TO b, RENAME
+COLUMN b TO a` exchanges two columns. `alter_clauses` parses the clauses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class LiteralKind(StrEnum):
-    """What a constant is written as."""
+    """The form in which a constant is written."""
 
     NULL = "null"
     NUMBER = "number"  # 1, -1.50, 1e3
@@ -22,15 +22,15 @@ class LiteralKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant of a statement. `text`: its characters without quotes; of BYTES hexadecimal digits; of NULL and OTHER
-    ""."""
+    """A constant of a statement. `text`: its characters without quotes; for BYTES hexadecimal digits; for NULL and
+    OTHER ""."""
 
     kind: LiteralKind
     text: str = ""
 
 
 class Computed(StrEnum):
-    """Why the server computes a column's values in rows that exist, or in new ones."""
+    """Why the server computes a column's values, in existing or in new rows."""
 
     NO = ""
     GENERATED = "a generated column"
@@ -42,10 +42,10 @@ class Computed(StrEnum):
 class DefinedColumn:
     """A column definition of a statement.
 
-    `type`: as information_schema prints it, in lower case, labels as they are written: `int unsigned`, `varchar(20)`,
-    `enum('a','b')`, `text`; `charset`: of the column, "" if the definition does not tell; `nullable`: None if the
-    definition has neither NULL nor NOT NULL; `default`: None without DEFAULT, or if it is no constant; `primary`:
-    the definition says PRIMARY KEY.
+    `type`: as information_schema prints it, in lower case, with labels as in the statement: `int unsigned`,
+    `varchar(20)`, `enum('a','b')`, `text`. `charset`: of the column, "" if the definition does not name it. `nullable`:
+    None if the definition has neither NULL nor NOT NULL. `default`: None without DEFAULT, or if the default is not a
+    constant. `primary`: True if the definition says PRIMARY KEY.
     """
 
     name: str
@@ -59,7 +59,8 @@ class DefinedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPosition:
-    """FIRST (`after` is "") or AFTER a column. No position: at the end, or where the column is."""
+    """FIRST (`after` is "") or AFTER a column. A clause without a position adds a column at the end, or leaves it where
+    it is."""
 
     after: str = ""
 
@@ -86,7 +87,7 @@ class RenameColumnClause:
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumnClause:
-    """CHANGE, and MODIFY, which keeps the name."""
+    """CHANGE, or MODIFY, which keeps the name."""
 
     old: str
     column: DefinedColumn
@@ -96,7 +97,7 @@ class ChangeColumnClause:
 
 @dataclass(frozen=True, slots=True)
 class ConvertCharsetClause:
-    """CONVERT TO CHARACTER SET. `charset`: "" for DEFAULT, the database's."""
+    """CONVERT TO CHARACTER SET. `charset`: "" for DEFAULT, which is the database's."""
 
     charset: str
 

@@ -1,7 +1,7 @@
 """Parses the column definitions of CREATE TABLE and ALTER TABLE.
 
-What the definition means for existing rows is kept: the type, whether it may be NULL, and the default, if that is a
-constant. Everything else is skipped: comments, indexes, checks, storage.
+The parser keeps what matters for existing rows: the type, whether the column may be NULL, and the default if it is a
+constant. It skips everything else: comments, indexes, checks, storage.
 Sources: MySQL 9.7 manual, "CREATE TABLE Statement", "Data Type Default Values"; MariaDB knowledge base, "CREATE
 TABLE"; sql_yacc.yy of both (column_attribute, field_spec).
 """
@@ -13,7 +13,7 @@ from dispatcher.binlog.sql.clauses import Computed, DefinedColumn, Literal, Lite
 from dispatcher.binlog.sql.data_types import DataType
 from dispatcher.binlog.sql.lexer import NotUnderstoodError, SqlToken, SqlTokens
 
-# What may stand behind a column's definition.
+# Words that may follow a column's definition.
 _ENDS = (",", ")", ";", "FIRST", "AFTER", "PARTITION", "REMOVE")
 _ATTRIBUTES = (
     "NOT", "NULL", "DEFAULT", "ON", "AUTO_INCREMENT", "PRIMARY", "KEY", "UNIQUE", "COMMENT", "COLLATE",
@@ -80,7 +80,7 @@ class _Definition:
             self._skip(following)
 
     def _skip(self, following: SqlToken) -> None:
-        """Consume an attribute that does not matter."""
+        """Consume an attribute that does not matter for existing rows."""
         tokens = self._tokens
         match following.keyword:
             case "COMMENT" | "COLUMN_FORMAT" | "STORAGE" | "SRID" | "CONSTRAINT":
@@ -123,7 +123,7 @@ class _Definition:
                 return
 
     def _skip_option(self) -> None:
-        """ENGINE_ATTRIBUTE, and the options of MariaDB's engines: name [=] value."""
+        """Consume ENGINE_ATTRIBUTE, or an option of MariaDB's engines: name [=] value."""
         tokens = self._tokens
         name = tokens.advance()
         if not tokens.accept("=") and (name is None or not name.keyword.endswith("_ATTRIBUTE")):
@@ -165,7 +165,8 @@ def _skip_brackets(tokens: SqlTokens) -> None:
 
 
 def _literal(tokens: SqlTokens) -> Literal | None:
-    """Consume a constant. None: it is another expression, some of which may be consumed; brackets make one."""
+    """Consume a constant. None for another expression, of which a part may have been consumed. (A constant in brackets
+    is another expression, too.)"""
     following = tokens.peek()
     if following is None:
         raise NotUnderstoodError
@@ -175,7 +176,7 @@ def _literal(tokens: SqlTokens) -> Literal | None:
 
 
 def _named(tokens: SqlTokens, following: SqlToken) -> Literal | None:
-    """NULL, TRUE, FALSE, x'00', b'01'; of kind OTHER: N'a', _utf8mb4'a', DATE'2024-01-01'."""
+    """Consume NULL, TRUE, FALSE, x'00' or b'01', or a constant of kind OTHER: N'a', _utf8mb4'a', DATE'2024-01-01'."""
     word = following.keyword
     simple = {
         "NULL": Literal(LiteralKind.NULL),
@@ -209,7 +210,7 @@ def _signed_number(tokens: SqlTokens) -> Literal | None:
 
 
 def _number(tokens: SqlTokens) -> Literal | None:
-    """1, 1.5, .5, 1e-3, 0x00, 0b01. The lexer splits them at signs and points."""
+    """Consume a number: 1, 1.5, .5, 1e-3, 0x00, 0b01. The lexer has split it at signs and points."""
     following = tokens.peek()
     if following is None:
         return None
@@ -238,7 +239,7 @@ def _number(tokens: SqlTokens) -> Literal | None:
 
 
 def _digits(text: str, base: int) -> Literal | None:
-    """The bytes of x'0f' or b'0101', filled up on the left."""
+    """Return the bytes of x'0f' or b'0101', with zero bits added on the left."""
     per_byte = 2 if base == 16 else 8
     try:
         number = int(text or "0", base)

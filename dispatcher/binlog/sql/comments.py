@@ -1,18 +1,18 @@
 """Resolves the comments that a server may execute: `/*! ... */`, `/*!80034 ... */`, and MariaDB's `/*M! ... */`.
 
-A server executes such a comment or skips it by its kind and its version, so the text alone does not tell what was
-executed. `executed_text` gives the text as the server that wrote the log reads it; the parsers read nothing else. Most
-servers put a space in place of the `!` of a comment that they skip, before they log the statement; MySQL leaves
-MariaDB's comments as they are.
+Whether a server executes such a comment or skips it depends on the kind and version of the server. So the text alone
+does not show what was executed. `executed_text` returns the text as it was for the server that wrote the log, and the
+parsers read only that. Before they log the statement, most servers replace the `!` of a comment that they skip by a
+space; MySQL leaves MariaDB's comments unchanged.
 
 The rules, tested on servers:
-* A version is five digits, or six where the sixth is a digit, too. MySQL 5.6 reads five; of the versions between it
-  and 9.7 that is not tested, so a statement with six digits is not understood.
-* A comment without a version, or with fewer digits, is executed; the digits are code then.
-* A comment with a version is executed by servers of that version and later ones. MariaDB skips `/*!50700` to
-  `/*!99999`, which are MySQL's versions, and executes `/*M!` as it does `/*!`, without that exception. To MySQL, `/*M!`
-  begins a comment like any other.
-* A comment that is skipped because of its version may hold comments, one level deep.
+* A version is five digits, or six if the sixth character is a digit, too. MySQL 5.6 always reads five. For the versions
+  between 5.6 and 9.7 this is not tested, so from these versions a statement with six digits is not understood.
+* A comment without a version, or with fewer than five digits, is executed; then the digits are code.
+* A comment with a version is executed by servers of that version and later. MariaDB skips `/*!50700` to `/*!99999`,
+  which are MySQL's versions. It executes `/*M!` like `/*!`, but without this exception. To MySQL, `/*M!` begins an
+  ordinary comment.
+* A comment that is skipped because of its version may hold other comments, one level deep.
 
 Sources: sql_lex.cc of both (lex_one_token, consume_comment).
 """
@@ -35,14 +35,15 @@ COMMENTS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
-    """The kind and version of the server that wrote a statement. `number`: as comments name it, 80034 for 8.0.34."""
+    """The kind and version of the server that wrote a statement. `number`: the version as comments name it, such as
+    80034 for 8.0.34."""
 
     mariadb: bool = False
     number: int = _NEWEST
 
     @classmethod
     def of(cls, format_: FormatDescription) -> ServerVersion:
-        """A log that names no version counts as written by a new server."""
+        """Return the version in a FORMAT_DESCRIPTION. Without a version, the log counts as written by a new server."""
         numbers = server_numbers(format_.server_version)
         if not numbers:
             return cls(format_.mariadb)
@@ -50,24 +51,24 @@ class ServerVersion:
         return cls(format_.mariadb, major * 10_000 + minor * 100 + patch)
 
     def read(self, digits: str) -> str | None:
-        """Returns the version that five or six digits are for the server, None if that is not known."""
+        """Returns the digits, out of five or six, that this server reads as the version; None if that is not known."""
         if len(digits) < 6 or self.mariadb or self.number >= _SIX_DIGITS_SINCE:
             return digits
         return digits[:5] if self.number < _FIVE_DIGITS_BEFORE else None
 
     def executes(self, version: int, *, mariadb_only: bool) -> bool:
-        """True if the server executes a comment with a version."""
+        """True if the server executes a comment with this version. `mariadb_only`: True for `/*M!`."""
         if version > self.number:
             return False
         return not self.mariadb or mariadb_only or version not in _MYSQL_VERSIONS
 
 
 def executed_text(query: str, sql_mode: int, server: ServerVersion) -> str:
-    """Returns the statement as the server executed it: the marks of the comments that it executed are blank, and so are
-    the comments that it skipped. The text keeps its length. The time is linear in it.
+    """Returns the statement as the server executed it: blanks replace the marks of the comments that it executed, and
+    the whole comments that it skipped. The text keeps its length. The time is linear in the length.
 
-    A comment of which that is not known, and what follows the first COMMENTS_MAX of them, is left as it is, so no
-    parser understands the statement.
+    If it is not known whether the server executed a comment, the text from that comment on stays unchanged, so that no
+    parser understands the statement. The same holds for the text behind the first COMMENTS_MAX comments.
     """
     if "/*!" not in query and "/*M!" not in query:
         return query
@@ -77,7 +78,7 @@ def executed_text(query: str, sql_mode: int, server: ServerVersion) -> str:
 class _Resolver:
     def __init__(self, query: str, sql_mode: int, server: ServerVersion) -> None:
         self._query, self._sql_mode, self._server = query, sql_mode, server
-        self._pieces: list[str] = []  # what is before `_at`
+        self._pieces: list[str] = []  # the resolved text before `_at`
         self._at = 0
         self._is_open = False  # inside a comment that the server executes
 
@@ -122,7 +123,7 @@ class _Resolver:
         return True
 
     def _end_of_skipped(self, start: int, depth: int) -> int:
-        """The end of a comment that the server skips. `depth`: how deep comments in it may be."""
+        """Return the end of a comment that the server skips. `depth`: how many levels of comments it may hold."""
         inside = 0
         for mark in _BRACKETS.finditer(self._query, start):
             if mark[0] == "/*":

@@ -1,6 +1,7 @@
 """Parses column definitions as information_schema shows them (`int unsigned`, `enum('a','b')`) to `Column`.
 
-They supply what a log without full metadata omits, and tell a table's Arrow types before its first event.
+The definitions supply the metadata that a log without full metadata omits, and a table's Arrow types before its first
+event.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _GEOMETRIES = {
 }  # fmt: skip
 _COMPRESSED = re.compile(r"\s*/\*M?!\d*\s*compressed\b[^*]*\*/", re.IGNORECASE)
 _SAME: dict[int, Type] = {Type.VAR_STRING: Type.VARCHAR, Type.NEWDATE: Type.DATE}
-# MariaDB shows this for a temporal column in its own form, from before it adopted MySQL's.
+# MariaDB shows this comment for a temporal column in MariaDB's own format, which it used before MySQL's.
 _OLD_FORM = re.compile(r"\s*/\*\s*mariadb-5\.3\s*\*/", re.IGNORECASE)
 
 
 def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Column, ...]:
-    """The columns (for `change_schema`, `arrow_type`) of a definition, which is an answer of
-    GET /v1/consumers/{c}/tables/{database.table}. `label`: the table's name for messages.
+    """Return the columns of a definition, for `change_schema` and `arrow_type`. `definition`: an answer of
+    GET /v1/consumers/{c}/tables/{database.table}. `label`: the table's name in messages.
 
     Raises `BinlogError` UNSUPPORTED_TYPE naming table and column.
     """
@@ -50,15 +51,15 @@ def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Col
 
 
 def fits(code: int, meta: int, column: Column, size: int | None = None) -> bool:
-    """True if a column of this type in an event can be `column` of a definition. `size`: bytes of a CHAR or VARCHAR, if
-    known; the definition itself counts characters."""
+    """True if a column with this type in an event can be `column` of a definition. `size`: bytes of a CHAR or VARCHAR
+    in the definition, None = unknown (`column` counts characters)."""
     code = _SAME.get(code, code)
     if code in OLD_TEMPORALS:
         return column.type == OLD_TEMPORALS[code]
     if code == Type.STRING:
         return column.type == code and size in (None, meta)
     if code in (Type.VARCHAR, Type.MARIADB_VARCHAR_COMPRESSED):
-        # A compressed column has one byte more: the header of the compressed value.
+        # A compressed column has one more byte, for the header of the compressed value.
         return column.type == code and size in (None, meta, meta - 1)
     return (column.type, column.meta) == (code, meta)
 
@@ -99,7 +100,7 @@ def _column(entry: Mapping[str, Any], label: str) -> Column:
 def _type(  # noqa: C901, PLR0911, PLR0912 - one return per type
     word: str, arguments: str, labels: int
 ) -> tuple[int, int]:
-    """(type, meta) of a type's name and arguments. Raises ValueError for an unknown type."""
+    """Return (type, meta) for a type's name and arguments. Raises ValueError for an unknown type."""
     numbers = [] if labels else [int(number) for number in arguments.split(",") if number.strip()]
     first = numbers[0] if numbers else 0
     if word in _PLAIN:
@@ -138,7 +139,8 @@ def _type(  # noqa: C901, PLR0911, PLR0912 - one return per type
 
 
 def _compressed(code: int, meta: int) -> tuple[int, int]:
-    """(type, meta) of a column that MariaDB compresses. The size of a VARCHAR includes the header byte."""
+    """Return (type, meta) of the same column if MariaDB compresses it. The size of a VARCHAR includes the header
+    byte."""
     if code == Type.VARCHAR:
         return Type.MARIADB_VARCHAR_COMPRESSED, meta + 1
     return (Type.MARIADB_BLOB_COMPRESSED, meta) if code == Type.BLOB else (code, meta)

@@ -108,14 +108,15 @@ _FIXED: dict[int, int] = {
 }
 _FRACTIONAL: dict[int, int] = {Type.TIMESTAMP2: 4, Type.DATETIME2: 5, Type.TIME2: 3}
 
-# A DECIMAL is stored in groups of 9 digits, 4 bytes each; a group of fewer digits takes this many bytes.
+# A DECIMAL is stored in groups of 9 digits, 4 bytes each. By number of digits: the bytes of a group.
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def decimal_groups(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
-    """(bytes, digits) of each group of a DECIMAL(precision, scale), most significant first.
+    """Return (bytes, digits) of each group of a DECIMAL(precision, scale), most significant first.
 
-    Source: strings/decimal.cc, decimal2bin: whole part grouped from the point leftwards, fraction from it rightwards.
+    The whole part is grouped from the point to the left, and the fraction from the point to the right. Source:
+    strings/decimal.cc, decimal2bin.
     """
     whole, rest = divmod(precision - scale, 9)
     groups = [(DIGIT_BYTES[rest], rest)] if rest else []
@@ -128,7 +129,8 @@ def decimal_groups(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
 
 
 def cell_width(type_code: int, meta: int) -> int:
-    """The size of a cell that is not NULL, or minus the size of its length prefix. 0: the type has no cells.
+    """Return the size of a cell that is not NULL; minus the size of its length prefix if it has one; 0 if the type has
+    no cells.
 
     Raises KeyError for a type that is not in `META_BYTES`.
     """
@@ -152,8 +154,8 @@ def cell_width(type_code: int, meta: int) -> int:
 
 
 class InvalidDates(StrEnum):
-    """What the decoder makes of an invalid date such as '0000-00-00': NULL, and it counts them; an error; or text, in
-    which case all dates of the column are text."""
+    """What an invalid date such as '0000-00-00' becomes: NULL, which is counted; an error; or text, for which all dates
+    of the column become text."""
 
     NULL = "null"
     ERROR = "error"
@@ -162,10 +164,10 @@ class InvalidDates(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `name`: "" if the server did not write it; `type`, `meta`: see above; `charset`: collation id, 0 if
-    unknown; `labels`: of an ENUM or SET; `declared`: the type's name if the type code does not tell it ("uuid",
-    "inet6", "inet4"), else ""; `geometry`: its kind (0 = GEOMETRY, 1 = POINT ..., -1 = unknown); `dimensions`: of a
-    VECTOR, 0 = unknown."""
+    """One column. `name`: "" if the server did not write it. `type`, `meta`: see the module. `charset`: collation id, 0
+    = unknown. `labels`: of an ENUM or SET. `declared`: the type's name if the type code stands for several types
+    ("uuid", "inet6", "inet4"), else "". `geometry`: kind of a geometry (0 = GEOMETRY, 1 = POINT ..., -1 = unknown).
+    `dimensions`: of a VECTOR, 0 = unknown."""
 
     name: str
     type: int

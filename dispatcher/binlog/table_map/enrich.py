@@ -1,11 +1,12 @@
 """Enriches TABLE_MAP events: writes the optional fields that the server omitted, from a table's definition.
 
-A server with `binlog_row_metadata=FULL` writes columns' names, labels and the primary key into each TABLE_MAP; one with
-MINIMAL, or an older one, does not. This module adds them from `information_schema`, in the server's own fields and
-order, so that decoders meet one kind of TABLE_MAP. It keeps the fields that are there.
+A server with `binlog_row_metadata=FULL` writes columns' names, labels and the primary key into each TABLE_MAP. A server
+with MINIMAL, or an older one, does not. This module adds them from `information_schema`, in the server's own fields and
+order, so that decoders see only one kind of TABLE_MAP. It keeps the fields that the event has.
 
-A definition may match an event by chance; `dispatch.versions` proves that it belongs to it. This module refuses a
-definition whose types, lengths or nullability contradict the event.
+A definition of another version of the table may match an event by chance. `dispatch.tables.versions` proves that a
+definition belongs to an event; this module only refuses a definition whose types, lengths or nullability contradict the
+event.
 
 Sources: MySQL source, sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB sql/log_event_server.cc.
 """
@@ -52,7 +53,8 @@ def incomplete(body: bytes, *, mariadb: bool) -> bool:
 
 
 def _ambiguous(raw_map: RawTableMap) -> bool:
-    """True if MariaDB does not tell whether a column is BINARY(n) or a type stored as one, or the size of its cells."""
+    """True if the event does not show whether a column is BINARY(n) or a type that MariaDB stores as BINARY(n), or if
+    it does not show the size of a column's cells."""
     if Field.COLUMN_TYPES in raw_map.fields:
         return False
     types = types_of(raw_map)
@@ -72,10 +74,10 @@ def _ambiguous(raw_map: RawTableMap) -> bool:
 
 
 def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False) -> bytes:
-    """The body of the TABLE_MAP that a server with full metadata writes for a table of this definition.
+    """Return the body of the TABLE_MAP that a server with full metadata writes for a table with this definition.
 
-    Raises `BinlogError`: METADATA_MISSING if the definition contradicts the event or does not tell what it lacks,
-    UNSUPPORTED_TYPE for an unknown column type.
+    Raises `BinlogError`: METADATA_MISSING if the definition contradicts the event or lacks a label, UNSUPPORTED_TYPE
+    for an unknown column type.
     """
     raw_map = RawTableMap.of(body)
     columns = defined_columns(definition)
@@ -110,7 +112,7 @@ def _check(raw_map: RawTableMap, definition: Definition, columns: Sequence[Colum
             raise _other(
                 raw_map, f"column {column.name!r} ({entry['mysql_type']}) has another type than the event says"
             )  # fmt: skip
-        # A nullable column of a definition may be NOT NULL in the event: a primary key makes it so.
+        # A column that is nullable in the definition may be NOT NULL in the event: a primary key makes it NOT NULL.
         if nullable and not column.nullable:
             raise _other(raw_map, f"column {column.name!r} is NOT NULL, but nullable in the event")
 
@@ -143,7 +145,8 @@ class _Fields:
         self.primary: Sequence[tuple[str, int]] = definition.get("primary", ())
 
     def in_order(self, mariadb: bool) -> Iterator[tuple[tuple[int, ...], Callable[[], _Written]]]:
-        """Yield (field types of which an event has at most one, the method that writes it) in the server's order."""
+        """Yield pairs in the server's order: field types, of which an event has at most one, and the method that writes
+        the field."""
         yield (Field.SIGNEDNESS,), self.signedness
         # MariaDB counts geometries among the columns with a character set (the binary one).
         texts = TEXTS_OF_MARIADB if mariadb else CHARACTER_TYPES
@@ -164,7 +167,7 @@ class _Fields:
         yield (Field.SET_STR_VALUE,), lambda: self.labels(Type.SET, Field.SET_STR_VALUE)
         yield (Field.ENUM_STR_VALUE,), lambda: self.labels(Type.ENUM, Field.ENUM_STR_VALUE)
         yield (Field.SIMPLE_PRIMARY_KEY, Field.PRIMARY_KEY_WITH_PREFIX), self.key
-        if mariadb:  # it never writes COLUMN_VISIBILITY
+        if mariadb:  # MariaDB never writes COLUMN_VISIBILITY
             yield (Field.COLUMN_TYPES,), self.types
         else:
             yield (Field.COLUMN_VISIBILITY,), self.visibility
@@ -173,14 +176,14 @@ class _Fields:
         return [i for i, code in enumerate(self.codes) if code in types]
 
     def signedness(self) -> _Written:
-        # For the server YEAR is a number, and unsigned.
+        # To the server, YEAR is an unsigned number.
         at = self._of(SIGNED_TYPES)
         return Field.SIGNEDNESS, bits(
             [self.columns[i].unsigned or self.codes[i] == Type.YEAR for i in at]
         )
 
     def charset(self, types: frozenset[Type], default_code: int) -> _Written:
-        """Write a default and its exceptions, or one entry per column, whichever has fewer numbers."""
+        """Write a default and the exceptions from it, or one entry per column, whichever has fewer numbers."""
         collations = [self._collation(i) for i in self._of(types)]
         if not collations:
             return default_code, b""

@@ -1,6 +1,6 @@
 """Formats MariaDB's UUID, INET4 and INET6 values as SELECT shows them.
 
-In a row image they are BINARY(16) and BINARY(4), in the byte order of the text, whatever the order on disk.
+In a row image these values are BINARY(16) and BINARY(4), in the byte order of the text, whatever the order on disk is.
 
 Source: MariaDB source, plugin/type_uuid/sql_type_uuid.h, plugin/type_inet/sql_type_inet.cc (to_string).
 """
@@ -25,8 +25,8 @@ def _dotted(value: bytes) -> str:
 
 
 def _inet6(value: bytes) -> str:
-    """Omit the longest run of zero words (the first of equals); write the last four bytes of an IPv4-compatible or
-    IPv4-mapped address in decimal."""
+    """Write an IPv6 address without its longest run of zero words (the first one, if several are equally long). Write
+    the last four bytes of an IPv4-compatible or IPv4-mapped address in decimal."""
     words = [int.from_bytes(value[i : i + 2], "big") for i in range(0, 16, 2)]
     gap, length = _longest_gap(words)
     head = [f"{word:x}" for word in words[:gap]]
@@ -38,7 +38,7 @@ def _inet6(value: bytes) -> str:
 
 
 def _longest_gap(words: list[int]) -> tuple[int, int]:
-    """(first word, number of words) of the longest run of zero words; (8, 0) if no word is zero."""
+    """Return (first word, number of words) of the longest run of zero words; (8, 0) if no word is zero."""
     best = (8, 0)
     start = 0
     for at, word in enumerate([*words, 1]):

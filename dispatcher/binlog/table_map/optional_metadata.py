@@ -1,7 +1,8 @@
 """Parses the optional fields of a TABLE_MAP event: names, signedness, character sets, labels, key, and more.
 
-`OptionalMetadata` reads one field at a time and keeps what it says by the column's number. Most fields number only the
-columns that they apply to, each in its own way; most of this file maps these numbers to columns.
+`OptionalMetadata` reads one field at a time and stores its values by the column's number in the table. But most fields
+number only the columns to which they apply, and they differ in which these are. Most of this file maps such numbers to
+columns.
 
 Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
 sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB source, sql/log_event_server.cc.
@@ -34,9 +35,11 @@ _FRACTION = re.compile(r"\w+\([1-6]\)")
 
 @dataclass(slots=True)
 class OptionalMetadata:
-    """Collects the optional fields of one event. `mariadb`: True if the event may be MariaDB's, which never writes
-    COLUMN_VISIBILITY (MySQL always does with full metadata since 8.0.23), and which counts geometries among the columns
-    with a character set (the binary one)."""
+    """Collects the optional fields of one event.
+
+    `mariadb`: True if the event may be MariaDB's. MariaDB never writes COLUMN_VISIBILITY (MySQL since 8.0.23 always
+    does with full metadata), and counts geometries among the columns with a character set (the binary one).
+    """
 
     types: Sequence[tuple[int, int]]
     mariadb: bool = False
@@ -70,7 +73,7 @@ class OptionalMetadata:
             case Field.SIMPLE_PRIMARY_KEY:
                 self._key(cursor, cursor.packed_numbers())
             case Field.PRIMARY_KEY_WITH_PREFIX:
-                # (column, length of the prefix or 0). If the prefix is unique, so is the whole value.
+                # Pairs (column, length of the prefix or 0). Lengths are dropped: if prefixes are unique, so are values.
                 pairs = cursor.packed_numbers()
                 if len(pairs) % 2:
                     raise cursor.malformed("has a key whose last prefix is missing")
@@ -134,7 +137,7 @@ class OptionalMetadata:
                 )
 
     def _declared_type(self, i: int) -> str:
-        """The declared type of a column; "" if it contradicts the type code, which wins then."""
+        """Return the declared type of a column; "" if it contradicts the type code, which then decides."""
         declared = self.declared.get(i, "")
         code, size = self.types[i]
         fits = code == Type.STRING and inet.SIZES.get(declared) == size
@@ -170,7 +173,7 @@ class OptionalMetadata:
         with_more = self._of((*CHARACTER_TYPES, more)) if more else columns
         if len(values) == len(with_more):
             columns = with_more
-        elif len(values) != len(columns):  # MySQL 9.0 and 9.1 have none for a VECTOR
+        elif len(values) != len(columns):  # MySQL 9.0 and 9.1 write no entry for a VECTOR
             columns = [i for i in columns if self.types[i][0] != Type.VECTOR]
         if len(values) != len(columns):
             raise cursor.malformed(f"has {len(values)} character sets for {len(columns)} columns")
@@ -215,7 +218,8 @@ def _set_bits(cursor: ByteCursor, columns: list[int]) -> Iterator[int]:
 
 
 def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
-    """Decode labels from the column's character set; () if that is unknown, which `arrow_type` reports."""
+    """Decode labels from the column's character set. () if the character set is unknown, which `arrow_type` reports.
+    Raises `BinlogError` MALFORMED_EVENT for a label that is invalid in it."""
     try:
         texts = [transcode.label(label, charset) for label in labels]
     except ValueError as error:

@@ -1,9 +1,9 @@
 """Parses TABLE_MAP events: the columns of the rows that follow.
 
 Every TABLE_MAP has the columns' types and sizes. Names, signedness, character sets, labels and the primary key are
-optional fields. MySQL 8.0 and MariaDB 10.5 and later write all of them with binlog_row_metadata=FULL, and only
-signedness and character sets with MINIMAL; older servers write none. A definition from information_schema can supply
-the rest (`with_columns`); nothing is guessed, and a table whose columns have no names cannot be decoded.
+optional fields. MySQL since 8.0 and MariaDB since 10.5 write all of them with binlog_row_metadata=FULL, and only
+signedness and character sets with MINIMAL. Older servers write no optional fields. A definition from information_schema
+can supply missing ones (`with_columns`). No value is guessed, so a table whose columns have no names cannot be decoded.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event).
 """
@@ -25,8 +25,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """A table's definition. `key`: the primary key as indices into `columns`, empty if there is none or the server did
-    not write it; `layout`: a hash of database, table, columns and metadata, without the table id;
+    """A table's definition. `key`: the primary key as indexes into `columns`; empty if the table has none or the server
+    did not write it. `layout`: a hash of database, table, columns and metadata, without the table id.
     `default_charset`: collation id, 0 if the event has one per column."""
 
     table_id: int
@@ -70,10 +70,10 @@ class TableMap:
         )
 
     def with_columns(self, definition: Mapping[str, Any]) -> TableMap:
-        """Supply the fields that the server did not write from `definition`, an answer of
+        """Return this table map with the fields that the server did not write, taken from `definition`, an answer of
         GET /v1/consumers/{c}/tables/{database.table}.
 
-        Raises `BinlogError` METADATA_MISSING if the definition is that of another version of the table.
+        Raises `BinlogError` METADATA_MISSING if the definition is of another version of the table.
         """
         supplied = defined_columns(definition, self.label)
         if len(supplied) != len(self.columns):
@@ -128,17 +128,17 @@ def layout_id(body: bytes) -> str:
 
 
 def types_of(raw_map: RawTableMap) -> tuple[tuple[int, int], ...]:
-    """(type, meta) of each column, as `column_types` describes them. Raises `BinlogError` MALFORMED_EVENT."""
+    """Return (type, meta) of each column, as `column_types` describes them. Raises `BinlogError` MALFORMED_EVENT."""
     return tuple(
         (code, _meta(code, raw, f"column {i + 1}")) for i, (code, raw) in enumerate(raw_map.types)
     )
 
 
 def _meta(code: int, raw: bytes, column: str) -> int:
-    """Normalise and check a column's metadata."""
+    """Return a column's normalised metadata. Raises `BinlogError` MALFORMED_EVENT if the metadata are invalid."""
     match code:
         case Type.STRING:
-            # CHAR up to 1020 bytes folds the two high bits of its length, inverted, into the real type (Bug#37426).
+            # A CHAR has up to 1020 bytes: the high two bits of its length are inverted in the real type (Bug#37426).
             if raw[0] | 0x30 != Type.STRING:
                 raise malformed(NAME, f"has a string of real type {raw[0]} in {column}")
             meta = raw[1] | (~raw[0] & 0x30) << 4

@@ -1,4 +1,4 @@
-"""Writes a column's type as information_schema has it: the inverse of `column_definition`."""
+"""Writes a column's type as information_schema shows it: the inverse of `column_definition`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GEOMETRIES = (
     "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
     "geometrycollection",
 )  # fmt: skip
-# The most bytes of a character, for sets in which that is not one.
+# The most bytes that a character takes, for character sets with more than one.
 CHARACTER_BYTES = {
     "utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "gb18030": 4, "utf8mb3": 3, "ujis": 3, "eucjpms": 3,
     "ucs2": 2, "gbk": 2, "gb2312": 2, "big5": 2, "sjis": 2, "cp932": 2, "euckr": 2,
@@ -40,8 +40,8 @@ CHARACTER_BYTES = {
 
 
 def type_text(column: Column) -> str:  # noqa: PLR0911 - one return per family of types
-    """Returns the type as COLUMN_TYPE of information_schema has it, without the character set, as far as the event
-    tells it: `int unsigned`, `varchar(40)`, `enum('new','paid')`."""
+    """Returns the type as in COLUMN_TYPE of information_schema, without the character set: `int unsigned`,
+    `varchar(40)`, `enum('new','paid')`. Parts that the event does not hold are missing."""
     kind = column.type
     if column.declared:
         return column.declared
@@ -54,7 +54,7 @@ def type_text(column: Column) -> str:  # noqa: PLR0911 - one return per family o
         name = _STRINGS[kind][column.charset == BINARY]
         if kind in (Type.BLOB, Type.MARIADB_BLOB_COMPRESSED):
             return _BLOBS.get(column.meta, "") + name
-        # Without a character set, the length in bytes is all that the event tells.
+        # If the character set is unknown, the length is in bytes.
         charset = charset_of(column.charset) if column.charset else ""
         # The size of a compressed value includes its header byte.
         size = column.meta - (kind == Type.MARIADB_VARCHAR_COMPRESSED)
@@ -74,6 +74,6 @@ def type_text(column: Column) -> str:  # noqa: PLR0911 - one return per family o
 
 
 def charset_text(column: Column) -> str:
-    """Returns the character set, such as `utf8mb4`; "" if the column is not text, or the event does not tell it."""
+    """Returns the character set, such as `utf8mb4`; "" if the column is not text, or if the event does not hold it."""
     is_text = column.type in _LABELLED or (column.type in _STRINGS and column.charset != BINARY)
     return charset_of(column.charset) if is_text and column.charset else ""

@@ -2,12 +2,12 @@
 
 `parse` and `optional_metadata` interpret the parts; `enrich` writes the optional fields that a server omits.
 
-An optional field is type (1 byte), length (packed integer), value. Its bits are most significant first, unlike the null
-bits. Readers keep or skip unknown fields: a newer server may add fields that replicas can ignore.
+An optional field is type (1 byte), length (packed integer), value. Bits in a value are most significant first, unlike
+the null bits. Readers keep or skip unknown fields: a newer server may add fields that replicas can ignore.
 
-One field is the daemon's own: COLUMN_TYPES, for each column a length byte and the declared type ("uuid", "inet6" ...),
-empty if the server's fields are enough. MariaDB's log does not distinguish such columns from BINARY(16) and BINARY(4),
-and does not tell the fractional digits of temporal columns in MariaDB's old format.
+Only the daemon writes the field COLUMN_TYPES: for each column a length byte and the declared type ("uuid", "inet6"
+...), which is empty if the server's fields are enough. MariaDB's log does not distinguish such columns from BINARY(16)
+and BINARY(4), and lacks the fractional digits of temporal columns in MariaDB's old format.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event, Optional_metadata_field_type).
 """
@@ -48,9 +48,9 @@ class Field(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RawTableMap:
-    """The parts of a TABLE_MAP's body, not interpreted. `types`: (type code, metadata) of each column, with ENUM and
-    SET resolved from STRING; `fields`: optional fields in their order, type to value. Offsets in the body:
-    `start` of the number of columns, `end` of the first optional field."""
+    """The parts of a TABLE_MAP's body, not interpreted. `types`: (type code, metadata) of each column, where ENUM and
+    SET have their own codes in place of STRING. `fields`: value of each optional field by type, in the event's order.
+    `start`, `end`: offsets in the body, of the number of columns and of the first optional field."""
 
     table_id: int
     database: str
@@ -95,7 +95,7 @@ class RawTableMap:
 
 
 def names_of(body: bytes) -> tuple[str, str]:
-    """(database, table) of a body, whose columns may be invalid. Raises `BinlogError` MALFORMED_EVENT."""
+    """Return (database, table) of a body, whose columns are not checked. Raises `BinlogError` MALFORMED_EVENT."""
     cursor = ByteCursor(NAME, body, POST_HEADER_SIZE)
     return _name(cursor), _name(cursor)
 
@@ -119,7 +119,7 @@ def _types(codes: bytes, metadata: ByteCursor, label: str) -> Iterator[tuple[int
 
 
 def encode_packed(value: int) -> bytes:
-    """Encode an integer as `ByteCursor.packed_number` reads it."""
+    """Encode an integer in the form that `ByteCursor.packed_number` reads."""
     if value < 251:
         return bytes((value,))
     for first, size in ((252, 2), (253, 3)):
