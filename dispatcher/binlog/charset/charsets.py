@@ -1,4 +1,4 @@
-"""The character sets whose text can be converted to UTF-8, by how `transcode` converts it."""
+"""The character sets whose text can be converted to UTF-8, grouped by the way in which `transcode` converts them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dispatcher.binlog.charset import tables
 from dispatcher.binlog.charset.collations import CZECH
 
 SINGLE = frozenset((*tables.SINGLE, CZECH))
-"""With one byte for each character."""
+"""Character sets with one byte for each character."""
 
 NEAREST_CODEC = {
     "big5": "big5", "cp932": "cp932", "eucjpms": "euc_jp", "euckr": "cp949", "gb18030": "gb18030", "gb2312": "gb2312",
     "gbk": "gbk", "sjis": "shift_jis", "ujis": "euc_jp",
 }  # fmt: skip
-"""With characters of one or more bytes: Python's codec that differs least."""
+"""For each character set with characters of one or more bytes: Python's codec that differs least."""
 
 UNITS = {
     "ucs2": (2, False, False),
@@ -20,9 +20,10 @@ UNITS = {
     "utf16le": (2, True, True),
     "utf32": (4, False, True),
 }
-"""With units of several bytes: bytes of a unit, whether it is little-endian, whether there are surrogate pairs."""
+"""For each character set with units of several bytes: the bytes of a unit, True if it is little-endian, True if there
+are surrogate pairs."""
 
 GREATEST_UTF8 = {"utf8mb4": 0xFF, "utf8mb3": 0xEF}
-"""UTF-8 itself: the greatest byte."""
+"""For each form of UTF-8: the greatest byte."""
 
 CONVERTIBLE = frozenset((*SINGLE, *NEAREST_CODEC, *UNITS, *GREATEST_UTF8))

@@ -1,7 +1,8 @@
 """Maps collation ids, as in TABLE_MAP events, to character sets.
 
-The tests compare the table with `information_schema` of all servers. MariaDB numbers its NO PAD variants 1024 above the
-plain ones, and its UCA 14.0.0 collations from 2048 + 256 * n, where n is the number of the character set.
+The tests compare the table with `information_schema` of all servers. The id of MariaDB's NO PAD variant is 1024 above
+that of the plain collation. MariaDB's UCA 14.0.0 collations have ids from 2048 + 256 * n on, where n is the number of
+the character set.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ BINARY = 63
 CZECH = "latin2_czech_cs"
 _CZECH_ID = 2
 
-# The default collation of each character set; it stands for a character set of which only the name is known.
+# The default collation of each character set. It is used if only the character set's name is known.
 _DEFAULTS = {
     "big5": 1, "dec8": 3, "cp850": 4, "hp8": 6, "koi8r": 7, "latin1": 8, "latin2": 9, "swe7": 10, "ascii": 11,
     "ujis": 12, "sjis": 13, "hebrew": 16, "tis620": 18, "euckr": 19, "koi8u": 22, "gb2312": 24, "greek": 25,
@@ -40,7 +41,7 @@ _UCA1400 = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
 
 
 def charset_of(collation: int) -> str:
-    """The name of a collation's character set: `utf8mb4`, `latin1` ...; `of collation 248` for an unknown id."""
+    """Return the name of a collation's character set: `utf8mb4`, `latin1` ...; `of collation 999` for an unknown id."""
     if collation >= 2048:
         family = (collation - 2048) >> 8
         return _UCA1400[family] if family < len(_UCA1400) else f"of collation {collation}"
@@ -49,13 +50,13 @@ def charset_of(collation: int) -> str:
 
 
 def conversion_of(collation: int) -> str:
-    """The conversion table for text of a collation: its character set's, except for `latin2_czech_cs`, which has its
-    own table, without the control characters of 0x80 to 0x9F."""
+    """Return the name of the conversion for text in a collation. It is the character set's name, except for
+    `latin2_czech_cs`, which has its own table without the control characters 0x80 to 0x9F."""
     return CZECH if collation == _CZECH_ID else charset_of(collation)
 
 
 def collation_named(charset: str | None) -> int:
-    """The default collation id of a character set; 0 if its name is unknown."""
+    """Return the default collation id of a character set; 0 if the name is unknown, BINARY for None."""
     if charset is None:
         return BINARY
     return _DEFAULTS.get("utf8mb3" if charset == "utf8" else charset, 0)

@@ -1,13 +1,13 @@
 """Converts text from any character set of the servers to UTF-8, a column at a time, exactly as the servers do.
 
-Single-byte sets use a table of UTF-8 sequences, multi-byte sets use tables of code points, indexed by the last two
-bytes of a character, and the Unicode sets are computed. The tables are built at the first use of a set: from `tables`
-for single-byte sets, and from Python's codec, corrected by `tables`, for the others. A character that the server cannot
-convert becomes a question mark, as in SELECT; bytes that are not a character of the set, which no server stores, are an
-error.
+Single-byte sets use a table of UTF-8 sequences. Multi-byte sets use tables of code points, indexed by the last two
+bytes of a character. The Unicode sets are computed. The tables of a set are built when it is first used: for
+single-byte sets from `tables`, for the others from Python's codec, corrected by `tables`. A character that the server
+cannot convert becomes a question mark, as in SELECT. Bytes that are not a character of the set are an error; no server
+stores them.
 
-Source: MySQL source, strings/ctype-*.cc (which bytes form a character); the tables are compared with the servers' own
-conversion, character by character, in the tests.
+Source: MySQL source, strings/ctype-*.cc (which bytes form a character). The tests compare the tables with the servers'
+own conversion, character by character.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ U16 = NDArray[np.uint16]
 
 # The lengths of a set's multi-byte characters.
 PAIRS = 0  # two bytes
-TRIPLES = 1  # two, or three after 0x8F
-QUADS = 2  # two, or four, of which the second byte is a digit
+TRIPLES = 1  # two bytes, or three if the first one is 0x8F
+QUADS = 2  # two bytes, or four if the second one is a digit
 
 # The code points of rows 0xF5-0xFE of the EUC sets begin here: two-byte characters first, then three-byte ones.
 _USER_DEFINED = 0xE000
-# In a table of code points: the bytes are not a character.
+# The entry in a table of code points for bytes that are not a character.
 _ILL_FORMED = 0
-# 0x8E 0xA0 of the EUC sets: MySQL accepts it as a character and shows two question marks.
+# The entry for 0x8E 0xA0 of the EUC sets, which MySQL accepts as a character and shows as two question marks.
 _TWO_UNKNOWN = 1
 _QUAD_CODES = 39_420  # codes of four bytes that lie in the BMP
 
 
 class Wide(NamedTuple):
-    """Tables of code points. `first`: by a single byte, `_ILL_FORMED` if it is not a character; `pairs`: by two bytes;
+    """Tables of code points. `first`: by a single byte, `_ILL_FORMED` if it is not a character. `pairs`: by two bytes.
     `more`: by the last two of three bytes, or by the number of a four-byte code."""
 
     form: int
@@ -59,7 +59,7 @@ class Wide(NamedTuple):
 
 
 def to_utf8(charset: str, data: U8, offsets: I64) -> tuple[int, I64, U8]:
-    """Convert adjacent values to UTF-8: (row of the first invalid value or -1, offsets, UTF-8).
+    """Convert adjacent values to UTF-8. Return (row of the first invalid value or -1, offsets, UTF-8).
 
     `charset`: one of `CONVERTIBLE`.
     """
@@ -82,9 +82,9 @@ def to_utf8(charset: str, data: U8, offsets: I64) -> tuple[int, I64, U8]:
 
 
 def label(raw: bytes, collation: int) -> str | None:
-    """Decode a label or a default from the character set of `collation`; None if that is unknown.
+    """Decode a label or a default from the character set of `collation`. Return None if the character set is unknown.
 
-    Raises ValueError for bytes that are invalid in it.
+    Raises ValueError for bytes that are invalid in the character set.
     """
     charset = conversion_of(collation)
     if charset in GREATEST_UTF8 or collation == 0:
@@ -114,7 +114,7 @@ def _unpacked(text: str) -> bytes:
 
 @cache
 def single_table(charset: str) -> U8:
-    """The table (length, up to 3 bytes of UTF-8) by byte, for `from_single`."""
+    """Return the table for `from_single`: by byte, (length, up to 3 bytes of UTF-8)."""
     at = 512 * tables.SINGLE.index("latin2" if charset == CZECH else charset)
     codes = np.frombuffer(_unpacked(tables.SINGLE_CODES), dtype=">u2", offset=at, count=256)
     if charset == CZECH:
@@ -129,8 +129,8 @@ def single_table(charset: str) -> U8:
 
 
 def characters(charset: str) -> dict[bytes, int]:
-    """Returns the code point of each character of a multi-byte set, by its bytes: from Python's codec, and by the
-    rule for user-defined characters."""
+    """Returns the code point of each character of a multi-byte set, by its bytes. They come from Python's codec and
+    from the rule for user-defined characters."""
     codec, points = NEAREST_CODEC[charset], {}
     codes = [bytes((a,)) for a in range(256)]
     codes += [bytes((a, b)) for a in range(0x80, 256) for b in range(0x40, 256)]
@@ -160,7 +160,8 @@ def _quad(number: int) -> bytes:
 
 
 def well_formed(charset: str) -> list[bytes]:
-    """The codes of two and three bytes that the servers accept as characters, convertible or not."""
+    """Return the codes of two and three bytes that the servers accept as characters, even if they cannot convert
+    them."""
     first, second = {
         "big5": ((0xA1, 0xF9), ((0x40, 0x7E), (0xA1, 0xFE))),
         "euckr": ((0x81, 0xFE), ((0x41, 0x5A), (0x61, 0x7A), (0x81, 0xFE))),
@@ -261,7 +262,7 @@ def is_utf8(data: U8, start: Int, end: Int, greatest: Int) -> bool:  # noqa: C90
 
 @njit
 def invalid_utf8(data: U8, offsets: I64, greatest: Int) -> Int:
-    """The first value that is not UTF-8 as `is_utf8` says, or -1."""
+    """Return the index of the first value for which `is_utf8` is False, or -1."""
     seen = np.uint8(0)
     for k in range(len(data)):
         seen |= data[k]
@@ -275,7 +276,8 @@ def invalid_utf8(data: U8, offsets: I64, greatest: Int) -> Int:
 
 @njit
 def from_single(data: U8, offsets: I64, table: U8, out_offsets: I64, out: U8) -> None:
-    """A one-byte character set to UTF-8; table[byte] = (length, up to 3 bytes). `out`: room for 3 bytes each."""
+    """Convert a one-byte character set to UTF-8. table[byte] = (length, up to 3 bytes). `out` must have room for 3
+    bytes per byte."""
     o = np.int64(0)
     for i in range(len(offsets) - 1):
         for k in range(offsets[i], offsets[i + 1]):
@@ -293,7 +295,7 @@ def quad_number(a: Int, b: Int, c: Int, d: Int) -> Int:
 
 @njit
 def put_utf8(out: U8, o: Int, point: Int) -> Int:
-    """Write a code point; returns the offset behind it."""
+    """Write a code point. Return the offset behind it."""
     if point < 0x80:
         out[o] = point
         return o + 1
@@ -317,8 +319,8 @@ def put_utf8(out: U8, o: Int, point: Int) -> Int:
 def from_wide(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
     data: U8, offsets: I64, form: Int, first: U16, pairs: U16, more: U16, out_offsets: I64, out: U8
 ) -> Int:
-    """Convert characters of one to four bytes; returns the row of the first invalid value, or -1. `out`: room for 3
-    bytes per byte."""
+    """Convert characters of one to four bytes. Return the row of the first invalid value, or -1. `out` must have room
+    for 3 bytes per byte."""
     o = np.int64(0)
     for i in range(len(offsets) - 1):
         k = offsets[i]
@@ -353,7 +355,8 @@ def from_wide(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
 
 @njit
 def quad_point(a: Int, b: Int, c: Int, d: Int, more: U16) -> Int:
-    """The code point of a four-byte code: by table in the BMP, in order in the other planes."""
+    """Return the code point of a four-byte code. It comes from the table in the BMP, and is computed in the other
+    planes, where the codes are in order."""
     if a < 0x81 or a > 0xFE or c < 0x81 or c > 0xFE or d < 0x30 or d > 0x39:
         return np.int64(_ILL_FORMED)
     number = quad_number(a, b, c, d)
@@ -367,8 +370,8 @@ def quad_point(a: Int, b: Int, c: Int, d: Int, more: U16) -> Int:
 def from_units(
     data: U8, offsets: I64, width: Int, little: bool, pairs: bool, out_offsets: I64, out: U8
 ) -> Int:
-    """Convert UCS-2, UTF-16 (`pairs`: with surrogate pairs) and UTF-32; returns the row of the first invalid value, or
-    -1. `out`: room for 2 bytes per byte."""
+    """Convert UCS-2, UTF-16 (`pairs`: True for surrogate pairs) or UTF-32. Return the row of the first invalid value,
+    or -1. `out` must have room for 2 bytes per byte."""
     o = np.int64(0)
     for i in range(len(offsets) - 1):
         k = offsets[i]

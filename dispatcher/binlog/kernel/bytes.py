@@ -14,12 +14,12 @@ U8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
-Int = Any  # an int for Python, an int64 inside a kernel: to mypy the two are different types
+Int = Any  # an int in Python and an int64 in a kernel, which are different types for mypy
 
 
 @njit
 def little(buf: U8, at: Int, size: Int) -> Int:
-    """Little-endian integer of up to 8 bytes; 8 bytes are read as signed."""
+    """Read a little-endian integer of up to 8 bytes. 8 bytes are read as a signed integer."""
     value = np.int64(0)
     for i in range(size):
         value |= np.int64(buf[at + i]) << np.int64(8 * i)
@@ -28,7 +28,7 @@ def little(buf: U8, at: Int, size: Int) -> Int:
 
 @njit
 def big(buf: U8, at: Int, size: Int) -> Int:
-    """Big-endian integer of up to 7 bytes."""
+    """Read a big-endian integer of up to 7 bytes."""
     value = np.int64(0)
     for i in range(size):
         value = value << np.int64(8) | np.int64(buf[at + i])
@@ -37,7 +37,7 @@ def big(buf: U8, at: Int, size: Int) -> Int:
 
 @njit
 def packed(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
-    """(value, offset behind it) of a packed integer; the offset is -1 if it is truncated or invalid."""
+    """Return (value, offset behind it) of a packed integer. The offset is -1 if the integer is truncated or invalid."""
     if at >= end:
         return np.int64(0), np.int64(-1)
     first = np.int64(buf[at])
@@ -62,5 +62,5 @@ def u32(buf: U8, at: int) -> int:
 
 @part
 def u64(buf: U8, at: int) -> int:
-    """Eight bytes as a signed integer, the type of the kernels' state."""
+    """Read eight bytes as a signed integer, which is the type of the kernels' state."""
     return int(np.int64(load64(buf, np.uint64(at))))

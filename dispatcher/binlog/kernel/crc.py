@@ -1,8 +1,8 @@
 """CRC32 (zlib's polynomial) for kernels: slicing by 16, or folding by 64 if the processor has PCLMULQDQ (`crc_clmul`).
 
-A kernel cannot call `zlib.crc32` without leaving nopython mode, and one Python call per event costs ten times as much
-as the check. Source of the method: M. Kounavis, F. Berry, "A Systematic Approach to Building High Performance
-Software-based CRC Generators", 2005.
+A kernel in nopython mode cannot call `zlib.crc32`, and a Python call per event would cost ten times as much as the
+check. Source of the method: M. Kounavis, F. Berry, "A Systematic Approach to Building High Performance Software-based
+CRC Generators", 2005.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _step(a: np.uint64, b: np.uint64) -> np.uint64:
 @part
 def crc32(buf: NDArray[np.uint8], start: int, end: int) -> int:
     """CRC32 of buf[start:end], equal to `zlib.crc32`."""
-    # Unsigned throughout: a signed index would be checked for being negative at every load.
+    # All numbers are unsigned, because numba checks at every load whether a signed index is negative.
     mask = _U64(0xFF)
     crc, at, stop = _U64(0xFFFFFFFF), _U64(start), _U64(end)
     if AVAILABLE and end - start >= 64:

@@ -1,9 +1,9 @@
 """CRC32 by carry-less multiplication: folds 64 bytes per step on processors with the instruction PCLMULQDQ.
 
 A CRC is a remainder of polynomials, so a block of bytes can be replaced by a shorter block with the same remainder.
-`fold` reduces a message to 16 such bytes, and `crc` computes their CRC with tables. This is about five times faster
-than tables alone. `AVAILABLE` is False if the processor lacks the instruction, if numba compiles for another processor,
-or if it does not compile; `fold` must not be called then.
+`fold` reduces a message to 16 bytes with the same remainder, and `crc` computes their CRC with tables. This is about
+five times faster than tables alone. `AVAILABLE` is False if the processor lacks the instruction, if numba compiles for
+another processor, or if kernels are not compiled. Then `fold` must not be called.
 
 Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009; the constants
 are x^(512+32), x^(512-32), x^(128+32) and x^(128-32) modulo the polynomial, bit-reflected.
@@ -53,7 +53,7 @@ class _Folding:
         self._multiply = module.globals.get(name) or ir.Function(module, function_type, name)
 
     def load(self, at: Any, index: int) -> Any:
-        """Load 16 bytes: block number `index` behind offset `at`."""
+        """Load 16 bytes: block number `index`, counted from offset `at`."""
         builder = self._builder
         pointer = builder.gep(self._start, [builder.add(at, ir.Constant(_I64, 16 * index))])
         value = builder.load(builder.bitcast(pointer, _BLOCK.as_pointer()))
@@ -77,7 +77,7 @@ def _merge(_typing: Any, buf: Any, _start: Any, _size: Any) -> Any:
         size = arguments[2]
         zero, sixty_four = ir.Constant(_I64, 0), ir.Constant(_I64, 64)
         first = [folding.load(zero, i) for i in range(4)]
-        # The CRC begins with all ones, which is the same as the first four bytes inverted.
+        # The CRC's initial value is all ones, which has the same effect as inverting the first four bytes.
         ones = ir.Constant(_BLOCK, [ir.Constant(_I64, 0xFFFFFFFF), zero])
         first[0] = builder.xor(first[0], ones)
 
@@ -141,4 +141,5 @@ def _fold_rest(builder: Any, folding: _Folding, block: Any, done: Any, size: Any
 
 fold = cast(Callable[[NDArray[np.uint8], int, int], tuple[np.uint64, np.uint64]], intrinsic(_merge))
 """fold(buf, start, size) returns two little-endian words. These 16 bytes have the same CRC as the first
-`size // 16 * 16` bytes of `buf` from `start`; the initial value of the CRC is included. `size` is at least 64."""
+`size // 16 * 16` bytes of `buf` from `start` on. The words include the CRC's initial value. `size` must be at least
+64."""

@@ -1,13 +1,13 @@
 """Machine instructions that numba does not offer: unaligned loads, a prefetch, a block copy, arrays at an address.
 
 A slice assignment in a kernel costs about 40 ns before the first byte is copied, and a loop over bytes copies one byte
-at a time; `llvm.memcpy` copies 80 bytes in 5 ns, and 8 KB at memory speed. The compiled functions check nothing; their
-callers have checked the bounds. With NUMBA_DISABLE_JIT=1 kernels run as Python, for a fuzzer or a debugger, and the
-first three functions check their arguments: an IndexError there means that a compiled kernel reads or writes outside of
-an array.
+at a time. `llvm.memcpy` copies 80 bytes in 5 ns, and 8 KB at memory speed. The compiled functions do not check bounds;
+their callers must have checked them. With NUMBA_DISABLE_JIT=1 kernels run as Python, for a fuzzer or a debugger, and
+the loads and the copy check their arguments: an IndexError there means that the compiled kernel would read or write
+outside an array.
 
-A kernel that works for many consumers gets addresses instead of arrays: numba counts each array of a list in and out,
-which costs more than the work. Who passes an address keeps the array alive.
+A kernel that works for many consumers gets addresses instead of arrays: numba changes the reference count of each array
+in a list, which costs more than the work. The caller that passes an address must keep the array alive.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _prefetch(_typing: Any, buf: Any, _at: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
         name = "llvm.prefetch.p0i8"
         function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        # To read, to be kept in all caches, data.
+        # Arguments: for reading (0), keep in all caches (3), data cache (1).
         builder.call(
             function, [pointer, ir.Constant(i32, 0), ir.Constant(i32, 3), ir.Constant(i32, 1)]
         )
@@ -90,7 +90,7 @@ def _prefetch(_typing: Any, buf: Any, _at: Any) -> Any:
 
 
 def _prefetch_interpreted(buf: U8, at: Any) -> None:
-    """An address outside of the array is allowed, and nothing is read."""
+    """Do nothing. An address outside the array is allowed."""
 
 
 def _load32_interpreted(buf: U8, at: Any) -> np.uint32:
@@ -120,10 +120,11 @@ load64 = cast(Callable[[U8, np.uint64], np.uint64], _choice(_load64, _load64_int
 """load64(buf, at) returns eight bytes in the same way."""
 
 prefetch = cast(Callable[[U8, int], None], _choice(_prefetch, _prefetch_interpreted))
-"""prefetch(buf, at) loads the cache line of the byte at `at` without waiting. `at` may lie outside of `buf`."""
+"""prefetch(buf, at) loads the cache line of the byte at `at` without waiting. `at` may lie outside `buf`."""
 
 copy = cast(Callable[[U8, int, U8, int, int], None], _choice(_copy, _copy_interpreted))
-"""copy(out, to, buf, start, size) copies bytes of `buf` from `start` on to `out` at `to`. They must not overlap."""
+"""copy(out, to, buf, start, size) copies bytes of `buf` from `start` on to `out` at `to`. The ranges must not
+overlap."""
 
 
 def _as_pointer(_typing: Any, address: Any) -> Any:

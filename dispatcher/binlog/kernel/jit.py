@@ -1,9 +1,9 @@
 """numba's `njit` with types, and with the two options that every kernel uses.
 
 `cache`: numba stores a compiled kernel beside its source, in the user's cache folder or in NUMBA_CACHE_DIR, so that a
-daemon or a Spark worker loads it in milliseconds. If no folder is writable, each process compiles it. NUMBA_CACHE_DIR
-outlives an upgrade, so each release uses a folder of its own there.
-`nogil`: a kernel uses no Python objects, so other threads can run at the same time.
+daemon or a Spark worker loads it in milliseconds. If no folder is writable, each process compiles the kernel.
+NUMBA_CACHE_DIR outlives an upgrade, so each release uses a separate folder in it.
+`nogil`: a kernel uses no Python objects, so it runs without the GIL, and other threads can run at the same time.
 
 With NUMBA_DISABLE_JIT=1 kernels run as Python, about a hundred times slower, for a fuzzer or a debugger.
 """
@@ -29,10 +29,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def release_folder(cache_folder: str, sources: Path) -> str:
-    """Return the folder in `cache_folder` for the Python files below `sources` as they are now.
+    """Return the folder in `cache_folder` for the present state of the Python files below `sources`.
 
-    numba compares only the age of the file that defines a kernel, not of those that define the parts it calls, and it
-    raises AttributeError for the cached index of a kernel whose signature names a class that was renamed.
+    numba's own check does not suffice: it compares only the age of the file that defines a kernel, not of the files
+    with the parts that the kernel calls. And it raises AttributeError for the cached index of a kernel whose signature
+    names a class that was renamed.
     """
     state = hashlib.sha256()
     for path in sorted(sources.rglob("*.py")):
@@ -55,21 +56,22 @@ def njit(function: F) -> F:
 def part(function: F) -> F:
     """Compile a part of a kernel, which LLVM inlines.
 
-    A call itself costs little, but the reference count of each array argument is changed atomically, twice. That costs
+    A call itself costs little, but it changes the reference count of each array argument atomically, twice. That costs
     more than the work on one event.
     """
     return _compiled(function, forceinline=True)
 
 
 class _KernelCache(FunctionCache):
-    """numba's cache of one kernel, which loads it without numba's knowledge of Python and numpy.
+    """numba's cache of one kernel. It loads the kernel without importing numba's definitions for Python and numpy.
 
-    numba imports that before it looks into a cache: 80 modules with all functions that a kernel could call, which takes
-    three times as long as loading the daemon's kernels does, and 11 MB. A compilation imports it anyway.
+    numba imports these definitions before it looks into a cache: 80 modules with all functions that a kernel could
+    call. The import takes 11 MB, and three times as long as loading the daemon's kernels. A compilation imports them
+    anyway.
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        rtsys.initialize(target_context)  # what compiled code itself may call
+        rtsys.initialize(target_context)  # numba's runtime, which compiled code may call
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 

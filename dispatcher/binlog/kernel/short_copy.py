@@ -1,7 +1,7 @@
-"""Copies short texts inside kernels: most values have fewer bytes than a call of memcpy costs.
+"""Copies short texts inside kernels: most values are so short that a call of memcpy costs more than the copy.
 
-Blocks of 16 bytes are copied, each with two instructions, and so up to 15 bytes behind the text, in the source and in
-the target. Where these lie outside of an array, exactly the text is copied.
+The text is copied in blocks of 16 bytes, each with two instructions. So up to 15 bytes behind the text are copied, too.
+If these bytes lie outside the source or the target array, exactly the text is copied.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from dispatcher.binlog.kernel.intrinsics import copy, load64
 from dispatcher.binlog.kernel.jit import njit, part
 
 BLOCK = 16
-_SHORT = 128  # above, memcpy is as fast
+_SHORT = 128  # bytes; memcpy is as fast for longer texts
 
 
 def padded(text: bytes) -> U8:
-    """Return a text from which `copy_short` copies in blocks, also at its end."""
+    """Return the text with a block of zero bytes behind it, so that `copy_short` can copy its end in blocks, too."""
     return np.frombuffer(text + bytes(BLOCK), dtype=np.uint8)
 
 
 @part
 def copy_short(out: U8, to: Int, buf: U8, start: Int, size: Int) -> None:
-    """Copy `size` bytes of `buf` from `start` on to `out` at `to`. Up to 15 bytes of `out` behind may be changed."""
+    """Copy `size` bytes of `buf` from `start` on to `out` at `to`. Up to 15 bytes behind them in `out` may be
+    overwritten."""
     blocks = size + (BLOCK - 1)
     if size <= _SHORT and start + blocks <= len(buf) and to + blocks <= len(out):
         for k in range(0, size, BLOCK):

@@ -1,4 +1,4 @@
-"""Parses CREATE TABLE as far as it tells where the table's columns and rows come from.
+"""Parses the parts of CREATE TABLE that show where the table's columns and rows come from.
 
 Sources: MySQL 9.7 manual, "CREATE TABLE Statement"; MariaDB knowledge base, "CREATE TABLE".
 """
@@ -14,8 +14,9 @@ _ACTIONS = ("CASCADE", "SET")
 
 @dataclass(frozen=True, slots=True)
 class ParsedCreate:
-    """`like`: the table whose columns it has; `selects`: the statement itself adds rows; `cascades`: actions of its
-    foreign keys that change its rows, such as `ON DELETE CASCADE`, each once."""
+    """`like`: the table whose columns the new table gets, None without LIKE. `selects`: True if the statement itself
+    adds rows. `cascades`: actions of the table's foreign keys that change its rows, such as `ON DELETE CASCADE`, each
+    once."""
 
     table: Name
     like: Name | None = None
@@ -28,7 +29,8 @@ class ParsedCreate:
 def parse_create_table(
     query: str, default_database: str, sql_mode: int = 0, bounds: Bounds | None = None
 ) -> ParsedCreate:
-    """Parse a CREATE TABLE statement, in linear time. Raises NotUnderstoodError if it is none, or exceeds `bounds`."""
+    """Parse a CREATE TABLE statement, in linear time. Raises NotUnderstoodError for another statement, or for one that
+    exceeds `bounds`."""
     tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database
     if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):
@@ -52,12 +54,13 @@ def _like(tokens: SqlTokens) -> Name | None:
 
 
 def _body(tokens: SqlTokens) -> tuple[bool, tuple[str, ...]]:
-    """(the statement has rows, actions of foreign keys) of what follows the table's name."""
+    """Consume the statement behind the table's name. Return (True if it adds rows, actions of foreign keys)."""
     selects, depth, before = False, 0, ["", ""]
     cascades: dict[str, None] = {}
     for token in tokens:
         word = token.keyword
-        # In brackets, a row source begins a bracket; VALUES LESS THAN and a column's WITH are no row sources.
+        # In brackets, SELECT is a row source only as the first word. WITH, TABLE and VALUES count only behind AS:
+        # VALUES LESS THAN and a column's WITH are no row sources.
         selects |= word == "SELECT" and (depth == 0 or before[1] == "(")
         selects |= depth == 0 and word in ("WITH", "TABLE", "VALUES") and before[1] == "AS"
         if before[0] == "ON" and before[1] in ("DELETE", "UPDATE") and word in _ACTIONS:
@@ -70,5 +73,5 @@ def _body(tokens: SqlTokens) -> tuple[bool, tuple[str, ...]]:
 
 
 def cascades_of(tokens: SqlTokens) -> tuple[str, ...]:
-    """The actions of the foreign keys in the tokens that are left, such as `ON DELETE CASCADE`, each once."""
+    """Return the actions of the foreign keys in the remaining tokens, such as `ON DELETE CASCADE`, each once."""
     return _body(tokens)[1]

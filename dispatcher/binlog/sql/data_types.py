@@ -1,7 +1,7 @@
-"""Parses a column's data type to the text that information_schema has for it: `INTEGER(11) UNSIGNED` is `int
+"""Parses a column's data type to the text that information_schema shows for it: `INTEGER(11) UNSIGNED` becomes `int
 unsigned`.
 
-The servers' synonyms, those that sql_mode selects among them, become the type's own name. Display widths are left
+The servers' synonyms become the type's own name, including synonyms that depend on sql_mode. Display widths are left
 out, because they affect no value.
 Sources: MySQL 9.7 manual, "Data Types"; MariaDB knowledge base, "Data Types", "SQL_MODE=ORACLE"; sql_yacc.yy of both.
 """
@@ -47,7 +47,8 @@ _ESCAPES = {"\\": r"\\", "\0": r"\0", "\n": r"\n", "\r": r"\r"}
 
 
 class DataType(NamedTuple):
-    """`text`: as information_schema has it; `charset`: "" if the type does not tell; `serial`: the synonym SERIAL."""
+    """`text`: as information_schema shows it. `charset`: "" if the type does not name it. `serial`: True for the
+    synonym SERIAL."""
 
     text: str
     charset: str = ""
@@ -66,7 +67,8 @@ def data_type(tokens: SqlTokens) -> DataType:
 
 
 def in_charset(found: DataType, charset: str) -> DataType:
-    """The type with a character set: text in `binary` is bytes, VARCHAR is VARBINARY then."""
+    """Return the type with a character set. With `binary`, a text type becomes its binary form: VARCHAR becomes
+    VARBINARY."""
     word, bracket, rest = found.text.partition("(")
     if charset == "binary" and word in _BYTES_OF:
         return DataType(_BYTES_OF[word] + bracket + rest)
@@ -76,7 +78,7 @@ def in_charset(found: DataType, charset: str) -> DataType:
 def _type(  # noqa: C901, PLR0911, PLR0912 - one branch per family of types
     tokens: SqlTokens,
 ) -> tuple[str, str]:
-    """(type, character set that its name means)."""
+    """Consume a type's name and arguments. Return (type, character set that the name implies)."""
     word = tokens.word()
     if word in _INTEGERS:
         _arguments(tokens)
@@ -86,7 +88,7 @@ def _type(  # noqa: C901, PLR0911, PLR0912 - one branch per family of types
     if word in ("FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"):
         return _floating(tokens, word) + _sign(tokens), ""
     if word in _FRACTIONAL:
-        # These modes of sql_mode give the names the meaning of other servers.
+        # MAXDB, and ORACLE below, give type names the meaning that they have on other database servers.
         name = "datetime" if word == "TIMESTAMP" and tokens.sql_mode & MAXDB else word.lower()
         digits = (_arguments(tokens) or ["0"])[0]
         return (f"{name}({digits})" if digits != "0" else name), ""
@@ -170,7 +172,7 @@ def _precision(tokens: SqlTokens) -> str:
     numbers = [*_arguments(tokens), *("10", "0")]
     if len(numbers) == 3:  # DECIMAL(p): the scale is 0
         numbers[1] = "0"
-    # DECIMAL(0) is the default, as DECIMAL is
+    # DECIMAL(0) means the default precision, like DECIMAL.
     return f"{numbers[0] if numbers[0] != '0' else '10'},{numbers[1]}"
 
 
@@ -196,7 +198,8 @@ def _sign(tokens: SqlTokens) -> str:
 
 
 def _sized(tokens: SqlTokens, word: str) -> str:
-    """BLOB(n) is the smallest type that holds n. TEXT(n) counts characters: the type is at least this one."""
+    """Return the smallest type that holds the size in the arguments, in bytes. TEXT(n) counts characters, so the
+    server may choose a larger type."""
     size = int((_arguments(tokens) or ["0"])[0])
     if size == 0:
         return word
@@ -218,13 +221,13 @@ def _labels(tokens: SqlTokens) -> str:
 
 
 def quoted_label(label: str) -> str:
-    """A label of ENUM or SET as information_schema quotes it."""
+    """Quote a label of ENUM or SET as information_schema does."""
     escaped = re.sub(r"[\\\0\n\r]", lambda match: _ESCAPES[match[0]], label).replace("'", "''")
     return f"'{escaped}'"
 
 
 def _charset(tokens: SqlTokens) -> str:
-    """Consume what follows the type of a text; returns its character set, "" if that is not told."""
+    """Consume the attributes behind a text type. Return the character set, "" if they do not name it."""
     charset = ""
     while True:
         if tokens.accept("CHARACTER", "SET") or tokens.accept("CHAR", "SET") or tokens.accept("CHARSET"):  # fmt: skip
@@ -253,6 +256,6 @@ def charset_name(tokens: SqlTokens) -> str:
 
 
 def charset_of_collation(name: str) -> str:
-    """The character set that a collation's name tells; "" if it tells none (MariaDB's `uca1400_ai_ci`)."""
+    """Return the character set in a collation's name; "" if the name has none (MariaDB's `uca1400_ai_ci`)."""
     charset = name.lower().partition("_")[0]
     return "" if charset in ("uca1400", "default") else {"utf8": "utf8mb3"}.get(charset, charset)

@@ -1,11 +1,11 @@
 """Splits a statement into tokens by MySQL's rules of quoting, comments and names; `statement` parses them.
 
-Comments that a server may execute, `/*! ... */` and `/*M! ... */`, are resolved before (`comments.executed_text`). A
-statement that has one all the same is not understood.
+Comments that a server may execute, `/*! ... */` and `/*M! ... */`, are resolved before the lexer sees the statement
+(`comments.executed_text`). A statement that still has such a comment is not understood.
 
 The time is linear in the statement's length: the patterns do not backtrack (possessive quantifiers), and an unclosed
-quote takes the rest of the statement, once. `Bounds` limits the work further, so that a statement of 1 GiB does not
-delay other consumers.
+quote consumes the rest of the statement at once. `Bounds` limits the work further, so that a statement of 1 GiB does
+not delay other consumers.
 Sources: MySQL manual, "Comments", "Schema Object Names", "Literal Values".
 """
 
@@ -38,16 +38,17 @@ _ESCAPES = {
     "_": "\\_",
 }
 
-# Spaces and comments between tokens: one piece, however many comments there are.
+# Spaces and comments between two tokens are one piece, however many comments there are.
 _COMMENTS = r"\#[^\n]*+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | /\*(?!M?!).*?(?:\*/|\Z)"
 _SKIP = rf"(?: \s++ | {_COMMENTS} )++"
-# What is not understood ends the statement: an unclosed quote, a comment that the server may execute.
+# The lexer does not understand an unclosed quote or a comment that the server may execute. Such a token consumes the
+# rest of the statement.
 _OPEN = r"[`'\"].*+ | /\*M?!.*+"
 _BACKTICKS = r"`(?:[^`]++|``)*+"
 
 
 def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
-    """Patterns of (quoted names, texts). A backslash inside a quoted name is not an escape."""
+    """Return the patterns of quoted names and of texts. A backslash inside a quoted name is not an escape."""
     one = r"'(?:[^']++|'')*+" if plain_backslash else r"'(?:[^'\\]++|''|\\.)*+"
     plain_two = r'"(?:[^"]++|"")*+'
     two = plain_two if plain_backslash else r'"(?:[^"\\]++|""|\\.)*+'
@@ -57,7 +58,7 @@ def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
 
 
 def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """The pattern of one token. `open`: see `_OPEN`."""
+    """Return the pattern of one token. For the group `open` see `_OPEN`."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
@@ -73,7 +74,7 @@ def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
 
 
 def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """Returns the pattern of one piece in the search for a comma outside brackets. Pieces are as long as possible."""
+    """Returns the pattern of one piece in the search for a comma outside brackets. A piece is as long as possible."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
@@ -113,8 +114,8 @@ _UNMARKED_TEXTS = {
 
 
 def end_of_unmarked_text(query: str, at: int, sql_mode: int) -> int:
-    """The offset of the first comment from `at` on that the server may execute, of the first `*/` outside a comment, or
-    of an unclosed quote; the end of the statement if there is none."""
+    """Return the offset of the first of these from `at` on: a comment that the server may execute, a `*/` outside a
+    comment, an unclosed quote, or the end of the statement."""
     pattern = _UNMARKED_TEXTS[bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)]
     match = pattern.match(query, at)
     assert match is not None  # it also matches ""
@@ -122,7 +123,8 @@ def end_of_unmarked_text(query: str, at: int, sql_mode: int) -> int:
 
 
 class NotUnderstoodError(Exception):
-    """Raised by the parser for a statement that it does not understand; `sql` does not let it out."""
+    """The parser does not understand the statement. Callers of `parse_create_table` and `parse_alter_table` must catch
+    this error; other functions of the package do not raise it."""
 
 
 def _unquoted(text: str, quote: str, plain_backslash: bool) -> str:
@@ -135,7 +137,7 @@ def _unquoted(text: str, quote: str, plain_backslash: bool) -> str:
 
 
 class Bounds(NamedTuple):
-    """Limits how much of a statement is read. `pieces`: how many pieces at most. A piece is a token, the text between
+    """Limits how much of a statement is read. `characters`, `pieces`: the maxima. A piece is a token, the text between
     two tokens, or the text between two commas or brackets of a list of clauses."""
 
     characters: int
@@ -172,8 +174,8 @@ class SqlToken(NamedTuple):
 class SqlTokens:
     """Reads a statement's tokens one after the other.
 
-    `complete`: False once the reader has met the bounds, or what `_OPEN` says; what was parsed may be wrong then.
-    `pieces`: how many were read, a measure of the cost.
+    `complete`: False once the reader has reached the bounds or a token that `_OPEN` matches. Then what was parsed may
+    be wrong. `pieces`: how many pieces were read, which measures the cost.
     """
 
     def __init__(self, query: str, sql_mode: int = 0, bounds: Bounds | None = None) -> None:
@@ -191,7 +193,7 @@ class SqlTokens:
         self._next: list[SqlToken] = []
 
     def __iter__(self) -> Iterator[SqlToken]:
-        """Consume the tokens that are left."""
+        """Consume the remaining tokens."""
         while (token := self.advance()) is not None:
             yield token
 
@@ -231,12 +233,12 @@ class SqlTokens:
         return token
 
     def word(self) -> str:
-        """Consume the next token; returns it in upper case if it is a word, else ""."""
+        """Consume the next token. Return it in upper case if it is a word, else ""."""
         token = self.advance()
         return token.text.upper() if token is not None and token.kind == "word" else ""
 
     def at(self, *words: str) -> bool:
-        """True if these words (or signs) come next."""
+        """True if the next tokens are these words (or signs)."""
         for n, word in enumerate(words):
             token = self.peek(n)
             if token is None or token.keyword != word:
@@ -244,7 +246,7 @@ class SqlTokens:
         return True
 
     def accept(self, *words: str) -> bool:
-        """Consume these words if all of them come next; returns whether they did."""
+        """Consume these words if they are the next tokens. True if they were."""
         if not self.at(*words):
             return False
         for _ in words:
@@ -252,11 +254,11 @@ class SqlTokens:
         return True
 
     def accept_either(self, *words: str) -> bool:
-        """Consume the next token if it is one of these words."""
+        """Consume the next token if it is one of these words. True if it was."""
         return any(self.accept(word) for word in words)
 
     def accept_any(self, *words: str) -> None:
-        """Consume any of these words, as often as they come."""
+        """Consume tokens as long as they are among these words."""
         while any(self.accept(word) for word in words):
             pass
 
@@ -265,7 +267,7 @@ class SqlTokens:
             raise NotUnderstoodError
 
     def skip_to(self, *words: str) -> bool:
-        """Consume everything through the first of these words outside brackets; False if there is none."""
+        """Consume all tokens up to and including the first of these words outside brackets. False if there is none."""
         depth = 0
         for token in self:
             if token.kind == "sign":
@@ -275,8 +277,8 @@ class SqlTokens:
         return False
 
     def skip_clause(self) -> bool:
-        """Consume everything through the next comma outside brackets, as `skip_to(",")` in far fewer pieces; False if
-        there is none."""
+        """Consume everything up to and including the next comma outside brackets. False if there is none. Like
+        `skip_to(",")`, but in far fewer pieces."""
         if not self._next:
             return self._skip_from(0)
         depth = 0
@@ -302,12 +304,12 @@ class SqlTokens:
         return match is not None
 
     def since(self, start: int) -> str:
-        """The statement's text from an offset to the last token, in one line of at most 80 characters."""
+        """Return the statement's text from `start` to the last consumed token, in one line of at most 80 characters."""
         text = " ".join(self._query[start : min(self.offset, start + 200)].rstrip(", ").split())
         return text if len(text) <= 80 else text[:77] + "..."
 
     def text(self) -> str:
-        """Consume a text; returns its characters: adjacent texts are one, `'a' 'b'` is `ab`."""
+        """Consume a text, and return its characters. Adjacent texts are one text: `'a' 'b'` is `ab`."""
         pieces = []
         while (token := self.peek()) is not None and token.kind == "text":
             self.advance()
@@ -326,7 +328,7 @@ class SqlTokens:
         return name
 
     def name(self) -> Name:
-        """`table`, `database.table` or `.table`."""
+        """Consume `table`, `database.table` or `.table`."""
         if self.accept("."):  # ODBC's way to write the default database
             return self.default_database, self.identifier()
         first = self.identifier()
@@ -335,7 +337,7 @@ class SqlTokens:
         return self.default_database, first
 
     def names(self) -> tuple[Name, ...]:
-        """Names separated by commas."""
+        """Consume names that are separated by commas."""
         names = [self.name()]
         while self.accept(","):
             names.append(self.name())

@@ -1,4 +1,4 @@
-"""A statement of a log as its server executed it: with what the event and the log say beside the text."""
+"""A statement of a log as its server executed it. The result depends on the event and the log, not only on the text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dispatcher.binlog.sql.statement import (
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
-    """`database`: the session's default database; `text`: see `executed_text`; `thread_specific`: the event has the
-    flag of statements that may have used a temporary table."""
+    """`database`: the session's default database. `text`: see `executed_text`. `thread_specific`: True if the event has
+    the flag of statements that may have used a temporary table."""
 
     database: str
     text: str
@@ -30,7 +30,7 @@ class LoggedStatement:
 
     @classmethod
     def of(cls, query: Query, flags: int, server: ServerVersion) -> LoggedStatement:
-        """`flags`: of the event's header; `server`: of the log's FORMAT_DESCRIPTION."""
+        """`flags`: of the event's header. `server`: the version in the log's FORMAT_DESCRIPTION."""
         text = executed_text(query.query, query.status.sql_mode, server)
         return cls(query.database, text, query.status.sql_mode, bool(flags & FLAG_THREAD_SPECIFIC))
 
@@ -41,7 +41,8 @@ class LoggedStatement:
 
     @property
     def kind(self) -> QueryKind:
-        """DML also for CREATE TABLE ... SELECT: in row format, servers log the table's definition and its rows."""
+        """The statement's kind. CREATE TABLE ... SELECT counts as DML: in row format, servers log the table's
+        definition and its rows instead."""
         kind = classify(self.text)
         return QueryKind.DML if kind is QueryKind.DDL and self._creates_rows() else kind
 

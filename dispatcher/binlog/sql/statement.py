@@ -1,9 +1,9 @@
 """Classifies the statements of a binlog and finds the tables and databases that each one touches.
 
-DDL is logged as text, and the daemon routes it by the tables it touches. They stand in a statement's first words
-(and, for ALTER TABLE, at the beginning of its clauses), so a lexer and a few lines per kind of statement suffice.
-General SQL parsers fail on partitioning and on much of MariaDB's syntax, and executors would have to install one. A
-statement that is not understood has `parsed` False; the caller must then assume that it touches any table.
+DDL is logged as text, and the daemon routes it by the tables that it touches. A statement names these in its first
+words (ALTER TABLE also at the beginning of its clauses), so a lexer and a few lines per kind of statement suffice.
+General SQL parsers fail on partitioning and on much of MariaDB's syntax, and executors would have to install one. If a
+statement is not understood, `parsed` is False, and the caller must assume that the statement touches any table.
 
 Sources: MySQL manual, "Data Definition Statements"; MariaDB knowledge base, "ALTER TABLE", "DROP
 TABLE", "SET STATEMENT".
@@ -25,7 +25,7 @@ class QueryKind(StrEnum):
     ROLLBACK = "rollback"
     SAVEPOINT = "savepoint"  # also RELEASE and ROLLBACK TO
     XA = "xa"
-    DML = "dml"  # data as a statement: not row format
+    DML = "dml"  # a change of data that was not logged in row format
     DDL = "ddl"
     OTHER = "other"  # SET, an empty or unknown statement
 
@@ -52,12 +52,12 @@ class DdlKind(StrEnum):
 class ParsedStatement:
     """A statement's kind and the objects that it touches.
 
-    `tables`: (database, table) of each table touched, as written, in order, without those that the statement only reads
-    or refers to. `databases`: those that are touched as a whole, and those of a routine that is created, altered or
-    dropped; databases that occur only in `tables` are not listed. `parsed`:
-    False if the statement was not understood; both are empty then. `renamed`: (old, new) pairs in the order in which
-    the server renames them; both names are in `tables`. `maybe_temporary`: the log does not tell whether the statement
-    was executed on `tables`, or on temporary tables of these names.
+    `tables`: (database, table) of each table touched, as written and in order. Tables that the statement only reads or
+    refers to are left out. `databases`: the databases that are touched as a whole, and the database of a routine that
+    is created, altered or dropped; not those of `tables`. `parsed`: True if the statement was understood. If False,
+    `tables` and `databases` are empty. `renamed`: (old, new) pairs in the order in which the server renames the tables;
+    both names are in `tables`. `maybe_temporary`: True if the log does not show whether the statement was executed on
+    `tables` or on temporary tables of these names.
     """
 
     kind: DdlKind
@@ -95,7 +95,7 @@ _KIND_BY_WORD = (
 
 
 def classify(query: str) -> QueryKind:
-    """The kind of a statement by its first words. Cheap enough to call for every statement of a log."""
+    """Return a statement's kind by its first words. Cheap enough to call for every statement of a log."""
     at = _LEADING.match(query).end()  # type: ignore[union-attr]  # it also matches ""
     word = _WORDS.match(query, at)
     if word is None:
@@ -123,7 +123,7 @@ def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
 
 
 def _set_statement_kind(query: str) -> QueryKind:
-    """The kind of the statement in SET STATEMENT ... FOR statement; OTHER if FOR lies outside ROUTING_BOUNDS."""
+    """Return the kind of the inner statement of SET STATEMENT ... FOR; OTHER if FOR lies outside ROUTING_BOUNDS."""
     tokens = SqlTokens(query, bounds=ROUTING_BOUNDS)
     if not tokens.skip_to("FOR"):
         return QueryKind.OTHER
@@ -133,12 +133,12 @@ def _set_statement_kind(query: str) -> QueryKind:
 
 
 def first_word(query: str) -> str:
-    """The statement's first word in upper case; "" if it does not begin with a word."""
+    """Return the statement's first word in upper case; "" if it does not begin with a word."""
     return SqlTokens(query).word()
 
 
 def savepoint(query: str) -> tuple[str, str]:
-    """(SAVEPOINT, ROLLBACK or RELEASE; the savepoint's name in lower case, as servers compare it)."""
+    """Return SAVEPOINT, ROLLBACK or RELEASE, and the savepoint's name in lower case, since servers ignore its case."""
     tokens = SqlTokens(query)
     verb = tokens.word()
     tokens.accept("WORK")
@@ -152,7 +152,7 @@ def savepoint(query: str) -> tuple[str, str]:
 
 
 def xa_verb(query: str) -> str:
-    """The second word of an XA statement: START, BEGIN, END, PREPARE, COMMIT or ROLLBACK."""
+    """Return the second word of an XA statement: START, BEGIN, END, PREPARE, COMMIT or ROLLBACK."""
     tokens = SqlTokens(query)
     tokens.word()
     return tokens.word()
@@ -168,9 +168,9 @@ def parse_statement(
 ) -> ParsedStatement:
     """Find the objects that a statement touches.
 
-    `default_database`: the session's, for names without a database; `sql_mode`: the session's, from the event's
-    status variables; `bounds`: limit how much is read. A statement that exceeds them is not understood.
-    `thread_specific`: the event has LOG_EVENT_THREAD_SPECIFIC_F, see `_maybe_temporary`.
+    `default_database`: the session's, for names without a database. `sql_mode`: the session's, from the event's status
+    variables. `bounds`: limits how much is read; a statement that exceeds them is not understood. `thread_specific`:
+    True if the event has LOG_EVENT_THREAD_SPECIFIC_F, see `_maybe_temporary`.
     """
     tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database
@@ -186,17 +186,18 @@ def parse_statement(
 
 
 _UNKNOWN = ParsedStatement(DdlKind.OTHER, parsed=False)
-# Behind each DROP TABLE since MySQL 5.5 and MariaDB 5.5, which log temporary tables as DROP TEMPORARY TABLE.
+# Since MySQL 5.5 and MariaDB 5.5, servers write this behind each DROP TABLE, and log the drop of a temporary table as
+# DROP TEMPORARY TABLE.
 _SPLIT_DROP = "/* generated by server */"
 
 
 def _maybe_temporary(kind: DdlKind, query: str) -> bool:
     """True if a statement with LOG_EVENT_THREAD_SPECIFIC_F may have been executed on a temporary table.
 
-    Servers set the flag if a statement used a temporary table, or CONNECTION_ID(), also where that is the default of a
-    column of the table. Without it, ALTER, TRUNCATE and DROP were executed on a table. RENAME TABLE never has it: MySQL
-    has no RENAME TABLE of temporary tables, and MariaDB logs it as one of the table of that name. Tested on four
-    servers (`test_temporary_tables`).
+    Servers set the flag if a statement used a temporary table or CONNECTION_ID(), even if CONNECTION_ID() is only the
+    default of a column of the table. ALTER, TRUNCATE and DROP without the flag were executed on a table. RENAME TABLE
+    never has the flag: MySQL cannot rename temporary tables by RENAME TABLE, and MariaDB logs this as a RENAME of the
+    table with that name. Tested on four servers (`test_temporary_tables`).
     """
     if kind is DdlKind.DROP_TABLE:
         return not query.endswith(_SPLIT_DROP)
@@ -241,7 +242,7 @@ _NAMING_CLAUSES = ("RENAME", "EXCHANGE", "CONVERT")
 
 
 def _alter_table(tokens: SqlTokens, table: Name) -> ParsedStatement:
-    """Look at the beginning of each clause for one that names a second table."""
+    """Parse the clauses. Only the beginning of each is examined, for clauses that name a second table."""
     tables, renamed = [table], []
     more = True
     while more:
@@ -249,7 +250,7 @@ def _alter_table(tokens: SqlTokens, table: Name) -> ParsedStatement:
         if following is None or following.keyword not in _NAMING_CLAUSES:
             pass
         elif tokens.accept("RENAME"):
-            # COLUMN, INDEX and KEY are reserved words: a table of such a name stands in quotes.
+            # COLUMN, INDEX and KEY are reserved words: a table with such a name would be quoted.
             if not (tokens.at("COLUMN") or tokens.at("INDEX") or tokens.at("KEY")):
                 tokens.accept_any("TO", "AS", "=")
                 tables.append(tokens.name())
@@ -316,7 +317,7 @@ def _set(tokens: SqlTokens) -> ParsedStatement:
 
 
 def _other_object(tokens: SqlTokens, database_kind: DdlKind) -> ParsedStatement:
-    """The rest of CREATE, ALTER or DROP of anything but a table."""
+    """Parse the rest of CREATE, ALTER or DROP of anything but a table."""
     if tokens.accept("DATABASE") or tokens.accept("SCHEMA"):
         return _database(tokens, database_kind)
     _skip_attributes(tokens)
@@ -347,7 +348,7 @@ _SERVER_OBJECTS = (
 def _database(tokens: SqlTokens, kind: DdlKind) -> ParsedStatement:
     tokens.if_exists()
     following = tokens.peek()
-    # ALTER DATABASE may omit the name; an option follows at once then.
+    # ALTER DATABASE may omit the name; then the next word is an option.
     options = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "READ", "COMMENT")
     if kind is DdlKind.ALTER_DATABASE and (
         following is None or (following.kind == "word" and following.text.upper() in options)
