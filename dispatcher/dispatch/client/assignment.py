@@ -1,8 +1,8 @@
-"""Which dispatcher a waiting consumer attaches to, and which two dispatchers merge: `attachment`, applied to phases.
+"""Decides to which dispatcher a waiting consumer attaches, and which two dispatchers merge.
 
-Two dispatchers merge if all consumers of either may attach to the one behind; which of them is older, or furthest
-ahead, does not matter. If they may not merge now, for instance because one waits for a full queue, nothing is done, and
-the next step checks again.
+It applies the rules of `attachment`, and takes the dispatchers' phases into account. Two dispatchers merge if all
+consumers of the one ahead may attach to the one behind, even if the one ahead is older or is the main dispatcher. If
+they may not merge now, for instance because one of them waits for a full queue, the next step checks again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dispatcher.dispatch.values.specs import ClientLimits
 
 
 class Assignment:
-    """`files`: the files of the server that the client reads; the client updates them."""
+    """`files`: the files of the server that the client reads. The client updates this object."""
 
     def __init__(self, files: ServerFiles, limits: ClientLimits) -> None:
         self._files = files
         self._limits = limits
-        # By dispatcher, as of the last step: all that decides whether it merges.
+        # By dispatcher, in the last step: the values that decide whether it merges.
         self._states: dict[int, object] = {}
 
     def nearest_first(
@@ -49,15 +49,15 @@ class Assignment:
         if dispatcher.phase is not Phase.STREAMING or not consumer.started or not consumer.verified:
             return False
         if consumer.detached_at < dispatcher.stream_begun_at:
-            # The log may have been reset since the consumer was detached; then its file and offset mean another place.
-            # Only a login can check that.
+            # The log may have been reset since the consumer was detached. Then its file and offset name another place,
+            # and only a login can check that.
             return False
         unhindered = _unhindered((consumer, *dispatcher.attached), now)
         return unhindered and self._may_join_stream(consumer, dispatcher)
 
     def _may_join_login(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
-        """True if a consumer may attach to a dispatcher whose login has not begun. Its dump will begin at the
-        intersection of what its consumers have."""
+        """True if a consumer may attach to a dispatcher whose login has not begun. The dispatcher's dump will begin at
+        the intersection of its consumers' positions."""
         attached = dispatcher.attached
         if not attached or dispatcher.login_begun:
             return False
@@ -90,8 +90,8 @@ class Assignment:
     def merge_candidates(
         self, dispatchers: Iterable[Dispatcher], now: float
     ) -> tuple[list[Dispatcher], set[int]]:
-        """Returns the dispatchers that may merge with some other, and the numbers of those that have changed since the
-        last call. For two dispatchers that have not changed, `may_merge` returns what it returned then."""
+        """Returns the dispatchers that may be able to merge, and the numbers of those that have changed since the last
+        call. For two dispatchers that have not changed, `may_merge` returns the same as before."""
         states = {
             d: self._state(d) for d in dispatchers if _reads(d) and _unhindered(d.attached, now)
         }
@@ -114,7 +114,7 @@ class Assignment:
 
 
 def _in_same_phase(ahead: Dispatcher, behind: Dispatcher) -> bool:
-    """True if both are reading, or both have read the whole log up to the same end."""
+    """True if both are reading, or if both have read the whole log up to the same end."""
     if ahead.phase is behind.phase is Phase.ENDED:
         assert ahead.read is not None and behind.read is not None
         return ahead.read.seq == behind.read.seq

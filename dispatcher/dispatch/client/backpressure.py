@@ -1,19 +1,20 @@
 """What a client does about full queues: it pauses reading, waits within budgets, detaches consumers, and limits all
 queues together.
 
-A dispatcher with a full queue stops reading, and waits for that consumer as long as its budget allows. Then the
-consumer is detached: it keeps what is queued, its reader sees no error, and when half of the queue is read the consumer
-attaches again. A consumer that is alone on its dispatcher holds up no other and is not detached.
+A dispatcher with a full queue stops reading, and waits for that consumer as long as the consumer's budget allows. Then
+it detaches the consumer. A detached consumer keeps its queue, and its reader sees no error. The consumer attaches again
+when half of the queue was read. A consumer that is alone on its dispatcher holds up no other consumer and is not
+detached.
 
-The others do not wait for a consumer whose delivery an administrator has paused, whatever its settings say: it is
-detached as soon as its queue is full, and does not attach before delivery is resumed.
+An administrator may pause a consumer's delivery. The others do not wait for such a consumer, whatever its settings say:
+it is detached as soon as its queue is full, and does not attach before delivery is resumed.
 
-`queues_bytes_max` bounds the memory of all queues of a client. While they hold that much, or so much that a consumer
-with an empty queue cannot attach, all dispatchers wait for the largest queue, as long as the budget of its consumer
-allows. Then the queue is evicted: all bytes behind the acknowledged position are dropped, and read from the server
-again when there is room. Before that, its reader gets time to fetch some of them, because otherwise the same bytes
-would be dropped again and again. The queue of a consumer that has failed is not counted and not evicted: it does not
-grow, and after an eviction nothing would fill it again.
+`queues_bytes_max` bounds the memory of all queues of a client. While the queues hold that much, or so much that a
+consumer with room in its queue cannot attach, all dispatchers wait for the largest queue, as long as the budget of its
+consumer allows. Then that queue is evicted: all bytes behind the acknowledged position are dropped, and are read from
+the server again when there is room. Before the eviction the reader gets time to fetch some of the bytes, because
+otherwise the same bytes would be dropped again and again. The queue of a failed consumer is neither counted nor
+evicted: it does not grow, and after an eviction nothing would fill it again.
 """
 
 from __future__ import annotations
@@ -26,30 +27,29 @@ from dispatcher.dispatch.messages.effects import Effect, Note, Resume
 from dispatcher.dispatch.values.specs import ClientLimits, OnQueueFull
 
 PAUSE_MAX_S = 5.0
-# An evicted queue is filled again after this time at the earliest, and a queue is evicted at the earliest this long
-# after memory ran low.
-EVICTED_WAIT_S = 5.0
-EVICT_AFTER_S = 2.0
+EVICTED_WAIT_S = 5.0  # an evicted queue is filled again after this time at the earliest
+EVICT_AFTER_S = 2.0  # a queue is evicted at the earliest this long after memory ran low
 
 
 class Backpressure:
-    """`consumers`: those of the client, which adds and removes them."""
+    """`consumers`: the client's consumers. The client adds and removes them."""
 
     def __init__(self, consumers: Mapping[str, Consumer], limits: ClientLimits) -> None:
         self._consumers = consumers
         self._bytes_max = limits.queues_bytes_max
-        self._waited_for: dict[Consumer, None] = {}  # may also hold some whose wait has ended
+        self._waited_for: dict[Consumer, None] = {}  # also consumers whose wait has ended
         # The earliest time at which a queue may be evicted; None while memory is not low.
         self.evict_at: float | None = None
 
     # -- one dispatcher --------------------------------------------------------------------------------------
 
     def settle(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
-        """Pause, detach, resume, close or connect, as the queues of the attached consumers require."""
+        """Pause, resume, close or connect the dispatcher, and detach consumers, as the attached consumers' queues
+        require."""
         if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.BACKPRESSURE_CLOSED):
             return []
         effects: list[Effect] = []
-        # If there are many consumers, most have nothing queued; so this does nothing per consumer.
+        # Most of many consumers have nothing queued, so this does no work per attached consumer.
         blocking = _blocking(dispatcher)
         for consumer in dict.fromkeys((*blocking, *self._waited_for_by(dispatcher))):
             if not (consumer in blocking and _may_detach(consumer, dispatcher)):
@@ -101,7 +101,7 @@ class Backpressure:
         return []
 
     def may_attach(self, consumer: Consumer, now: float) -> bool:
-        """True if a waiting consumer may attach now: its queue has room enough to be worth a connection."""
+        """True if a waiting consumer may attach now: its queue has enough room to be worth a connection."""
         if now < consumer.attach_after or (consumer.delivery_paused and consumer.started):
             return False
         return not consumer.started or self._has_room(consumer)
@@ -121,7 +121,7 @@ class Backpressure:
 
     @property
     def _memory_exhausted(self) -> bool:
-        """True if no queue may grow. While no queue has a complete transaction, all may grow, because no reader could
+        """True if no queue may grow. While no queue has a complete transaction, this is False, because no reader could
         make room."""
         if not self._bytes_max or self._held_bytes < self._bytes_max:
             return False
@@ -171,8 +171,8 @@ class Backpressure:
         return [Note("info", "queue forgotten, all queues are full", fields)]
 
     def _largest(self) -> Consumer | None:
-        """Choose the queue to evict: the largest, if possible one that no reader waits for; never that of the only
-        consumer."""
+        """Return the consumer whose queue is to be evicted: the largest queue, if possible one that no reader waits
+        for. None if no queue may be evicted, or if there is only one consumer."""
         active = self._active()
         if len(active) == 1:
             return None
@@ -197,16 +197,16 @@ def _full(dispatcher: Dispatcher) -> list[Consumer]:
 
 
 def _blocking(dispatcher: Dispatcher) -> list[Consumer]:
-    """Returns the consumers whose full queues make the others wait. A closed dispatcher needs more room than an open
-    one."""
+    """Returns the consumers whose queues make the others wait. A closed dispatcher needs more room in each queue than
+    an open one."""
     if dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
         return [consumer for consumer in dispatcher.attached if not consumer.queue.has_room]
     return _full(dispatcher)
 
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
-    """False for the only consumer of a dispatcher, since no other waits for it, and for one with `on_queue_full:
-    wait`."""
+    """True if the dispatcher may go on without the consumer. False for its only consumer, since no other waits for it,
+    and for a consumer with `on_queue_full: wait`."""
     return _others_may_go_on(consumer) and len(dispatcher.attached) > 1
 
 
@@ -217,7 +217,7 @@ def _others_may_go_on(consumer: Consumer) -> bool:
 def _detach(consumer: Consumer, dispatcher: Dispatcher, now: float) -> list[Effect]:
     held = consumer.queue.held_bytes
     dispatcher.detach(consumer, now)
-    if consumer.delivery_paused:  # a pause says nothing about the speed of the reader
+    if consumer.delivery_paused:  # a pause does not show that the reader is slow
         consumer.wait_budget.end(now)
     else:
         consumer.wait_budget.record_detach(now)

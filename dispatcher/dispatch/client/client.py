@@ -1,6 +1,6 @@
-"""Everything that shares one connection key: its consumers, and the dispatchers that they are attached to.
+"""The consumers of one connection key, and the dispatchers to which they are attached.
 
-`step(event, now) -> effects` is synchronous and decides everything; `runtime` executes the effects. A step has two
+`step(event, now) -> effects` is synchronous and makes all decisions; `runtime` executes the effects. A step has two
 parts. `_handle` does what the event itself requires (the table in `events` lists the effects). Then, whatever the event
 was, `dispatcher_set` decides again which dispatchers there are and where each consumer is attached.
 """
@@ -54,12 +54,12 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
 STORE_COVERED_EVERY_S = 1.0
-# After how many seconds a replica that lacks transactions of a consumer is asked again.
+# A replica that lacks transactions of a consumer is asked again after so many seconds.
 LACKING_RETRY_S = 1.0
 
 
 class Client:
-    """`label`: `user@host:port`; `versions`, `prepared`: what is stored of tables, and of prepared transactions;
+    """`label`: `user@host:port`. `versions`, `prepared`: the stored table versions and prepared transactions.
     `allocate`: allocates segments for transactions that are larger than their queue."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Client:
         self.files = ServerFiles()
         self.consumers: dict[str, Consumer] = {}
         self.last_poll: ServerPolled | None = None
-        # The positions that the newest poll asked about, for `recovery`.
+        # The positions that the newest poll asked for, as `recovery` needs them.
         self._surveyed: Mapping[str, Position] = {}
         self.new_epoch: Callable[[], int] = lambda: 0  # for consumers without stored progress
         self._allocate = allocate
@@ -89,7 +89,7 @@ class Client:
         self.dispatchers = self._dispatcher_set.dispatchers
         self._history = self._dispatcher_set.history
         self._duplicates = DuplicateWatch()
-        self._executed: GtidSet | None = None  # the server has certainly executed these
+        self._executed: GtidSet | None = None  # GTIDs that the server is known to have executed
         self._stored_at = self._now = 0.0
         for spec in specs:
             self._add(spec, progress.get(spec.name))
@@ -157,7 +157,7 @@ class Client:
 
     def next_wakeup(self) -> float | None:
         """Returns when the next Tick is due by the clock of `step`, or None if nothing waits for time to pass."""
-        # A time that has passed was not enough: its consumer waits for something else.
+        # Times that have passed are left out: their consumers wait for something else.
         times = [time for time in self._dispatcher_set.wakeups() if time > self._now]
         if any(consumer.covered_advanced for consumer in self.consumers.values()):
             times.append(self._stored_at + STORE_COVERED_EVERY_S)
@@ -200,8 +200,8 @@ class Client:
         return sorted({*files, *(position.file for position in failed if position.file)})
 
     def offsets_to_poll(self) -> list[tuple[str, int]]:
-        """Begin a poll. Returns the files and offsets of the positions that the open dispatchers' consumers have now,
-        and of the consumers that failed on another server than their own."""
+        """Begin a poll. Returns the files and offsets of the present positions of two kinds of consumers: those of open
+        dispatchers, and those that failed on another server than their own."""
         self._history.take_snapshot(POLL)
         self._surveyed = recovery.positions_to_survey(self.consumers.values())
         failed = [(position.file, position.offset) for position in self._surveyed.values()]
@@ -209,7 +209,7 @@ class Client:
 
     @property
     def duplicate(self) -> BinlogError | None:
-        """The error if, as of the last poll, another daemon has this one's identity."""
+        """The error if the last poll has shown another daemon with this daemon's identity, else None."""
         return self._duplicates.error
 
     @property
@@ -219,8 +219,8 @@ class Client:
 
     @property
     def awaits_other_server(self) -> bool:
-        """True if no consumer reads, and one waits for its own server to come back. Then surveys have to ask every
-        host."""
+        """True if no consumer is attached, and at least one waits for its own server to come back. Then surveys have to
+        ask every host."""
         return not self.dispatchers and recovery.is_awaited(self.consumers.values())
 
     def starts_to_search(self, number: int) -> list[Start]:
@@ -233,7 +233,7 @@ class Client:
         return dispatcher.attached if dispatcher else []
 
     def runway_s(self, name: str, now_s: float) -> float | None:
-        """Returns the seconds until the server purges what a consumer still needs; None: never, or not known."""
+        """Returns the seconds until the server purges a file that a consumer still needs; None: never, or not known."""
         consumer = self.consumers[name]
         if not consumer.started or self.last_poll is None:
             return None
@@ -263,8 +263,8 @@ class Client:
         if first:
             self._dispatcher_set.detach_distant(dispatcher, now)
         if dispatcher.attached:
-            # At least one consumer continues on this server. A server that was named by mistake, on which none
-            # continues, says nothing about the prepared transactions.
+            # At least one consumer continues on this server. Otherwise the server may have been named by mistake, and
+            # its history must not decide which prepared transactions are dropped.
             self.prepared.server = view.server
             self.prepared.retain(xa_retention.in_history(view), dispatcher.newest_xa)
             effects += dispatcher.start_dump(view, now)
@@ -282,8 +282,8 @@ class Client:
         return effects
 
     def _update_files(self, view: ServerView) -> None:
-        """Take over the files of a view. The view may be old: if a dispatcher has read beyond its end, the log has
-        grown since. Dispatchers that read another log are closed already (`HistoryWatch`)."""
+        """Update the known files from a view. The view may be old: if a dispatcher has read beyond the view's end, the
+        log has grown since. (`HistoryWatch` has already closed dispatchers that read another log.)"""
         end = file_number(view.file), view.offset
         late = any(
             d.read.log_order > end
@@ -312,7 +312,7 @@ class Client:
             return
         consumers = self.consumers.values()
         if any(not consumer.started and consumer.progress for consumer in consumers):
-            return  # its position in this log is not known yet
+            return  # the position of such a consumer in this log is not known yet
         acknowledged = [consumer.queue.acknowledged for consumer in consumers if consumer.started]
         self.prepared.forget(xa_retention.acknowledged_by_all(view.mode, acknowledged))
 
@@ -329,8 +329,8 @@ class Client:
         return [Note("info", text, {"consumer": event.consumer})]
 
     def progress_after(self, name: str, position: Position) -> Progress | None:
-        """Returns what must be stored before the `Acknowledged` is passed to `step`, or None if the position is not
-        new.
+        """Returns the progress that must be stored before the `Acknowledged` of a position is passed to `step`; None if
+        the position is not new.
 
         Raises UserError for a position that this consumer may not acknowledge.
         """
@@ -353,7 +353,7 @@ class Client:
             queue.acknowledge(event.position)
             consumer.stored_covered, consumer.evicted_commit_us = event.covered, None
             return []
-        # The queue was evicted while this position was being stored. The log up to here need not be read again.
+        # The queue was evicted while the position was being stored. The log up to the position need not be read again.
         covered = queue.executed_of(event.covered)
         created = queue.files.created_of(covered.file)
         to = seeking.Target(queue.server, queue.mode, queue.epoch, covered, created)

@@ -1,17 +1,17 @@
-"""The dispatchers of a client: which there are, and which consumers are attached to each.
+"""The dispatchers of a client, and the consumers that are attached to each.
 
 `settle` runs after each step, whatever the event was, and applies these rules:
 
-1. A dispatcher with a full queue pauses, waits for that consumer as long as its budget allows, and then goes on without
-   it (`backpressure`). A pause longer than `PAUSE_MAX_S` closes the connection, because the server would cut off a dump
-   that is not read after `net_write_timeout`, and meanwhile could not purge its log. The connection is opened again
-   when there is room.
+1. A dispatcher with a full queue pauses, waits for that consumer as long as the consumer's budget allows, and then goes
+   on without it (`backpressure`). After a pause of `PAUSE_MAX_S` the dispatcher closes the connection. Otherwise the
+   server would end the dump after `net_write_timeout`, and could not purge its log until then. The dispatcher connects
+   again when there is room.
 2. While all queues together hold too much, the largest is evicted.
 3. A consumer that waits attaches to the nearest dispatcher that may serve it (`assignment`), or to a new one.
 4. A dispatcher without consumers is retired.
-5. Two dispatchers merge if all consumers of either may attach to the one behind.
+5. Two dispatchers merge if all consumers of the one ahead may attach to the one behind.
 
-So any number of consumers, at any positions, come to share one connection.
+So any number of consumers, at any positions, share one connection in the end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from dispatcher.dispatch.values.specs import ClientLimits
 
 
 class DispatcherSet:
-    """`consumers`, `files`: those of the client, which changes them; `versions`: what the state store held at the
-    start."""
+    """`consumers`, `files`: objects of the client, which changes them. `versions`: the versions that the state store
+    held at the start."""
 
     def __init__(
         self,
@@ -95,14 +95,15 @@ class DispatcherSet:
             self.dispatchers[consumer.dispatcher].detach(consumer, now)
 
     def detach_distant(self, dispatcher: Dispatcher, now: float) -> None:
-        """Detach consumers that are far from the one furthest ahead. `settle` gives them dispatchers of their own."""
+        """Detach consumers that are far from the consumer furthest ahead. `settle` attaches them to other
+        dispatchers."""
         positions = [(consumer, consumer.queue.queued) for consumer in dispatcher.attached]
         near = group_ahead(self._files, dispatcher.mode, positions, self._limits.merge_bytes_max)
         for consumer in [consumer for consumer, _ in positions if consumer not in near]:
             dispatcher.detach(consumer, now)
 
     def follow_server(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
-        """Connect the other dispatchers again if they read another server: a client reads one at a time."""
+        """Let the other dispatchers connect again if they read another server: a client reads one server at a time."""
         effects: list[Effect] = []
         for other in self.dispatchers.values():
             differs = other.view is not None and other.view.server != view.server

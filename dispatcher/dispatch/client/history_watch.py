@@ -1,7 +1,7 @@
 """Compares each view of the server with the positions that the dispatchers had just before the server was asked.
 
-A server's answer takes time, and the dispatchers read on meanwhile. So its view is compared with snapshots. A
-dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
+A server's answer takes time, and the dispatchers read on meanwhile. So the view is compared with snapshots of the
+positions. A dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dispatcher.dispatch.history.continuity import QueuedPosition
 from dispatcher.dispatch.messages.effects import Effect
 from dispatcher.dispatch.values.server_view import ServerView
 
-# The number under which the snapshots of a poll are kept; other numbers are dispatchers that log in.
+# The number of the snapshots for a poll. Other numbers are those of dispatchers that log in.
 POLL = 0
 
 
@@ -30,14 +30,14 @@ class _Snapshot:
 
 
 class HistoryWatch:
-    """`dispatchers`: those of the client, by number."""
+    """`dispatchers`: the client's dispatchers, by number."""
 
     def __init__(self, dispatchers: Mapping[int, Dispatcher]) -> None:
         self._dispatchers = dispatchers
         self._snapshots: dict[int, list[_Snapshot]] = {}  # by dispatcher that logs in, or POLL
 
     def take_snapshot(self, number: int) -> None:
-        """Record the positions of the dispatchers, except of the one that logs in. The server is about to be asked."""
+        """Record the positions of all dispatchers but the one that logs in. Called just before the server is asked."""
         self._snapshots[number] = [
             _Snapshot(d, d.streams_begun, d.queued_positions(), d.gate.awaits_poll)
             for d in self._dispatchers.values()
@@ -54,7 +54,7 @@ class HistoryWatch:
         return [(executed.file, executed.offset) for executed in positions]
 
     def compare(self, number: int, view: ServerView, now: float) -> list[Effect]:
-        """Compare a view with its snapshot."""
+        """Compare a view with the snapshot that was taken before the server was asked for it."""
         effects: list[Effect] = []
         for snapshot in self._snapshots.pop(number, ()):
             dispatcher = snapshot.dispatcher

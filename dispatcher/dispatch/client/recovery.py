@@ -1,13 +1,12 @@
 """Lets consumers that failed on another server than their own go on when their own server is back.
 
-After a failover, the new server may lack what a consumer has read, or may have purged some of what it needs. The log
-that the consumer has read may still be in order. So every survey checks whether the consumer's own server has that log:
-the file of its position, with the creation time that the consumer knows.
+After a failover, the new server may lack transactions that a consumer has read, or may have purged transactions that it
+needs. The consumer's own server may still have the log that the consumer has read. So every survey checks this: the
+server must have the file of the consumer's position, with the creation time that the consumer knows.
 
-GTIDs alone do not suffice, neither those of its own server nor those of another one that has executed them by now: a
-server that lost transactions and was made a primary again gives their numbers to other transactions. For the same
-reason, a consumer whose position its own server contradicts (RESET, restore) stays failed, whatever that server
-executes later.
+GTIDs alone are no proof, whether the consumer's own server or another one has executed them: a server that lost
+transactions and became a primary again gives their numbers to other transactions. For the same reason, a consumer whose
+own server contradicts its position (RESET, restore) stays failed, whatever that server executes later.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dispatcher.model.position import Position
 
 
 def is_elsewhere(consumer: Consumer, view: ServerView, error: BinlogError) -> bool:
-    """True if `error`, found by a login, says only that this server cannot continue another one's log."""
+    """True if the `error` of a login only means that this server cannot continue the log of another server."""
     position = consumer.position
     if position is None or position.server == view.server:
         return False
@@ -31,7 +30,7 @@ def is_elsewhere(consumer: Consumer, view: ServerView, error: BinlogError) -> bo
 
 
 def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> BinlogError:
-    """Returns the error, with the remedy that the consumer's own server may come back if that applies."""
+    """Returns the error. If it `is_elsewhere`, its remedy also says that the consumer's own server may come back."""
     position = consumer.position
     if position is None or not is_elsewhere(consumer, view, error):
         return error
@@ -43,7 +42,7 @@ def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> Binlo
 
 
 def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
-    """Returns the positions that a survey has to ask for, by consumer, so that it can check as a login does."""
+    """Returns by consumer the positions that a survey has to ask for, so that it can make the checks of a login."""
     positions = {consumer.name: consumer.position for consumer in _failed_elsewhere(consumers)}
     return {name: position for name, position in positions.items() if position is not None}
 
@@ -51,10 +50,10 @@ def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
 def recover(
     consumers: Iterable[Consumer], surveyed: Mapping[str, Position], view: ServerView, label: str
 ) -> list[Effect]:
-    """Let each consumer go on that failed on another server and whose log is this server's. A login checks it again.
+    """Let each consumer go on that failed on another server, if this server has its log. A login checks it again.
 
-    `surveyed`: what `positions_to_survey` returned when the server was asked. A view from before a consumer failed does
-    not count for it, because the consumer may have read further since.
+    `surveyed`: the result of `positions_to_survey` when the server was asked. A view from before a consumer failed is
+    not used for that consumer, because it may have read further since.
     """
     effects: list[Effect] = []
     for consumer in _failed_elsewhere(consumers):
@@ -79,7 +78,7 @@ def recover(
 
 
 def is_awaited(consumers: Iterable[Consumer]) -> bool:
-    """True if some consumer failed on another server than its own."""
+    """True if at least one consumer failed on another server than its own."""
     return any(_failed_elsewhere(consumers))
 
 

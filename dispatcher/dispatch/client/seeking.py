@@ -1,4 +1,4 @@
-"""Decides where a reader or an administrator moves a consumer, before anything is changed or stored.
+"""Decides to which position a reader or an administrator moves a consumer, before anything is changed or stored.
 
 A reader whose position lies outside of its consumer's queue *seeks*: back, to read again, or forward, because its own
 checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch that was
@@ -11,10 +11,10 @@ error and nothing is changed:
 * Files and offsets: the file exists and the offset lies within it, and a search of the log (`seek_starts`) has found
   that a transaction begins there. A dump from the middle of a transaction would fail every consumer that shares it.
 
-If the consumer has failed by HISTORY_DIFFERS, or what is stored of it cannot be read, the set alone does not prove that
-the position is of the server's present log: after a RESET the same numbers name other transactions. Then the search
-must find that very set at the position's file and offset. The same holds for a position of another epoch: after the
-loss of the state store, the first reader of a consumer (`fresh`) may go on in the epoch of its checkpoint.
+If the consumer has failed with HISTORY_DIFFERS, or if its stored progress cannot be read, the set alone does not prove
+that the position belongs to the server's present log: after a RESET the same numbers name other transactions. Then the
+search must find exactly this set at the position's file and offset. The same holds for a position of another epoch:
+after the loss of the state store, the first reader of a consumer (`fresh`) may go on in the epoch of its checkpoint.
 
 A start is resolved as for a new consumer. The result does not depend on the stored position, so a relocation also helps
 a consumer whose stored position has become useless.
@@ -77,8 +77,8 @@ def move(consumer: Consumer, to: Target) -> None:
 def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_min: int) -> Target:
     """Returns the position of `start` on the server, in an epoch of at least `epoch_min` and above the present one.
 
-    Raises BinlogError if the server does not have the position: POSITION_PURGED, HISTORY_DIFFERS (it never had it), or
-    what is wrong with the start.
+    Raises BinlogError if the server does not have the position: POSITION_PURGED, HISTORY_DIFFERS (the server never had
+    it), or another kind for a faulty start.
     """
     try:
         executed = history_check.resolve_start(view, start)
@@ -87,8 +87,8 @@ def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_
     present = _epoch_of(consumer)
     epoch = max(epoch_min, 0 if present is None else present + 1)
     created = view.created.get(executed.file, 0)
-    # The server's log shows what lies before a file and offset. That the transactions of a set lie before a place is
-    # only the administrator's claim.
+    # The server's log shows what lies before a file and offset. For a set, only the administrator claims that its
+    # transactions lie before some place.
     anchored = not isinstance(start, AtGtid)
     return Target(view.server, view.mode, epoch, executed, created, anchored)
 
@@ -110,7 +110,7 @@ def reader_position(consumer: Consumer, start: Start, view: ServerView, epoch_ne
 
 
 def holds(consumer: Consumer, position: Position) -> bool:
-    """True if the position lies within what the consumer has queued, so that it need not be moved."""
+    """True if the position lies within the consumer's queue, so that the consumer need not be moved."""
     queue = consumer.queue
     if not consumer.started or position.epoch != queue.epoch:
         return False
@@ -118,7 +118,8 @@ def holds(consumer: Consumer, position: Position) -> bool:
 
 
 def seek_starts(consumer: Consumer, after: Position, view: ServerView) -> list[Start]:
-    """Returns the starts that the server's log must be searched for before `seek_target` can decide; often none."""
+    """Returns the starts whose positions must be searched in the server's log before `seek_target` can decide. Often
+    there are none."""
     if not after.file or after.server != view.server:
         return []
     if view.mode is Mode.GTID and not _in_doubt(consumer, after):
@@ -129,7 +130,7 @@ def seek_starts(consumer: Consumer, after: Position, view: ServerView) -> list[S
 def seek_target(
     consumer: Consumer, after: Position, view: ServerView, *, fresh: bool = False
 ) -> Target:
-    """Raises BinlogError unless the view shows that the server has the position:
+    """Returns the target of a seek. Raises BinlogError unless the view shows that the server has the position:
 
     POSITION_UNKNOWN (not a position of this consumer), POSITION_PURGED, HISTORY_DIFFERS (the server never had it), or
     RANGE_UNAVAILABLE (another server has taken over and may not have it yet).
@@ -168,7 +169,8 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
 
 
 def _searched(after: Position, executed: ExecutedPosition, view: ServerView) -> ExecutedPosition:
-    """Returns what a search of the server's log has found at the position's file and offset."""
+    """Returns the position that a search of the server's log has found at the file and offset of `after`. Raises
+    BinlogError if there is none, or if it has another set."""
     at_offset = view.starts.get(AtFile(after.file, after.offset))
     at = f"{after.file}:{after.offset}"
     if not isinstance(at_offset, ExecutedPosition):
@@ -195,7 +197,8 @@ def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None
         server = consumer.progress.covered.server
     if after.server == server or (view.mode is Mode.GTID and after.server == view.server):
         return
-    # With GTIDs another server may have been read before: this log has its transactions, or those of the set.
+    # With GTIDs, the position may be of a server that was read before, if this log has transactions of that server, or
+    # if the position has a set.
     if view.mode is Mode.GTID and _is_uuid(after.server):
         wrote = (source.partition(":")[0] for source in view.written.sources())
         if after.gtid or after.server in wrote:
@@ -230,7 +233,7 @@ def _in_doubt(consumer: Consumer, after: Position) -> bool:
 
 
 def _created(consumer: Consumer, after: Position) -> int:
-    """Returns when the position's file was created, if the daemon has seen that itself; 0 = unknown."""
+    """Returns the creation time of the position's file, if the daemon itself has read it; 0 = unknown."""
     queue, stored = consumer.queue, consumer.progress
     if consumer.started:
         return queue.files.created_of(after.file) if after.server == queue.server else 0
@@ -240,7 +243,7 @@ def _created(consumer: Consumer, after: Position) -> int:
 
 
 def _epoch_of(consumer: Consumer) -> int | None:
-    """Returns None if no progress is stored."""
+    """Returns the consumer's present epoch; None if no progress is stored."""
     if consumer.started:
         return consumer.queue.epoch
     return None if consumer.progress is None else consumer.progress.covered.epoch

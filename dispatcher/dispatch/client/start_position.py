@@ -16,9 +16,9 @@ from dispatcher.model.gtid import GtidSet
 
 
 def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
-    """Give a consumer its position in this server's log, or check the one that it has. Raises BinlogError.
+    """Give a consumer its position in this server's log, or check the position that it has. Raises BinlogError.
 
-    The effects store the position before anything that is read from there on can be delivered.
+    The effects store the position before any transaction behind it can be delivered.
     """
     try:
         effects = _in_history(consumer, view, new_epoch)
@@ -50,7 +50,7 @@ def _in_history(consumer: Consumer, view: ServerView, new_epoch: Callable[[], in
 def _purged_up_to(
     consumer: Consumer, view: ServerView, server: str, executed: ExecutedPosition
 ) -> list[Effect]:
-    """Returns a warning if nothing can show that the server still has the log that the consumer has read."""
+    """Returns a warning if it cannot be checked that the server still has the log that the consumer has read."""
     if not history_check.is_purged_up_to(view, server, executed):
         return []
     warning = (
@@ -64,7 +64,7 @@ def _purged_up_to(
 
 
 def check(consumer: Consumer, view: ServerView) -> None:
-    """Raises BinlogError unless this server has the consumer's position, if the consumer has one. Changes nothing."""
+    """Raises BinlogError if the consumer has a position that this server does not have. Changes nothing."""
     if consumer.started:
         _check_queued(consumer, view)
     elif consumer.progress is not None:
@@ -101,13 +101,14 @@ def _continue(consumer: Consumer, view: ServerView) -> None:
 
 
 def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> ExecutedPosition:
-    """Returns the position as it was stored."""
+    """Set the queue to the stored position. Returns that position as it was stored. Raises BinlogError if the server
+    does not have it."""
     queue, server = consumer.queue, stored.covered.server
     was = covered = _check_stored(stored, view)
     acknowledged = history_check.stored_position(view.mode, stored.acknowledged)
     created, anchored = abs(stored.created), stored.created > 0
     created = created or view.created.get(covered.file, 0)
-    if server != view.server:  # this server has files of its own
+    if server != view.server:  # this server has other files
         covered, acknowledged, created = without_file(covered), without_file(acknowledged), 0
         anchored = False
     queue.reset(view.server, view.mode, stored.covered.epoch, covered, created, anchored=anchored)
@@ -118,7 +119,7 @@ def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> Executed
 def _skip_purged(
     consumer: Consumer, view: ServerView, error: BinlogError, new_epoch: Callable[[], int]
 ) -> list[Effect]:
-    """Go on at the end of the log, in a new epoch: the consumer never gets the transactions before it."""
+    """Go on at the end of the log, in a new epoch. The consumer never gets the transactions before that."""
     queue = consumer.queue
     if not consumer.started:
         stored = consumer.progress
@@ -133,9 +134,9 @@ def _skip_purged(
 def lacking_transactions(
     dispatcher: Dispatcher, view: ServerView, wait_s: float, now: float
 ) -> BinlogError | None:
-    """Returns an error while a replica that has taken its source's place lacks transactions that consumers have.
+    """Returns an error while a replica that has replaced its source lacks transactions that consumers have.
 
-    It is given `wait_s` seconds to execute them.
+    After `wait_s` seconds without them, return None.
     """
     if view.mode is not Mode.GTID:
         return None

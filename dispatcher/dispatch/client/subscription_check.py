@@ -1,9 +1,9 @@
-"""Whether a server has the databases that consumers subscribe to.
+"""Checks whether a server has the databases that consumers subscribe to.
 
-A consumer whose databases do not exist gets nothing, and nothing fails: the name may be wrong, or the database may be
-created later. So this is a warning, which is withdrawn when the database exists. It is checked at every login and every
-poll, but only if the server's databases have changed: the search for names that resemble a missing one takes 2 ms for
-each consumer.
+A consumer whose databases do not exist gets no data, but it does not fail: the name may be wrong, or the database may
+be created later. So the consumer gets a warning, which is withdrawn when the database exists. The check runs at every
+login and every poll, but only if the server's databases have changed: the search for names that resemble a missing one
+takes 2 ms per consumer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dispatcher.model.subscription import NamePatterns, nearest
 
 
 def compare_with(databases: frozenset[str] | None, consumers: Iterable[Consumer]) -> list[Effect]:
-    """Update the warnings of consumers. `databases`: those that the server shows to the account, None = not known."""
+    """Update the warnings of consumers. `databases`: the databases that the account may see, None = not known."""
     effects: list[Effect] = []
     if databases is None:
         return effects

@@ -1,4 +1,4 @@
-"""Stores the table versions of a client: those of the dispatcher that is furthest ahead."""
+"""Stores the table versions of a client. These are the versions of the dispatcher that is furthest ahead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dispatcher.dispatch.tables.versions import LogPosition, StoredVersions, Ver
 
 
 class VersionStore:
-    """`stored`: what the state store held at the start."""
+    """`stored`: the versions that the state store held at the start."""
 
     def __init__(self, stored: StoredVersions | None) -> None:
         self._known = stored
@@ -25,8 +25,8 @@ class VersionStore:
         self._known = main.enrichment.versions.snapshot()
 
     def store(self, main: Dispatcher | None) -> list[Effect]:
-        """Store all versions if one has changed, else only the position up to which they hold. For a server with full
-        metadata there are none."""
+        """Store all versions if one has changed, otherwise only the position up to which they hold. A server with full
+        metadata needs no versions, so nothing is stored."""
         if main is None or main.read is None:
             return []
         versions = main.enrichment.versions

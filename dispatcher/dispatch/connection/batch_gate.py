@@ -1,7 +1,7 @@
 """Holds one batch of a dispatcher until the server has answered a question about it.
 
-Either tables of the batch have no known definition (`FetchSchema`), or the file of the batch may not follow what was
-read (`PollServer`, see `continuity`).
+There are two questions: tables of the batch have no known definition (`FetchSchema`), or it is not certain that the
+batch's file follows the log that was read (`PollServer`, see `continuity`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dispatcher.dispatch.messages.events import BatchReceived, SchemaFetched
 from dispatcher.dispatch.tables.enrichment import Outcome
 from dispatcher.dispatch.values.executed_position import Gtids
 
-# One fetch is enough, unless the log changes meanwhile, for instance by a reset.
+# One fetch is enough, unless the server's log changes meanwhile, for instance by a RESET.
 FETCHES_MAX = 3
 
 
@@ -25,7 +25,7 @@ class BatchGate:
         self._awaited = 0  # number of the request that is under way, 0 = none
         self._requests = 0
         self._fetches = 0  # for the held batch
-        # The answer for which the log was read ahead, with the set at which that dump began.
+        # The answer for which the log was read ahead, with the set that the dispatcher had read then.
         self._read_ahead: tuple[Gtids, SchemaFetched] | None = None
 
     @property
@@ -38,7 +38,7 @@ class BatchGate:
         return self._fetches < FETCHES_MAX
 
     def begin(self) -> None:
-        """A stream begins."""
+        """Note that a stream begins: drop the held batch."""
         self.release()
         self._fetches = 0
 
@@ -47,7 +47,7 @@ class BatchGate:
         self._fetches = 0
 
     def release(self) -> BatchReceived | None:
-        """Returns the held batch, which is held no longer; None if there is none."""
+        """Stop holding the batch, and return it; None if no batch is held."""
         held, self.held, self.awaits_poll = self.held, None, False
         return held
 
@@ -57,8 +57,8 @@ class BatchGate:
     def hold_for_schema(
         self, received: BatchReceived, outcome: Outcome, *, streaming: bool
     ) -> list[Effect]:
-        """Hold a batch whose tables are missing. Request them, unless the dispatcher is paused and a request is under
-        way."""
+        """Hold a batch for which table definitions are missing. Request them, unless the dispatcher is paused and a
+        request is under way."""
         assert outcome.start is not None
         self.held = received
         if self._awaited and not streaming:
@@ -91,6 +91,7 @@ class BatchGate:
         return True
 
     def read_ahead_from(self, read: Gtids) -> SchemaFetched | None:
-        """Returns the answer for which the log was read ahead, by a stream that had begun at the same set."""
+        """Returns the answer for which the log was read ahead, if the dispatcher had read the same set then, else
+        None."""
         at, answer = self._read_ahead or (None, None)
         return answer if at == read else None

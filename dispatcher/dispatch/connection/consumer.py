@@ -13,8 +13,8 @@ from dispatcher.model.position import Position
 
 
 class Consumer:
-    """`dispatcher`: the number of the dispatcher that it is attached to; None while it waits to attach, or has
-    failed."""
+    """`dispatcher`: number of the dispatcher to which the consumer is attached; None while the consumer waits to
+    attach, or has failed."""
 
     def __init__(
         self, spec: ConsumerSpec, progress: Progress | None, allocate: Allocate | None = None
@@ -25,14 +25,15 @@ class Consumer:
         self.queue = Queue(wanted, spec.queue_bytes_max, allocate)
         self.progress = progress  # stored; applied when the server's mode is known
         self.started = False  # its queue has a position
-        # True if its position is known to belong to the server's history: it was read, or a login has checked it.
+        # True if the position is known to belong to the server's history: a stream has reached it, or a login has
+        # checked it.
         self.verified = True
         self.failed: BinlogError | None = None
         self.failed_elsewhere = False  # on another server than its own, see `recovery`
         # The newest fault, even if it did not fail the consumer.
         self.error: BinlogError | None = None
-        self.warnings: tuple[str, ...] = ()  # what is probably wrong with its subscription
-        # The server's databases that the subscription was compared with.
+        self.warnings: tuple[str, ...] = ()  # about its subscription
+        # The server's databases with which the subscription was compared last.
         self.compared_with: frozenset[str] | None = None
         # True if an administrator has paused its reader. Then nothing makes room in its queue.
         self.delivery_paused = False
@@ -40,7 +41,7 @@ class Consumer:
         self.dispatcher: int | None = None
         self.wait_budget = WaitBudget(spec.wait_max_s)
         self.detached_at = 0.0
-        # When it was last known to have all of the server's log (`Dispatcher.current_at` while it is attached).
+        # When the consumer was last known to have the whole log (`Dispatcher.current_at` while it is attached).
         self.current_at = 0.0
         self.evicted_commit_us: int | None = None  # of the oldest transaction that its queue lost
         self.attach_after = 0.0  # the earliest time at which it may attach
@@ -53,19 +54,19 @@ class Consumer:
 
     @property
     def waiting(self) -> bool:
-        """True if it waits to attach to a dispatcher."""
+        """True if the consumer waits to attach to a dispatcher."""
         return self.dispatcher is None and self.failed is None
 
     @property
     def position(self) -> Position | None:
-        """The position up to which it has the log, as far as that is known without a server."""
+        """The position up to which the consumer has the log, as far as this is known without a server."""
         if self.started:
             return self.queue.position(self.queue.queued)
         return self.progress.covered if self.progress else None
 
     def fail(self, error: BinlogError) -> list[Effect]:
-        """Stop the consumer until it is moved, or a server has its position again (`recovery`), or an operator corrects
-        the cause and restarts the daemon."""
+        """Stop the consumer. It goes on if somebody moves it, if its own server is back (`recovery`), or if an operator
+        corrects the cause and restarts the daemon."""
         self.failed = self.error = error
         self.failed_elsewhere = False
         self.queue.rollback()

@@ -1,12 +1,12 @@
 """Puts a batch into the queues of a dispatcher's consumers.
 
 A consumer is *level* if its queue has the same position as the dispatcher. Nearly always all consumers are level. They
-share one `Stand`, and one pass over the batch finds out which of them gets what (`Lanes`). So the cost of a batch
-depends on its events and on the bytes that are delivered, not on the number of level consumers that get nothing: their
-position moves with the shared one.
+share one `Stand`, and one pass over the batch finds each one's share (`Lanes`). So the cost of a batch depends on its
+events and on the delivered bytes. Level consumers that get nothing cost nothing: their position moves with the shared
+one.
 
-Any other consumer may have part of the batch already. It is served alone (`Queue.push`), and becomes level as soon as
-it has reached the dispatcher's position.
+Any other consumer may have part of the batch already. It is served alone (`Queue.push`), and becomes level when its
+queue reaches the dispatcher's position.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPos
 from dispatcher.model.errors import BinlogError
 
 Served = list[tuple[Consumer, BinlogError | None]]
-"""The consumers that got a transaction, and those without room on disk for one, with the error; in the order in which
-they were attached."""
+"""The consumers that got a transaction (None), and the consumers that lack room on disk for one (with the error), in
+the order in which they were attached."""
 
 
 class Dealer:
@@ -40,7 +40,7 @@ class Dealer:
         self._level: list[Consumer] = []
         self._others: list[Consumer] = []  # the consumers that are not level
         self._lanes = Lanes((), (), ())  # of the level consumers
-        # Places of consumers with something in their queues, and perhaps of others.
+        # Lanes whose queues hold transactions. May also have lanes whose queues have become empty.
         self._holding: set[int] = set()
         self._places: dict[str, int] = {}  # the place of each consumer, by name
         # The file that is read, and its creation time, as the level consumers know them.
@@ -48,10 +48,10 @@ class Dealer:
         self._anchored = False
 
     def begin(self, read: ExecutedPosition, attached: Sequence[Consumer]) -> None:
-        """A stream begins at a position."""
+        """Note that a stream begins at `read`."""
         self._stand = stand = Stand(read)
         self._changes = -1
-        # The login may have moved a queue to another epoch, and the lanes hold the epochs.
+        # The login may have moved a queue to another epoch, so the lanes, which hold the epochs, are built anew.
         self._set_level([])
         for consumer in attached:
             if consumer.queue.queued == read:
@@ -60,7 +60,7 @@ class Dealer:
     def demand(
         self, attached: Sequence[Consumer], gtids: BatchGtids, read: ExecutedPosition
     ) -> Demand:
-        """Returns which of the attached consumers get events of the next batch. `read`: the position before it."""
+        """Returns the demand of the attached consumers for the next batch. `read`: the position before the batch."""
         self._find_level(attached)
         if self._level and not gtids.all_after(self._level[0].queue.mode, read):
             for consumer in self._level:
@@ -103,10 +103,10 @@ class Dealer:
         *,
         anchored: bool,
     ) -> Served:
-        """Push a batch into all queues. `after`: the dispatcher's position after it; `others`: the consumers that are
-        not level, and whether each is in sync; `anchored`: see `Continuity`.
+        """Push a batch into all queues. `after`: the dispatcher's position after the batch. `others`: the consumers
+        that are not level, with True if in sync. `anchored`: see `Continuity`.
 
-        For a consumer without room, nothing of the batch counts, and the caller must detach it.
+        For a consumer without room on disk no transaction of the batch counts, and the caller must detach it.
         """
         stand = self._stand
         assert stand is not None, "a batch before the dump"

@@ -1,4 +1,4 @@
-"""Which consumers of a dispatcher get events of a batch, and of which of its transactions."""
+"""Finds which consumers of a dispatcher get events of a batch, and from which transactions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class _ConsumerDemand:
 
 
 class Demand:
-    """`read`: the dispatcher's position before the batch; `level`: the consumers that are known to be at that position;
-    `level_mask`: one byte per route, 1 = one of these gets its events; `consumers`: the other consumers."""
+    """`read`: the dispatcher's position before the batch. `level`: the consumers that are known to be at this position.
+    `level_mask`: one byte per route, 1 = at least one level consumer gets its events. `consumers`: the other
+    consumers."""
 
     def __init__(
         self,
@@ -61,11 +62,11 @@ class Demand:
             yield _ConsumerDemand(consumer, True, route_mask, None)
 
     def others(self) -> list[tuple[Consumer, bool]]:
-        """Returns each consumer that is not known to be level, and whether it is in sync with the dispatcher."""
+        """Returns each consumer that is not known to be level, with True if it is in sync with the dispatcher."""
         return [(demand.consumer, demand.in_sync) for demand in self._demands]
 
     def route_mask(self) -> U8:
-        """Returns one byte per route: 1 = some consumer gets its events in some transaction."""
+        """Returns one byte per route: 1 = at least one consumer gets its events in at least one transaction."""
         masks = [
             demand.route_mask
             for demand in self._demands

@@ -4,10 +4,11 @@ A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and passes the
 fails the consumers that a fault of the log concerns, and opens a lost connection again (`retry`). `client` decides
 which consumers are attached.
 
-If a batch raises a question that only the server can answer, it is held (`batch_gate`), and reading pauses as for a
-full queue until the answer comes. If the answer does not suffice, the consumers that need it fail.
+If a batch raises a question that only the server can answer, the batch is held (`batch_gate`), and reading pauses until
+the answer comes, as it does for a full queue. If the answer does not suffice, the consumers that need it fail.
 
-Phases: connecting → streaming ⇄ paused → (closed for want of room) → connecting ...; a log that has an end: → ended.
+Phases: connecting → streaming ⇄ paused → (closed until there is room) → connecting ...; at the end of a log that does
+not grow: → ended.
 """
 
 from __future__ import annotations
@@ -53,33 +54,33 @@ class Phase(StrEnum):
     STREAMING = "streaming"
     PAUSED = "paused"  # open, not read
     BACKPRESSURE_CLOSED = "closed until there is room"
-    ENDED = "ended"  # all of the log was read, and no more will come
+    ENDED = "ended"  # the whole log was read, and it does not grow
 
 
 class Dispatcher:
-    """`number`: from 1, unique among the client's dispatchers; `routes`: of the client."""
+    """`number`: from 1 on, unique among the client's dispatchers. `routes`: of the client."""
 
     def __init__(self, number: int, label: str, routes: Routes, versions: Versions) -> None:
         self.number = number
         self.label = label  # of the client
         self.phase = Phase.CONNECTING
         self.attached: list[Consumer] = []
-        self._filled: dict[Consumer, None] = {}  # see `filled`; may also hold others
+        self._filled: dict[Consumer, None] = {}  # see `filled`; may have other consumers, too
         self.view: ServerView | None = None
         self.error: BinlogError | None = None  # the reason why there is no connection
         self.read: ExecutedPosition | None = None
-        # The transaction inside of which the last batch ended.
+        # The transaction inside which the last batch ended.
         self.open_transaction: OpenTransaction = None
         self.enrichment = Enrichment(routes, versions)
         self.continuity = Continuity()
         self.gate = BatchGate(number)
         self.last_timestamp = 0  # timestamp of the newest event, s since 1970
         self.tip_seq = 0  # seq of the end of the server's log, as far as it is known
-        self.current_at = -math.inf  # when it was last known to have read all of the log
+        self.current_at = -math.inf  # when the dispatcher had last read the whole log
         self.events = self.bytes = self.reconnects = 0
         self.streams_begun = 0
         self.paused_since = self.stream_begun_at = 0.0
-        self.login_begun = False  # True once it was decided what the login asks the server
+        self.login_begun = False  # True once the questions of the login to the server are fixed
         self.newest_xa = 0  # number of the newest prepared transaction when the login began
         # The time since which the server lacks transactions of consumers.
         self.lacking_since: float | None = None
@@ -102,8 +103,8 @@ class Dispatcher:
 
     @property
     def current(self) -> bool:
-        """True while it reads at the end of the server's log, as far as that is known, or has read all of a log that
-        ends."""
+        """True while the dispatcher reads at the known end of the server's log, or if it has read the whole of a log
+        that does not grow."""
         if self.phase is Phase.STREAMING:
             return self.read is not None and self.read.seq >= self.tip_seq
         return self.phase is Phase.ENDED
@@ -130,7 +131,7 @@ class Dispatcher:
         self._filled[consumer] = None
 
     def detach(self, consumer: Consumer, now: float) -> None:
-        """Detach a consumer at a transaction boundary: its part of the open transaction is dropped from its queue."""
+        """Detach a consumer at a transaction boundary: drop its part of the open transaction from its queue."""
         consumer.queue.rollback()
         consumer.queue.leave()
         consumer.wait_budget.end(now)
@@ -186,12 +187,13 @@ class Dispatcher:
     def _begin_enrichment(
         self, view: ServerView, read: ExecutedPosition, before: ExecutedPosition | None
     ) -> None:
-        """`before`: up to where the previous stream has read."""
+        """Begin the enrichment of a stream at `read`. `before`: the position up to which the previous stream has
+        read."""
         versions, gaps = self.enrichment.versions, False
         at: LogPosition | None = LogPosition(read.file, read.offset, view.created.get(read.file, 0))
         same = before is not None and before.gtids == read.gtids and versions.server == view.server
         if view.mode is Mode.GTID:
-            # A GTID set does not tell where it ends in the log; the file beside it only says where it was computed.
+            # A GTID set does not show where it ends in the log. The file beside it shows only where it was computed.
             at = self.enrichment.position if same else None
             gaps = may_skip(read.gtids, view.written)
         versions.login(view.server, [name for name, _ in view.files])
@@ -204,7 +206,7 @@ class Dispatcher:
             self.enrichment.read_ahead(ahead.request.start, list(ahead.statements))
 
     def lost(self, error: BinlogError, now: float) -> list[Effect]:
-        """Connect again after a fault, or fail all consumers if that cannot help."""
+        """Connect again after a fault, or fail all consumers if a new connection cannot help."""
         self._roll_back(now)
         if self.phase is Phase.BACKPRESSURE_CLOSED:
             return []  # the connection was closed on purpose
@@ -218,9 +220,11 @@ class Dispatcher:
     def reconnect(
         self, error: BinlogError, now: float, after_s: float | None = None
     ) -> list[Effect]:
-        """`after_s`: None for the backoff of the retry policy. If it is given, a server has answered, so the backoff
-        begins anew: otherwise the failures of other hosts between two answers would make each wait longer than the one
-        before."""
+        """Connect again after a fault. `after_s`: the wait in seconds, None for the backoff of the retry policy.
+
+        If `after_s` is given, a server has answered, so the backoff is reset. Otherwise failures of other hosts between
+        two answers would make each wait longer than the one before.
+        """
         self.error = error
         if after_s is not None:
             self._retry.connected()
@@ -235,7 +239,7 @@ class Dispatcher:
         ]
 
     def login_again(self, reason: str, now: float) -> list[Effect]:
-        """Log in again, because the log may be another one than the one that was read. The login checks each
+        """Log in again, because the server's log may no longer be the one that was read. The login checks each
         consumer."""
         fields = {"dispatcher": self.number, "reason": reason}
         self.reconnects += 1
@@ -275,7 +279,7 @@ class Dispatcher:
     # -- the stream ------------------------------------------------------------------------------------------
 
     def receive(self, batch: Batch, created: int, now: float) -> list[Effect]:
-        """Push a batch into the queues, or hold it until the server has answered."""
+        """Push a batch into the queues, or hold it until the server has answered a question about it."""
         read, gate = self.read, self.gate
         assert read is not None and gate.held is None, "a batch before the dump, or too early"
         match self.continuity.judge(batch, self.mode, read):
@@ -353,8 +357,7 @@ class Dispatcher:
     # -- the server's history --------------------------------------------------------------------------------
 
     def queued_positions(self) -> list[QueuedPosition]:
-        """Returns the positions that the consumers have now. A view that the server is asked for later must agree with
-        them."""
+        """Returns the consumers' present positions. A later view of the server must agree with them."""
         positions: dict[tuple[int, bool], QueuedPosition] = {}
         for consumer in self.attached if self.open else ():
             queue, queued = consumer.queue, consumer.queue.queued
@@ -368,9 +371,9 @@ class Dispatcher:
     def server_polled(
         self, view: ServerView, positions: list[QueuedPosition], *, answers_held: bool, now: float
     ) -> list[Effect]:
-        """Compare the server's view with `positions`: those that the consumers had when the server was asked.
+        """Compare the server's view with `positions`, which the consumers had when the server was asked.
 
-        `answers_held`: a held batch waited for this poll.
+        `answers_held`: True if a held batch waited for this poll.
         """
         if error := history_error(view, positions):
             return self.login_again(error.what, now)
@@ -388,8 +391,8 @@ class Dispatcher:
     def _read_after(self, batch: Batch, gtids: BatchGtids, created: int) -> ExecutedPosition:
         """Returns the position after the last complete transaction of a batch.
 
-        It is never inside a transaction, where no dump may begin. Outside of a transaction it moves on over other
-        events, such as a rotation: without GTIDs, it would otherwise stay in files that will be purged.
+        This position is never inside a transaction, where no dump may begin. Outside a transaction it also moves over
+        other events, such as a rotation. Otherwise, without GTIDs, it would stay in files that the server will purge.
         """
         before = self.read
         assert before is not None
@@ -405,13 +408,13 @@ class Dispatcher:
             offset = int(gtids.end[gtids.ended][-1])
         if self.mode is Mode.GTID:
             # A dump from a set begins with the head of the file in which the server searches for the next transaction.
-            # That head does not show where the set ends.
+            # This head does not show where the set ends.
             if not count and (not before.file or (file_number(file), offset) < before.log_order):
                 return before
             return ExecutedPosition(executed, file, offset, before.seq + count)
         if not count and not created and file != before.file and self.continuity.can_ask:
-            # The server has not sent the head of the new file yet. A position in that file could not be distinguished
-            # from one in a file of the same name after a RESET.
+            # The server has not sent the head of the new file yet. Until then a position in this file cannot be told
+            # from a position in a file of the same name after a RESET.
             return before
         seq = packed_seq(file, offset)
         return before if seq <= before.seq else ExecutedPosition(executed, file, offset, seq)
@@ -423,8 +426,8 @@ class Dispatcher:
         return (gtids.sources[source] if source >= 0 else "", int(gtids.gno[-1]))
 
     def _fail_concerned(self, batch: Batch, fault: Fault, now: float) -> list[Effect]:
-        """Fail every consumer whose filter matches the event behind a batch, except those that are already past this
-        event."""
+        """Fail every consumer whose filter matches the faulty event behind a batch, except the consumers that are
+        already past this event."""
         effects: list[Effect] = []
         for consumer in list(self.attached):
             mask = consumer.queue.filter.route_mask(self._routes)

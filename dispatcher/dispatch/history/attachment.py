@@ -1,13 +1,13 @@
 """Decides to which dispatcher a consumer may attach: for attaching, merging and restarting.
 
-A consumer may attach to a dispatcher under two conditions. The dispatcher has read nothing that the consumer has not
-queued, because the dispatcher will not read it again. And the two are near each other in the log, because the
-dispatcher delivers nothing to the consumer before it reaches the consumer's position. The *queued* position counts. If
-the delivered or the acknowledged position counted, the consumer would get some transactions twice.
+A consumer may attach to a dispatcher under two conditions. First, the consumer has queued everything that the
+dispatcher has read, because the dispatcher will not read it again. Second, the two are near each other in the log,
+because the dispatcher delivers nothing to the consumer before it reaches the consumer's position. The rule uses the
+*queued* position: with the delivered or the acknowledged position, the consumer would get some transactions twice.
 
-A dispatcher may be inside a transaction, part of which it has already copied to its consumers. Then a consumer may
-attach only if it has queued that transaction, so that it can skip the rest. On a stream that never pauses this is the
-usual case.
+A dispatcher may be inside a transaction, and may have copied a part of it to its consumers. Then a consumer may attach
+only if it has queued this transaction, so that it can skip the rest. On a stream that never pauses this is the usual
+case.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 
-# Positions whose distance in bytes is not known, as after a failover, are near if they differ by at most this many
-# transactions.
+# If the distance of two positions in bytes is not known, as after a failover, they are near if they differ by at most
+# this many transactions.
 UNKNOWN_TRANSACTIONS_MAX = 1000
 
 OpenTransaction = tuple[str, int] | int | None
-"""The transaction that a dispatcher has read in part: source and number, or (without MySQL's GTIDs) the seq reached in
-it."""
+"""The transaction that a dispatcher has read in part, None = none: source and number, or (without MySQL's GTIDs) the
+`seq` that the dispatcher has reached in it."""
 
 T = TypeVar("T")
 
@@ -45,9 +45,9 @@ class ServerFiles:
         self._sizes: dict[int, int] = {}  # by number
 
     def update(self, view: ServerView, *, late: bool = False) -> None:
-        """Replace what was known of this server, or of the one that was read before.
+        """Replace the known files by those of a view, which may be of another server.
 
-        `late`: True if a dispatcher has read beyond the end that `view` shows; then the larger sizes stay.
+        `late`: True if a dispatcher has read beyond the end of the log in `view`; then larger known sizes stay.
         """
         sizes_before = self._sizes if late and view.server == self.server else {}
         self.updates += 1
@@ -58,7 +58,7 @@ class ServerFiles:
         self.extend(view.file, view.offset)
 
     def extend(self, file: str, offset: int) -> None:
-        """A stream has reached an offset of a file."""
+        """Note that a stream has reached an offset of a file."""
         number = file_number(file)
         self._sizes[number] = max(self._sizes.get(number, 0), offset)
 
@@ -92,7 +92,8 @@ def has_all_read(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -
 
 
 def has_transaction(queued: ExecutedPosition, transaction: OpenTransaction) -> bool:
-    """True if a consumer has queued the transaction that a dispatcher has read only in part, or if there is none."""
+    """True if a consumer has queued the transaction that a dispatcher has read in part, or if there is no such
+    transaction."""
     if transaction is None:
         return True
     if isinstance(transaction, int):
@@ -123,7 +124,7 @@ def group_ahead(
     positions: Sequence[tuple[T, ExecutedPosition]],
     bytes_max: int,
 ) -> list[T]:
-    """Returns the consumer that is furthest ahead, and the others that are near it and near each other."""
+    """Returns a group of consumers: the one furthest ahead, and the others that are near it and near each other."""
     ordered = sorted(positions, key=lambda pair: pair[1].seq, reverse=True)
     group: list[tuple[T, ExecutedPosition]] = []
     for consumer, queued in ordered:
@@ -143,6 +144,6 @@ def dump_start(mode: Mode, positions: Sequence[ExecutedPosition]) -> ExecutedPos
     same = [executed for executed in positions if executed.gtids == gtids]
     if same:
         return max(same, key=lambda executed: executed.log_order)
-    # No consumer has this position. The log goes on at the first of their positions, or somewhat before it.
+    # No consumer is at the intersection. The log goes on at the first of the consumers' positions, or before it.
     first = min(positions, key=lambda executed: executed.log_order)
     return make_executed(mode, str(gtids), first.file, first.offset)

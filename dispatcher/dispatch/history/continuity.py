@@ -1,19 +1,19 @@
-"""Checks whether a file that a dump reaches follows what was read before it.
+"""Checks whether a file that a dump reaches follows the log that was read before it.
 
-A dump survives a RESET as long as the new log is shorter than the offset that the dump has reached: the server keeps
-sending heartbeats, and when the new log rotates, it continues with the *second* file of the new log (MySQL and MariaDB,
-with GTIDs and without). So no position moves into a file, and nothing of the file is delivered, before its head was
-compared with what was read:
+A dump survives a RESET as long as the new log is shorter than the offset that the dump has reached. The server keeps
+sending heartbeats, and when the new log rotates, the server continues with the *second* file of the new log (MySQL and
+MariaDB, with GTIDs and without). So no position moves into a file, and no event of the file is delivered, before the
+file's head was compared with what was read:
 
-* The GTIDs that the head lists as executed before the file (PREVIOUS_GTIDS, MariaDB's GTID_LIST) must be those that
+* The GTIDs that the head lists as executed before the file (PREVIOUS_GTIDS, MariaDB's GTID_LIST) must be the GTIDs that
   were read.
-* If the head lists none, or the file before it was still being written when the dump began, the server is asked: the
-  file before must be the one that was read, or must have been purged. The server is not asked about files that were
-  closed when the dump began, of which there are many while a consumer catches up.
+* If the head lists no GTIDs, or if the previous file was still being written when the dump began, the server is asked:
+  its previous file must be the one that was read, or must have been purged. The server is not asked about files that
+  were closed when the dump began, because there are many of them while a consumer catches up.
 
-A log may differ for a valid reason: GTIDs that were set by hand, a transaction that a crash has cut off. So a head that
-does not fit ends the connection, and the next login checks every consumer's position. If that login finds no fault and
-the same head comes again, the dispatcher accepts the head.
+A head may differ for a valid reason: GTIDs that were set by hand, or a transaction that a crash has cut off. So a head
+that does not fit ends the connection, and the next login checks every consumer's position. If that login finds no fault
+and the same head comes again, the dispatcher accepts the head.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _ENCRYPTION_HEADER_BYTES = 512
 
 
 class HeadVerdict(Enum):
-    """How the head of a file relates to what was read before it."""
+    """Whether the head of a file follows the log that was read before it."""
 
     FOLLOWS = auto()
     UNKNOWN = auto()  # the head is not complete yet
-    ASK = auto()  # the server must be asked for the file before
+    ASK = auto()  # the server must be asked about the previous file
     DIFFERS = auto()
 
 
@@ -55,22 +55,22 @@ class QueuedPosition:
 
 
 class Continuity:
-    """How a dispatcher's stream relates to what was read before it. `anchored`: True if everything that was read lies
-    before its file and offset in the server's log; `can_ask`: True if the source is a server."""
+    """Whether a dispatcher's stream continues the log that was read before it. `anchored`: True if all transactions
+    that were read lie before the file and offset reached. `can_ask`: True if the source is a server."""
 
     def __init__(self) -> None:
         self.anchored = False
-        # True if executed transactions may lie behind some that are not executed.
+        # True if executed transactions may lie behind transactions that are not executed.
         self._may_skip = False
-        self._begun: Gtids = GtidSet()  # what was read when the stream began
+        self._begun: Gtids = GtidSet()  # the set that was read when the stream began
         self._end = 0, 0  # the end of the log when the stream began
-        # False for a folder of files, which knows itself which file follows which.
+        # False for a folder of files, which itself checks the order of its files.
         self.can_ask = False
         self._accepted = ""  # the file whose head was compared
         self._doubted = ("", "")  # file and GTIDs of a head that did not fit
 
     def begin(self, read: ExecutedPosition, view: ServerView, *, anchored: bool) -> None:
-        """A stream begins at `read`."""
+        """Note that a stream begins at `read`."""
         has_gtids = isinstance(read.gtids, GtidSet) and view.mode is Mode.GTID
         self._may_skip = has_gtids and may_skip(read.gtids, view.written)
         self.anchored, self._begun = anchored, read.gtids
@@ -78,10 +78,11 @@ class Continuity:
         self.can_ask, self._accepted = view.knows_tables, ""
 
     def advance(self, read: ExecutedPosition, gtids: BatchGtids) -> None:
-        """The stream has reached `read`.
+        """Note that the stream has reached `read`.
 
-        The stream is `anchored` once it has passed everything that was executed when it began: after the first new
-        transaction, if no executed one can follow it, or at the point where the log ended when the stream began.
+        The stream is `anchored` once it has passed all transactions that were executed when it began. This is so after
+        the first new transaction, if no executed transaction can follow it; otherwise at the point where the log ended
+        when the stream began.
         """
         if not self._may_skip and gtids.count:
             self.anchored = True
@@ -110,9 +111,10 @@ class Continuity:
         return HeadVerdict.FOLLOWS
 
     def confirm(self, batch: Batch, sizes: dict[str, int]) -> bool:
-        """True if the previous file still has the size that was read, or if the server no longer has it.
+        """True if the previous file has the size that was read, if the server no longer has it, or if the same head was
+        doubted before.
 
-        `sizes`: of the server's files now.
+        `sizes`: present sizes of the server's files.
         """
         head = batch.head
         assert head is not None
@@ -125,9 +127,9 @@ class Continuity:
         return True
 
     def _doubts(self, file: str, head: Head) -> bool:
-        """Returns True if this is the first time that the head does not fit, and remembers the head.
+        """Record a head that does not fit. Returns True if it is a new one.
 
-        False if the same head comes again: the login in between has found no fault.
+        False if the same head comes again: then the login in between has found no fault.
         """
         doubted = file, str(head.previous)
         if doubted == self._doubted:
@@ -136,7 +138,8 @@ class Continuity:
         return True
 
     def _fits(self, previous: Gtids, read: Gtids, *, whole: bool) -> bool:
-        """`whole`: True if the file follows everything that was read; False for the first file of a dump by GTIDs."""
+        """True if the head's GTIDs `previous` fit the set `read`. `whole`: True if the file must follow everything that
+        was read; False for the first file of a dump by GTIDs."""
         if isinstance(previous, MariadbGtids) or isinstance(read, MariadbGtids):
             assert isinstance(previous, MariadbGtids) and isinstance(read, MariadbGtids)
             return not whole or previous.agrees(read)
@@ -151,9 +154,9 @@ class Continuity:
 
 
 def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> BinlogError | None:
-    """Returns the error if the server's log, as of `view`, is not the one from which these positions were read earlier.
+    """Returns an error if, according to `view`, the server's log is not the one from which these positions were read.
 
-    It ignores a purge since then, and a view in another mode or of another server: the next login checks these.
+    A purge since then is ignored, and so is a view in another mode or of another server: the next login checks these.
     """
     for at in positions:
         if at.mode is not view.mode or at.server != view.server:
@@ -171,10 +174,11 @@ def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> Binl
 def may_skip(held: Gtids, written: GtidSet) -> bool:
     """True if a dump from the set `held` may leave out a transaction that lies behind one that it sends.
 
-    `written`: what the log may hold (`ServerView.written`). The executed set does not suffice: a dump may send a
-    transaction that is still being committed, and one of `held` may lie behind it.
+    `written`: the transactions that the log may hold (`ServerView.written`). The executed set does not suffice: a dump
+    may send a transaction that is still being committed, and a transaction of `held` may lie behind it.
 
-    Of one source, the lower number lies first. Of several the order is not known, unless no transaction is missing.
+    Transactions of one source lie in the order of their numbers. The order of transactions of several sources is not
+    known; it does not matter if no transaction is missing.
     """
     assert isinstance(held, GtidSet)
     missing = written.subtract(held).sources()

@@ -1,9 +1,9 @@
 """Checks whether a position is part of a server's history, and finds the position that a start means on a server.
 
-A server accepts wrong positions without an error: it takes a GTID set from before a RESET for a set of its own
-transactions, and a file of the same name for the same file. So both are checked before each dump: by the creation time
-of the file that was being read and, because that time has whole seconds only, by the file's size and by the event at
-the offset.
+A server accepts wrong positions without an error: it takes a GTID set from before a RESET for a set of its present
+transactions, and a file of the same name for the same file. So both are checked before each dump, by the creation time
+of the position's file. Because this time has only whole seconds, the file's size and the event at the offset are
+checked, too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
-# Each offset that a server is asked about costs a short dump. The consumers of one login are near each other in the
-# log: if one of them has read this history, all have.
+# Each offset about which a server is asked costs a short dump, so only a few are checked. The consumers of one login
+# are near each other in the log: if one of them has read this history, all have.
 _PROBES_MAX = 8
 
 
 def offsets_to_probe(offsets: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Choose the files and offsets to ask the server about: the last one in each file, and a few more."""
+    """Choose the files and offsets about which to ask the server: the last one in each file, and a few more."""
     ordered = sorted({(file, offset) for file, offset in offsets if file})
     last = {file: (file, offset) for file, offset in ordered}
     others = [at for at in ordered if at != last[at[0]]]
@@ -39,8 +39,8 @@ def offsets_to_probe(offsets: Iterable[tuple[str, int]]) -> list[tuple[str, int]
 
 
 def resolve_start(view: ServerView, start: Start) -> ExecutedPosition:
-    """Returns the position that a start means on this server. Raises BinlogError if the server has purged it, or never
-    had it."""
+    """Returns the position that a start means on this server. Raises BinlogError if the server has purged the position
+    or never had it, or if the search has found an error."""
     result = view.starts.get(start)
     if isinstance(result, BinlogError):
         raise result
@@ -89,7 +89,7 @@ def end_of_log(view: ServerView) -> ExecutedPosition:
 
 
 def stored_position(mode: Mode, position: Position) -> ExecutedPosition:
-    """Reads a position from the state store. Raises BinlogError if it was stored in another mode."""
+    """Converts a position from the state store. Raises BinlogError if it was stored in another mode."""
     try:
         executed = executed_of(mode, position)
     except UserError:
@@ -110,9 +110,10 @@ def check_history(
     *,
     anchored: bool = False,
 ) -> None:
-    """Raises BinlogError unless the server can go on from `executed`, read from `server` when its file was `created`.
+    """Raises BinlogError unless the server can go on from `executed`.
 
-    `anchored`: all transactions of the position lie before its file and offset (see `QueueFiles`).
+    `server`: from which the position was read. `created`: creation time of the position's file, s since 1970, 0 =
+    unknown. `anchored`: True if all transactions of the position lie before its file and offset (see `QueueFiles`).
     """
     if mode is not view.mode:
         raise _differs(f"the server's mode is {view.mode}, the position is of mode {mode}")
@@ -141,8 +142,8 @@ def _check_gtids(view: ServerView, executed: ExecutedPosition) -> None:
 
 
 def unwritten(view: ServerView, gtids: GtidSet) -> GtidSet:
-    """Returns the transactions of a set that the server's log cannot hold. A transaction that is being committed is not
-    among them: the server sends a transaction to replicas before it counts the transaction as executed."""
+    """Returns the transactions of a set that the server's log cannot hold. They do not include a transaction that is
+    being committed: the server sends it to replicas before it counts it as executed."""
     return gtids.subtract(view.written)
 
 
@@ -154,8 +155,8 @@ def _check_missing_file(
         raise _differs(f"{file} is newer than the server's newest, {view.files[-1][0]}")
     if mode is not Mode.GTID:
         raise BinlogError(ErrorKind.POSITION_PURGED, f"the server no longer has {file}")
-    # All of an anchored position lay before its offset in its file, so all of it was purged with the file. A server
-    # that was restored from an older copy has the same GTIDs for other transactions, in later files.
+    # All transactions of an anchored position lie before its file and offset, so they were purged with the file. After
+    # a restore from an older copy, a server has the same GTIDs for other transactions, in later files.
     assert isinstance(gtids, GtidSet)
     if anchored and (others := gtids.subtract(GtidSet.parse(view.purged))):
         raise _differs(
@@ -166,9 +167,9 @@ def _check_missing_file(
 def is_purged_up_to(view: ServerView, server: str, executed: ExecutedPosition) -> bool:
     """True if the server has purged the position's file, and exactly the transactions of its set.
 
-    That is so if nothing was written between the position and the purge. It is also so if the server was restored from
-    an older copy of itself, has executed the same numbers for other transactions, and has purged these: nothing that a
-    server tells distinguishes the two.
+    There are two possible reasons, which no answer of the server can distinguish. Either nothing was written between
+    the position and the purge. Or the server was restored from an older copy of itself, has executed other transactions
+    with the same numbers, and has purged these.
     """
     if not executed.file or server != view.server or view.mode is not Mode.GTID:
         return False

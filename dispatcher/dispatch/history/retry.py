@@ -7,11 +7,11 @@ from dispatcher.model.errors import Action, BinlogError, ErrorKind
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
 OPERATOR_RETRY_S = 10.0
-# The log itself is damaged if the same fault occurs this often in a row without a transaction in between: damage on the
-# network does not repeat. After a log was purged or reset, the next login finds out which consumers are concerned.
+# If the same fault occurs this often in a row, without a transaction in between, the log itself is damaged: damage on
+# the network does not repeat. After a purge or a RESET, the next login finds which consumers that concerns.
 DAMAGE_MAX = 3
-# If the server ends a dump for a duplicate UUID, the other dump may be the dispatcher's own earlier one, whose end the
-# server had not noticed yet. That can happen once in this time.
+# If the server ends a dump because of a duplicate UUID, the other dump may be the dispatcher's own earlier one, whose
+# end the server had not noticed yet. That can happen only once in this time.
 DUPLICATE_WINDOW_S = 60.0
 _READ_AGAIN = (
     ErrorKind.CHECKSUM_MISMATCH,
@@ -27,7 +27,7 @@ class RetryPolicy:
 
     def __init__(self) -> None:
         self._attempts = 0
-        # The place, and how often in a row it was damaged there.
+        # The place of the last damage, and how often in a row it occurred there.
         self._damage: tuple[str, int] = ("", 0)
         self._duplicate_at: float | None = None
         self._unreadable_at: ExecutedPosition | None = None
@@ -44,7 +44,7 @@ class RetryPolicy:
     ) -> tuple[BinlogError, bool]:
         """Returns the error to report, and True if a new connection cannot help. `read`: the dispatcher's position."""
         if error.kind is ErrorKind.SERVER_LOG and self._unreadable_at != read:
-            # A server whose log is reset during the dump also reports this error. Then the next login finds the reason.
+            # A server whose log is reset during the dump reports this error, too. Then the next login finds the reason.
             self._unreadable_at = read
             error = BinlogError(ErrorKind.CONNECTION_LOST, error.what, where=error.where)
         read_again = error.kind in _READ_AGAIN

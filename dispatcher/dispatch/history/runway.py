@@ -1,9 +1,9 @@
 """Computes how long it takes until the server purges files that a consumer still needs, and how far the consumer is
 behind the log.
 
-A server purges a whole file some time (`expire_s`) after it has closed the file; it closes a file when it begins the
-next one. It purges when it rotates or starts, so the computed moment is the earliest one. Limits by size, which some
-servers have too, are not known here.
+A server purges whole files. It closes a file when it begins the next one, and may purge the closed file after
+`expire_s`. It purges only when it rotates or starts, so the computed moment is the earliest one. Limits by size, which
+some servers also have, are not known here.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def files_to_poll(poll: ServerPolled | None, needed: Iterable[str]) -> list[str]
 
 
 def seconds_to_purge(poll: ServerPolled, server: str, file: str, now_s: float) -> float | None:
-    """Seconds until the server may purge `file`, 0 if it has; None: never by age, or not known.
+    """Seconds until the server may purge `file`; 0 if it has purged the file; None: never by age, or not known.
 
-    `now_s`: s since 1970. The newest file lasts at least as long as one that is closed now.
+    `now_s`: s since 1970. The newest file counts as if it were closed now.
     """
     view = poll.view
     if poll.expire_s is None or not file or server != view.server or not view.files:
@@ -39,8 +39,8 @@ def seconds_to_purge(poll: ServerPolled, server: str, file: str, now_s: float) -
 
 
 def bytes_behind(poll: ServerPolled, server: str, file: str, offset: int) -> int | None:
-    """Bytes of the server's log after an offset of `file`, 0 if that is beyond the log's end as polled; None: the
-    server no longer has the file, or it is the file of another server."""
+    """Bytes of the server's log behind an offset of `file`; 0 if the offset lies beyond the polled end of the log;
+    None: the server no longer has the file, or the file is of another server."""
     if not file or server != poll.view.server:
         return None
     files = poll.view.files

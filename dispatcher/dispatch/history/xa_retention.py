@@ -1,4 +1,4 @@
-"""Decides which prepared XA transactions of the `XaStore` the consumers of a connection key may still need."""
+"""Decides which prepared XA transactions of an `XaStore` the consumers of its connection key may still need."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dispatcher.model.position import file_number, packed_seq
 def acknowledged_by_all(
     mode: Mode, acknowledged: Sequence[ExecutedPosition]
 ) -> Callable[[LogPoint], bool]:
-    """Returns a test: True if every consumer has acknowledged the transaction at a point of the log.
+    """Returns a function that is True for a point of the log whose transaction every consumer has acknowledged.
 
-    `acknowledged`: of all consumers that have a position, including those that failed.
+    `acknowledged`: positions of all consumers that have one, including failed consumers.
     """
 
     def is_before(point: LogPoint, executed: ExecutedPosition) -> bool:
@@ -24,16 +24,16 @@ def acknowledged_by_all(
             return isinstance(executed.gtids, GtidSet) and executed.gtids.has(
                 point.source, point.gno
             )
-        # A point lies inside its transaction, an executed position lies between two transactions.
+        # A point lies inside its transaction, but an executed position lies between two transactions.
         return packed_seq(executed.file, executed.offset) > point.mark.key
 
     return lambda point: all(is_before(point, executed) for executed in acknowledged)
 
 
 def in_history(view: ServerView) -> Callable[[LogPoint], bool]:
-    """Returns a test: True if, by the server's view, a point is part of the server's history.
+    """Returns a function that is True for a point of the log that, by the server's view, is part of its history.
 
-    Points from before a RESET are not.
+    Points from before a RESET are not part of it.
     """
     written = view.written if view.mode is Mode.GTID else None
     sizes = dict(view.files)
