@@ -1,4 +1,4 @@
-"""What `Client.step` returns: one frozen class per thing to do, to be executed in the order of the list."""
+"""What `Client.step` returns: a list of effects, executed in its order. Each thing to do is one frozen class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class StartDump:
-    """Ask the server for the log behind `executed`, on the connection that logged in."""
+    """On the connection that logged in, ask the server for the log from `executed` on."""
 
     dispatcher: int
     mode: Mode
@@ -33,8 +33,10 @@ class StartDump:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection, or give up the attempt to make one. Its events no longer reach the rules. A Connect may
-    follow. `next_host`: that Connect uses the source's next host, if there are several."""
+    """Close the connection, or stop the attempt to make one. Its events no longer reach the rules.
+
+    A Connect may follow. `next_host`: True if that Connect uses the next of the source's hosts, if it has several.
+    """
 
     dispatcher: int
     reason: str
@@ -43,7 +45,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """As Close; and forget the dispatcher, whose number a new one may get."""
+    """Do what Close does, and forget the dispatcher. A new dispatcher may get its number."""
 
     dispatcher: int
     reason: str
@@ -63,7 +65,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Store a consumer's progress durably. Its readers get nothing before its first progress is stored."""
+    """Store a consumer's progress durably. Until its first progress is stored, its readers get nothing."""
 
     consumer: str
     progress: Progress
@@ -71,10 +73,10 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class FetchSchema:
-    """Ask the server for the definitions of tables, and read the log from `start` up to that moment for statements that
-    may alter these tables, or (`all_tables`) any table.
+    """Ask the server for the definitions of tables, and read its log from `start` up to that moment to find statements
+    that may alter these tables. `all_tables`: True to find the statements that may alter any table.
 
-    A `SchemaFetched` answers it, unless its dispatcher has sent a newer request or was retired.
+    A `SchemaFetched` answers the request, unless its dispatcher has sent a newer one or was retired.
     """
 
     dispatcher: int
@@ -86,12 +88,13 @@ class FetchSchema:
 
 @dataclass(frozen=True, slots=True)
 class PollServer:
-    """Ask the source for its `ServerView` now, and again until a `ServerPolled` was passed to `step`."""
+    """Ask the source for its `ServerView` now, and repeat this until a `ServerPolled` was passed to `step`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreVersions:
-    """Store durably the position up to which the log was read and, unless None, all known versions of tables."""
+    """Store durably the position up to which the log was read and, unless it is None, `versions`: all known versions of
+    tables."""
 
     position: LogPosition
     versions: StoredVersions | None

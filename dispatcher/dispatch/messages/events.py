@@ -1,4 +1,4 @@
-"""What goes into `Client.step`: one frozen class per thing that can happen, and the effects that answer it.
+"""What goes into `Client.step`: one frozen class per thing that can happen. The table names the effects that answer it.
 
 | event | effects of its own |
 |---|---|
@@ -37,7 +37,7 @@ class LoggedIn:
 
 @dataclass(frozen=True, slots=True)
 class BatchReceived:
-    """A dispatcher's connection has delivered a batch; `created`: creation time of its file, s since 1970."""
+    """A dispatcher's connection has delivered a batch. `created`: creation time of the batch's file, s since 1970."""
 
     dispatcher: int
     batch: Batch
@@ -54,15 +54,16 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A dispatcher has read the whole log, and nothing will follow, as in a folder of files that is not followed."""
+    """A dispatcher has read the whole log, and nothing will be added to it. This happens for a folder of binlog files
+    that is not followed."""
 
     dispatcher: int
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPolled:
-    """The source was asked for its present state, beside the dispatchers' connections. `expire_s`: the server purges a
-    file this many seconds after it closed the file; None: never by age."""
+    """The source was asked for its present state, not through a dispatcher's connection. `expire_s`: the server purges
+    a file this many seconds after it closed the file; None if it never purges by age."""
 
     view: ServerView
     expire_s: int | None
@@ -70,7 +71,8 @@ class ServerPolled:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The settings declare a new consumer. `progress`: what is stored of it, or the error if that cannot be read."""
+    """The settings declare a new consumer. `progress`: its stored progress, None if none is stored, or the error if the
+    progress cannot be read."""
 
     spec: ConsumerSpec
     progress: Progress | BinlogError | None
@@ -79,10 +81,9 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The settings no longer declare a consumer. A consumer whose settings changed is removed, and added with the new
-    ones.
+    """The settings no longer declare a consumer, or declare it with other settings.
 
-    `changed`: an `Added` for it follows at once.
+    `changed`: True if its settings have changed. Then an `Added` with the new settings follows at once.
     """
 
     consumer: str
@@ -101,9 +102,11 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class SeekRequested:
-    """A reader names a position outside of its consumer's queue. `view`: asked for after the request, with the results
-    of the searches that `seeking.seek_starts` names; `fresh`: True if no session was opened yet under this state
-    store."""
+    """A reader names a position outside its consumer's queue.
+
+    `view`: the server's view, taken after the request, with the results of the searches that `seeking.seek_starts`
+    names; `fresh`: True if no session has been opened yet under this state store.
+    """
 
     consumer: str
     after: Position
@@ -113,9 +116,11 @@ class SeekRequested:
 
 @dataclass(frozen=True, slots=True)
 class RelocationRequested:
-    """An administrator moves a consumer to a start. `view`: the server's view, taken after the request, with the result
-    of the search for the start; `epoch_min`: the lowest number that the new epoch may have; the new epoch also exceeds
-    the present one."""
+    """An administrator moves a consumer to a start.
+
+    `view`: the server's view, taken after the request, with the result of the search for the start; `epoch_min`: the
+    lowest number that the new epoch may have. The new epoch also exceeds the present one.
+    """
 
     consumer: str
     start: Start
@@ -133,8 +138,8 @@ class DeliveryChanged:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFetched:
-    """The answer to a `FetchSchema`: the definitions of the tables, and every statement between `request.start` and the
-    definitions that may have altered one of the tables."""
+    """The answer to a `FetchSchema`: the definitions of the tables, and every statement that may have altered one of
+    the tables between `request.start` and the points of the definitions."""
 
     request: FetchSchema  # it names the dispatcher
     definitions: tuple[FetchedDefinition, ...]

@@ -1,6 +1,6 @@
-"""A consumer's queue as its readers see it: ranges of its complete transactions that are not acknowledged, as bytes.
+"""A consumer's queue as its readers see it: ranges of complete transactions that are not acknowledged, as bytes.
 
-`queue_contents` says what it holds, how it is filled, and how much memory that takes.
+The module `queue_contents` says what the queue holds, how it is filled, and how much memory it takes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _seq = attrgetter("seq")
 
 @dataclass(frozen=True, slots=True)
 class QueuedTransaction:
-    """One transaction, which stays valid when the queue changes: `format` and `parts` are its bytes."""
+    """One transaction. It stays valid when the queue changes. Its bytes are `format`, then `parts`."""
 
     server: str
     epoch: int
@@ -48,13 +48,13 @@ class QueuedTransaction:
 
     @property
     def position(self) -> Position:
-        """The position after it."""
+        """The position after the transaction."""
         return self.run.executed_after(self.index).position(self.server, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableRange:
-    """What a reader can read next: the position after it, its bytes and number of transactions."""
+    """What a reader can read next: the position at the end of the range, its bytes and its number of transactions."""
 
     end: Position
     bytes: int
@@ -70,11 +70,12 @@ class Queue(QueueContents):
     def locate(self, position: Position) -> FoundPosition:
         """Returns where a position lies that was returned to a reader and is not yet acknowledged.
 
-        The result has the executed position that the queue has recorded at the position's seq, or the nearest before
-        it; the consumer has no transaction between the two. The position's other fields are only checked.
+        The result has the executed position that the queue has recorded at the position's seq or, if there is none,
+        the nearest before it; the consumer has no transaction between the two. The position's other fields are only
+        checked.
 
-        Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
-        this history.
+        Raises UserError if the position is older than the acknowledged one, is ahead of what is queued
+        (`RANGE_UNAVAILABLE`), or is not of this history.
         """
         return self._remembered(position) or self._locate(position)
 
@@ -140,8 +141,8 @@ class Queue(QueueContents):
             )
 
     def executed_of(self, position: Position) -> ExecutedPosition:
-        """Returns the parts of a position. Raises UserError unless the position is of this history, and its parts fit
-        each other."""
+        """Returns a position as an executed position. Raises UserError unless the position is of this history and its
+        parts fit each other."""
         self.check_history(position)
         executed = executed_of(self.mode, position)
         if not executed.seq_fits(self.mode):
@@ -182,7 +183,7 @@ class Queue(QueueContents):
         self, start: Position, end: Position, n: int, *, inside: bool = False
     ) -> list[RangeCut]:
         """Returns at most n - 1 places between `start` and `end` that divide the range into parts of similar size: at
-        transaction boundaries or, with `inside`, also inside of large transactions."""
+        transaction boundaries and, with `inside`, also inside large transactions."""
         lo, hi = self.locate(start).offset, self.locate(end).offset
         cuts = balanced_cuts(self._index, self.log, lo, hi, n, inside=inside)
         return [
@@ -221,9 +222,9 @@ class Queue(QueueContents):
         """Returns the binlog of (start, end]: magic, then FORMAT_DESCRIPTION wherever it changes, and the
         transactions.
 
-        With `start_event` the binlog begins at that point inside of the transaction that ends at `start`, after the
-        events that a reader needs to decode the rest of the transaction. With `end_event` it ends inside of the
-        transaction that ends at `end`.
+        With `start_event` the transactions begin at that point inside the transaction that ends at `start`; before it
+        come the events that a reader needs to decode the rest of that transaction. With `end_event` they end at that
+        point inside the transaction that ends at `end`.
         """
         begin = self._range_end(start, start_event)
         lo, hi = begin.offset, self._range_end(end, end_event).offset
@@ -246,7 +247,7 @@ class Queue(QueueContents):
         return out
 
     def acknowledge(self, position: Position) -> None:
-        """Drop everything up to a position that `locate` has found and that is stored by now."""
+        """Drop everything up to a position that `locate` has found and that has been stored since."""
         _, executed, number, end = self.locate(position)
         if executed.seq < position.seq:
             # The queue moved on while the position was being stored, and has recorded another one at its seq.

@@ -1,11 +1,11 @@
 """What a consumer's queue holds, and how it is filled: bytes, an index of transactions, and positions.
 
-queued ⊇ delivered ⊇ acknowledged. The bytes lie in a `ConsumerLog`, found by logical offset; a `TransactionIndex` has
-seq, logical end and position of every transaction. A reader's position is found by its seq, which is totally ordered
-within an epoch. Between two of the consumer's transactions there are only markers, and a position among them means
-"everything up to here", so it needs no entry.
+What is acknowledged was delivered, and what is delivered was queued. The bytes lie in a `ConsumerLog`, which finds them
+by logical offset. A `TransactionIndex` has the seq, the logical end and the position of every transaction. A reader's
+position is found by its seq, because the seqs of one epoch have one order. Between two of the consumer's transactions
+there are only markers. A position among them means "everything up to here", so it needs no entry.
 
-*Covered* is a position at or beyond the acknowledged one; the consumer has no transaction between the two. It never
+*Covered* is a position at the acknowledged one or after it; the consumer has no transaction between the two. It never
 moves back, because the server may purge its log up to there. An evicted queue (`evict`) is filled again from there.
 
 The queues that have the same position as their dispatcher share one `Stand`, and the dispatcher moves it for all of
@@ -15,11 +15,11 @@ Bound: a queue that is not full accepts a whole batch, so it holds in memory at 
 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
-bytes, segments at their allocated size, where `batch` is the size of the last batch's events with a record for each
-transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. (While a reader asks for
-what it had received before a restart, the first term counts twice.) A transaction that alone would hold more than the
-first term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There is at most one
-such transaction: once it is complete, the queue is full until it is acknowledged.
+bytes. Segments count with their allocated size. `batch` is the size of the last batch's events with a record for each
+transaction; `segment_max` is an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While a reader asks for what
+it had received before a restart, the first term counts twice. A transaction that alone would hold more than the first
+term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There is at most one such
+transaction: once it is complete, the queue is full until the transaction is acknowledged.
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ _seq = attrgetter("seq")
 
 
 class FoundPosition(NamedTuple):
-    """A position that was returned to a reader, and where it lies. `executed`: the executed position that the queue has
-    recorded at its seq or before it; `number`: the number of the first transaction behind it; `offset`: logical."""
+    """A position that was returned to a reader, and where it lies in the queue.
+
+    `executed`: the newest executed position up to its seq that the queue has recorded; `number`: the number of the
+    first transaction after it; `offset`: its logical offset.
+    """
 
     position: Position
     executed: ExecutedPosition
@@ -63,8 +66,8 @@ class FoundPosition(NamedTuple):
 
 
 class Stand:
-    """The queued position of one queue, or of all queues that are level with their dispatcher. `changes`: how often a
-    queue has joined or left this object."""
+    """The queued position of one queue, or of all queues that have the same position as their dispatcher. `changes`:
+    how often a queue has joined or left this object."""
 
     __slots__ = ("changes", "executed")
 
@@ -74,7 +77,7 @@ class Stand:
 
 
 class QueueContents:
-    """Has no position until `reset()`. `server`, `epoch`: those of every position that it returns.
+    """Has no position until `reset()`. Every position that it returns has its `server` and its `epoch`.
 
     `allocate`: allocates segments on disk for transactions that do not fit; without it they stay in memory.
     """
@@ -94,7 +97,7 @@ class QueueContents:
         self.files = QueueFiles()
         self.transactions = self.events = 0  # queued and not acknowledged
         self.pushed_transactions = self.pushed_bytes = 0  # since the start
-        self.newest_commit_us = 0  # commit time of the last of them
+        self.newest_commit_us = 0  # commit time of the last pushed transaction
         # An eighth, so that acknowledged segments are soon given back.
         segment_max = min(SEGMENT_MAX, bytes_max // 8)
         self.log = ConsumerLog(
@@ -119,7 +122,7 @@ class QueueContents:
         *,
         anchored: bool = False,
     ) -> None:
-        """Begin (again) at a position: nothing is queued, everything up to it counts as acknowledged.
+        """Begin (again) at a position: nothing is queued, and everything up to the position counts as acknowledged.
 
         `created`: creation time of the position's file, s since 1970, 0 = unknown; `anchored`: see `QueueFiles`.
         """
@@ -131,7 +134,7 @@ class QueueContents:
         self.needed_seq = 0
 
     def move_to(self, server: str) -> None:
-        """Go on with another server, which has the same transactions in files of its own (with GTIDs only)."""
+        """Go on with another server. It has the same transactions, but in other files. Only with GTIDs."""
         self.server = server
         self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
         self._covered = without_file(self._covered)
@@ -141,15 +144,15 @@ class QueueContents:
         self._found = ()
 
     def skip_to(self, server: str, mode: Mode, executed: ExecutedPosition, created: int) -> None:
-        """Go on at a position, without the transactions before it. The history changes by this, so the epoch changes,
-        too."""
+        """Go on at a position, without the transactions before it. This changes the history, and therefore the
+        epoch."""
         self.reset(server, mode, self.epoch + 1, executed, created, anchored=True)
 
     def evict(self) -> None:
         """Drop everything that is not acknowledged. It is read from the server again, from the covered position on.
 
         Positions that were returned to readers stay valid: their ranges are unavailable until they have been read
-        again. Do not call this inside of a transaction.
+        again. Do not call this while a transaction is being read.
         """
         self.queued = self.covered
         self._drop_all()
@@ -194,14 +197,16 @@ class QueueContents:
 
     @property
     def refetching(self) -> bool:
-        """True while transactions that a reader was given before are read again, and the reader waits for them."""
+        """True while the daemon reads transactions again that a reader was given before and now waits for."""
         return self.queued.seq < self.needed_seq
 
     @property
     def full(self) -> bool:
-        """True if the queue accepts no batch. A transaction that has begun is accepted as a whole, because a reader can
-        read it only when it is complete. So only complete transactions make a queue full, and a reader can always make
-        room."""
+        """True if the queue accepts no batch.
+
+        A reader can read a transaction only when it is complete, so the queue accepts all of a transaction that has
+        begun. Therefore only complete transactions make a queue full, and a reader can always make room.
+        """
         if not self.transactions:
             return False
         if self.refetching:
@@ -211,7 +216,7 @@ class QueueContents:
 
     @property
     def has_room(self) -> bool:
-        """True if the queue is at most half full, so that a connection is worth its cost."""
+        """True if the queue is at most half full. With less room, a new connection would not be worth its cost."""
         if self.full:
             return False
         return self.log.kept <= self.bytes_max // 2 or self.refetching
@@ -226,13 +231,13 @@ class QueueContents:
         self.stand = Stand(executed)
 
     def join(self, stand: Stand) -> None:
-        """Share the position of `stand` from now on. It equals the queue's own position."""
+        """From now on, share the position of `stand`, which equals the queue's own position."""
         self.stand.changes += 1
         stand.changes += 1
         self.stand = stand
 
     def leave(self) -> None:
-        """Have a position of its own from now on. It equals the shared one."""
+        """From now on, have an own position, which at first equals the shared one."""
         self.queued = self.stand.executed
 
     def push(
@@ -280,8 +285,8 @@ class QueueContents:
     def take(
         self, format_: FormatDescription, gtids: BatchGtids, copying: CopiedShares, lane: int
     ) -> None:
-        """Count transactions, at least one, that were appended to the log as a lane. `queued` is still the position
-        before their batch."""
+        """Count at least one transaction that was appended to the log as a lane. Call this while `queued` is still the
+        position before the batch."""
         count, _, events, commit_us, kept = copying.totals[lane]
         if not (kept and self._index.extend(gtids, count)):
             self._add(gtids, copying.appended(lane))
@@ -310,7 +315,8 @@ class QueueContents:
         self._index.skip_batch(gtids)
 
     def rollback(self) -> None:
-        """Drop the beginning of a transaction: the connection was lost inside it, or there is no room for it."""
+        """Drop the beginning of a transaction whose rest does not follow: the connection was lost, or there is no
+        room."""
         self.log.rollback()
 
     # -- progress --------------------------------------------------------------------------------------------
@@ -321,8 +327,8 @@ class QueueContents:
         return self._index.commit_us(self._index.dropped) if self._index else None
 
     def commit_us_behind(self, position: Position) -> int | None:
-        """When the first transaction behind a position was committed, as `oldest_commit_us`; None if the queue has none
-        there."""
+        """When the first transaction after a position was committed, microseconds since 1970 UTC; None if the queue has
+        no transaction there."""
         remembered = self._remembered(position)
         number = self._index.count_seq(position.seq) if remembered is None else remembered.number
         number = max(self._index.dropped, number)
@@ -337,11 +343,11 @@ class QueueContents:
 
     @property
     def covered(self) -> ExecutedPosition:
-        """The covered position: between the acknowledged position and this one lies no transaction of the consumer."""
+        """The covered position: the consumer has no transaction between the acknowledged position and this one."""
         return max(self.acknowledged, self._covered, key=_seq) if self._index else self.queued
 
     def covered_after(self, end: int, executed: ExecutedPosition) -> ExecutedPosition:
-        """Returns what `covered` will be when (logical offset, executed position) is acknowledged."""
+        """Returns what `covered` will be when `executed`, at the logical offset `end`, is acknowledged."""
         if not self._index or end >= self.log.committed:
             return self.queued
         return max(executed, self._covered, key=_seq)

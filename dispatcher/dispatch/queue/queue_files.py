@@ -9,9 +9,9 @@ from dispatcher.model.position import file_number
 class QueueFiles:
     """When each file was created, and from which position on all positions are *anchored*.
 
-    All transactions of an anchored position lie before its file and offset in the server's log. With GTIDs, a position
-    is not anchored after a start at a set, or after a failover: transactions of its set may lie behind its file and
-    offset.
+    A position is anchored if all of its transactions lie before its file and offset in the server's log. With GTIDs, a
+    position after a start at a set, or after a failover, is not anchored: transactions of its set may lie after its
+    file and offset.
     """
 
     def __init__(self) -> None:
@@ -24,13 +24,13 @@ class QueueFiles:
     def begin(
         self, mode: Mode, executed: ExecutedPosition, created: int, *, anchored: bool
     ) -> None:
-        """Begin (again) at a position; `created`: of its file, 0 = unknown."""
+        """Begin (again) at a position. `created`: creation time of its file, s since 1970, 0 = unknown."""
         self._mode = mode
         self._created = {executed.file: created} if created else {}
         self._anchored_from = executed.log_order if anchored else None
 
     def created_of(self, file: str) -> int:
-        """Returns when a file was created, as far as that is known: s since 1970, 0 = unknown."""
+        """Returns when a file was created, s since 1970, 0 = unknown."""
         return self._created.get(file, 0)
 
     def read(self, file: str, created: int) -> None:
@@ -39,7 +39,7 @@ class QueueFiles:
             self._created[file] = created
 
     def learn_created(self, file: str, created: int) -> None:
-        """Record the creation time that a server reports for a file, unless it is known; 0 = not reported."""
+        """Record the creation time that a server reports for a file, unless one is known; 0 = not reported."""
         if created:
             self._created.setdefault(file, created)
 

@@ -1,8 +1,8 @@
 """Ranges of a queue: finds where a reader's range begins and ends, and divides a range for several readers.
 
-A range ends at a position, which lies between transactions, or inside of the transaction that ends at a position. Such
-a point is named by that transaction's *end*, not by its beginning, so that the position says how far the server must
-have been read before the range can be delivered.
+A range ends at a position, which lies between transactions, or at a point inside a transaction. Such a point is named
+by the position at the transaction's *end*, not at its beginning: the position then says how far the server must have
+been read before the range can be delivered.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dispatcher.dispatch.queue.transaction_index import TransactionIndex
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 
-# A part may be larger by one part in so many if it then ends between two transactions.
+# A part may be larger by one eighth if it then ends between two transactions.
 TOLERANCE = 8
 
 
 class RangeEnd(NamedTuple):
-    """One end of a range. `offset`: logical. Inside of a transaction: `point`, and `begin`, where the transaction
-    begins."""
+    """One end of a range. `offset`: its logical offset. If it lies inside a transaction, `point` is set, and `begin` is
+    the logical offset at which the transaction begins."""
 
     offset: int
     begin: int = 0
@@ -32,14 +32,14 @@ class RangeEnd(NamedTuple):
 
 
 class RangeCut(NamedTuple):
-    """Where a range is divided: after the transaction that ends at `position`, or at `inside` of it."""
+    """Where a range is divided: after the transaction that ends at `position`, or at the point `inside` within it."""
 
     position: Position
     inside: EventPoint | None = None
 
 
 class IndexCut(NamedTuple):
-    """Where a range is divided: after a transaction, by its number, or at `point` inside of it."""
+    """Where a range is divided: after the transaction with a `number`, or at `point` within it. `offset`: logical."""
 
     number: int
     offset: int
@@ -76,9 +76,11 @@ def inside_end(
     offset: int,
     inside: EventPoint,
 ) -> RangeEnd:
-    """Returns the end of a range at `inside` of the transaction of `seq`, which ends at the logical `offset`.
+    """Returns the end of a range at the point `inside` within the transaction that has `seq` and ends at the logical
+    `offset`.
 
-    `dropped_end`: where the first transaction begins. Raises UserError if there is no such transaction or point.
+    `dropped_end`: the logical offset at which the first transaction begins. Raises UserError if there is no such
+    transaction or point.
     """
     number = index.count_seq(seq) - 1
     if number >= index.dropped and index.seq(number) == seq:
@@ -95,11 +97,11 @@ def inside_end(
 def formatted_bytes(
     formats: Iterable[tuple[int, FormatDescription]], log: ConsumerLog, start: RangeEnd, hi: int
 ) -> list[bytes | memoryview]:
-    """Returns the bytes from `start` to `hi`, with a FORMAT_DESCRIPTION before them and wherever it changes (the last
-    one if there are no bytes). If `start` lies inside of a transaction, the events come first that a reader needs to
-    decode the rest of it.
+    """Returns the bytes from `start` to `hi`, with a FORMAT_DESCRIPTION before them and wherever it changes. If there
+    are no bytes, returns only the last FORMAT_DESCRIPTION. If `start` lies inside a transaction, its bytes follow the
+    events that a reader needs to decode them.
 
-    `formats`: with the logical offset from which on each is valid.
+    `formats`: each format, with the logical offset from which on it is valid.
     """
     out: list[bytes | memoryview] = []
     raw = b""
