@@ -32,8 +32,9 @@ def dispatcher_of(client: Client, consumer: Consumer) -> Dispatcher | None:
 
 
 def consumer_state(client: Client, consumer: Consumer) -> str:
-    """`failed`, `connecting`, `streaming`, `paused` (some queue is full), `closed` (the same, disconnected), `ended`
-    (all files were read, and they are not followed), `detached` (waits for room, without a dispatcher)."""
+    """Returns `failed`, `connecting`, `streaming`, `paused` (some queue is full), `closed` (some queue is full, and the
+    connection is closed), `ended` (all files were read, and they are not followed) or `detached` (the consumer waits
+    for room, without a dispatcher)."""
     if consumer.failed:
         return "failed"
     dispatcher = dispatcher_of(client, consumer)
@@ -48,8 +49,9 @@ def consumer_state(client: Client, consumer: Consumer) -> str:
 def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float:
     """The age of the oldest transaction that the reader has not acknowledged; 0 if it has acknowledged all.
 
-    While the consumer gets nothing, because it has failed, waits or is not connected, the server may have committed
-    more since the daemon was last at the end of its log. So the lag is then at least the time since that moment.
+    While the consumer gets nothing, because it has failed, waits or is not connected, the server may commit
+    transactions that the daemon does not see. So the lag is then at least the time since the consumer was last known to
+    have the whole log.
 
     `now_s`: wall clock, s since 1970; `now`: by the clock of `Client.step`.
     """
@@ -59,7 +61,8 @@ def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float
 def _age_s(
     client: Client, consumer: Consumer, oldest_us: int | None, now_s: float, now: float
 ) -> float:
-    """The age of the oldest transaction that a reader lacks. `oldest_us`: that of those in the queue."""
+    """Returns the age of the oldest transaction that a reader lacks, s. `oldest_us`: commit time of the oldest of them
+    that is in the queue, microseconds since 1970 UTC."""
     oldest = [oldest_us]
     dispatcher = dispatcher_of(client, consumer)
     missing_s = 0.0
@@ -74,8 +77,8 @@ def _age_s(
 
 
 def lag_bytes(client: Client, consumer: Consumer) -> int | None:
-    """How far the server's log goes beyond what the consumer's reader has acknowledged, as of the last survey; None:
-    not known."""
+    """Returns how many bytes the server's log has after what the consumer's reader has acknowledged, as of the last
+    poll of the server; None if that is not known."""
     if not consumer.started or client.last_poll is None:
         return None
     queue, covered = consumer.queue, consumer.queue.covered
@@ -85,10 +88,11 @@ def lag_bytes(client: Client, consumer: Consumer) -> int | None:
 def lag_behind(
     client: Client, consumer: Consumer, end: Position, head: Position, now_s: float, now: float
 ) -> dict[str, Any]:
-    """How far `end`, a position that was handed out, is behind the end of the server's log, `head`.
+    """Returns how far `end`, a position that was returned to a reader, is from `head`, the end of the server's log.
 
-    `lag_transactions`: of the whole log, None without MySQL's GTIDs, which count them; `lag_bytes`: None if not known;
-    `lag_seconds`: age of the first transaction behind it. For the other arguments see `lag_s`.
+    The result has `lag_transactions`: transactions of the whole log, not only the consumer's, None without MySQL's
+    GTIDs, which count them; `lag_bytes`: None if not known; `lag_seconds`: age of the consumer's first transaction
+    after `end`. For the other arguments see `lag_s`.
     """
     queue = consumer.queue
     counted = queue.mode is Mode.GTID and end.epoch == head.epoch
@@ -160,7 +164,8 @@ def _dispatcher_columns(client: Client, dispatcher: Dispatcher | None) -> dict[s
 
 
 def _rates(rate: tuple[float, float]) -> dict[str, Any]:
-    """The flush rates equal the read rates: a dispatcher hands on all of a buffer before it reads the next one."""
+    """Returns the columns of the rates. The flush rates equal the read rates, because a dispatcher puts all of a buffer
+    into the queues before it reads the next one."""
     return {
         f"dispatcher_{unit}_{verb}_per_sec": round(value, 1)
         for verb in ("read", "flush")

@@ -18,7 +18,7 @@ from dispatcher.dispatch.queue.transaction_index import TransactionIndex
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 
-# A part may be larger by one eighth if it then ends between two transactions.
+# A part may be larger by 1 / TOLERANCE if it then ends between two transactions.
 TOLERANCE = 8
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 SILENT_MAX_S = 60.0
-"""A reader that has not called for this long, and has no call open, is gone. The longest poll takes as long."""
+"""A reader that has no open call and has not called for this long is gone. The longest poll takes as long."""
 FULL_MIN_S = 10.0
 """A reader is slow if its calls have found a full queue for this long, or for most of the time."""
 _FULL_SHARE = 1 - math.exp(-1)  # share of the time, weighted with a decay over `FULL_MIN_S`
@@ -28,12 +28,12 @@ class ReaderState(StrEnum):
     READING = "reading"
     SLOW = "slow"
     GONE = "gone"
-    PAUSED = "paused"  # an administrator has paused it, whatever it does
+    PAUSED = "paused"  # by an administrator; what the reader does makes no difference
 
 
 class PollBounds(NamedTuple):
     """Bounds of the range that a poll returns. `bytes_max`: None for the queue's limit; `bytes_min`: the poll waits
-    until there are so many bytes."""
+    until the range has at least this many bytes."""
 
     bytes_max: int | None = None
     bytes_min: int = 0
@@ -55,17 +55,16 @@ class Caller:
 class ReaderActivity:
     """The calls of the newest session of one consumer since the daemon started.
 
-    `events` and `bytes`: transactions and bytes handed to readers in answers, repeats included, of all sessions.
+    `events` and `bytes`: how many transactions and bytes readers of all sessions got in answers, repeats included.
     """
 
     def __init__(self, session: int, now: float) -> None:
-        """`session`: the newest number, 0 = there was none."""
+        """`session`: the number of the newest session, 0 = there was none."""
         self.events = self.bytes = 0
         self.begin(session, now)
 
     def begin(self, session: int, now: float) -> None:
-        """A session was opened, or all sessions were fenced. What the session before did does not count for the new
-        one."""
+        """Start anew, because a session was opened, or all sessions were fenced. Earlier sessions no longer count."""
         self.session, self.caller = session, Caller()
         self.polled_at: float | None = None
         self.acknowledged_at: float | None = None
@@ -83,8 +82,12 @@ class ReaderActivity:
         self._full_share, self._asked_at = self._share(now, full=full), now
 
     def _share(self, now: float, *, full: bool) -> float:
-        """Returns the share of time that the queue was full, if it was full (or not) since the last call. Short gaps do
-        not change it much: a reader that is too slow makes room now and then, and its queue is full again at once."""
+        """Returns the share of the recent time in which the queue was full. `full`: True if it was full since the last
+        call.
+
+        Short times with room change the share little. A reader that is too slow makes room now and then, but its queue
+        is full again at once.
+        """
         kept = math.exp((self._asked_at - now) / FULL_MIN_S)
         return self._full_share * kept + full * (1 - kept)
 
@@ -93,7 +96,7 @@ class ReaderActivity:
         self._polls += 1
 
     def poll_ended(self, session: int, now: float, *, disconnected: bool) -> None:
-        """`disconnected`: the client went away while it waited for the answer."""
+        """`disconnected`: True if the client went away while it waited for the answer."""
         if session == self.session:
             self._polls -= 1
             self._called_at, self._disconnected = now, disconnected
@@ -118,7 +121,7 @@ class ReaderActivity:
         return self._answers > 0
 
     def state(self, now: float, *, unacknowledged: bool, full: bool) -> ReaderState:
-        """`unacknowledged`: transactions wait for the reader; `full`: its queue has no room."""
+        """`unacknowledged`: True if transactions wait for the reader; `full`: True if its queue has no room."""
         if not (self._polls or self._answers):
             if self._disconnected:
                 return ReaderState.GONE

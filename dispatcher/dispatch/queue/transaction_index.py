@@ -1,16 +1,17 @@
 """The index of the transactions that a queue holds, and of the positions between them. It is small, and searched by
 bisection.
 
-A consumer without a reader may hold a hundred thousand tiny transactions, each from a batch of its own. So the numbers
-of transactions of many batches, one column per transaction, are collected in a `GtidRun`, and no reference to a batch
-is kept.
+A queue without a reader may hold a hundred thousand tiny transactions, each from another batch. So a `GtidRun` collects
+the numbers that describe the transactions of many batches, in one column per transaction, and keeps no reference to a
+batch.
 
-A position is computed when it is asked for. A run has a *base*, the consumer's set before its first transaction, and an
-*interval log*: the intervals that were added to the set since then, in order, including those of other consumers'
-transactions. For each transaction, the run records its place in that log. Consecutive intervals of one source are
-joined, so with one source the log has one entry, whatever the length of the run. With several sources that alternate,
-the intervals between two transactions of the consumer (the *gap*) are ordered by source before they are added, so the
-log is hardly longer than the run.
+A position is computed when it is asked for. A run has a *base*: the consumer's GTID set before the run's first
+transaction. It also has an *interval log*: the intervals that were added to the set since then, in order, including
+those of transactions that the consumer does not get. For each transaction, the run records its place in that log.
+
+Consecutive intervals of one source are joined, so with one source the log has one entry, whatever the length of the
+run. The intervals between two transactions of the consumer are the *gap*. They are ordered by source before they are
+added, so the log is hardly longer than the run even if several sources alternate.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.copying import Appended
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids
 
-# The columns of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC,
-# as the log returns them; and its place in the interval log: index of the interval (-1 = before all), and the number up
-# to which that interval counts.
+# The fields of a transaction's column. The log returns: logical end, seq, offset after the transaction, events, commit
+# time in microseconds since 1970 UTC. The place in the interval log follows: index of the interval (-1 = before all),
+# and the number up to which that interval counts.
 _AT, _GNO_END = k.TX, k.NUMBER_END
 _FIELDS = k.DONE_SIZE
 
 Columns = NDArray[np.int64]  # one row per field, one column per transaction
-FEW = 8  # up to so many runs of a batch are handled one by one
+FEW = 8  # up to this many runs of a batch are handled one by one
 _Interval = tuple[str, int, int]  # source, first number, last number + 1
 
 
@@ -84,10 +85,10 @@ class GtidRun:
 
 
 class TransactionIndex:
-    """A queue's transactions, numbered from its first on. Those below `dropped` are dropped; the next one gets the
-    number `count`."""
+    """A queue's transactions, numbered from the first one that it ever held. Those with numbers below `dropped` were
+    dropped; the next transaction gets the number `count`."""
 
-    RUN_MAX = 1024  # a run with so many transactions gets no more
+    RUN_MAX = 1024  # transactions; a batch that would make a run longer begins a new run
     INTERVALS_MAX = 4096
 
     def __init__(self) -> None:
@@ -102,8 +103,8 @@ class TransactionIndex:
     # -- filling ---------------------------------------------------------------------------------------------
 
     def extend(self, gtids: BatchGtids, n: int) -> bool:
-        """Add `n` transactions of a batch, whose columns are already behind those of the newest run. Returns False if
-        they do not continue that run: then `add` must follow."""
+        """Add `n` transactions of a batch, whose columns already follow those of the newest run. Returns False if the
+        transactions do not continue that run; then the caller must call `add`."""
         if self.count == self.dropped or self._gap_is_lost or not gtids.is_one_run:
             return False
         run = self._runs[-1]
@@ -123,8 +124,8 @@ class TransactionIndex:
         return True
 
     def add(self, gtids: BatchGtids, base: Gtids, appended: Appended) -> GtidRun:
-        """Add what the log has appended of a batch, at least one transaction. Returns the run that has its last one.
-        `base`: the consumer's GTIDs before the batch."""
+        """Add the transactions of a batch, at least one, that were appended to the log. Returns the run that has the
+        last of them. `base`: the consumer's GTIDs before the batch."""
         n = appended.columns.shape[1]
         run = self._runs[-1] if self.count > self.dropped else None
         if run is None or not self._fits(run, gtids, n):
@@ -146,7 +147,7 @@ class TransactionIndex:
         return run
 
     def skip_batch(self, gtids: BatchGtids) -> None:
-        """Pass over a batch that has no transaction of the consumer, but moves its position."""
+        """Pass over a batch that moves the consumer's position but has no transaction for the consumer."""
         if not self or self._gap_is_lost:
             return
         self._widen_gap(gtids, 0, len(gtids.runs))
@@ -167,8 +168,8 @@ class TransactionIndex:
         return len(run.intervals) + len(gtids.runs) + self._gap_size() <= self.INTERVALS_MAX
 
     def _widen_gap(self, gtids: BatchGtids, lo: int, hi: int) -> None:
-        """Add the runs [lo, hi) of a batch to the gap, ordered by the last run of each source: in a MariaDB domain, the
-        last one counts."""
+        """Add the runs [lo, hi) of a batch to the gap. The sources are ordered by their last runs, because in a MariaDB
+        domain the last run counts."""
         if hi - lo <= FEW:
             runs = [(0, source, start, end) for source, start, end, _ in gtids.runs[lo:hi]]
         else:
@@ -190,8 +191,8 @@ class TransactionIndex:
     def _locate(
         self, run: GtidRun, gtids: BatchGtids, tx: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """Add the intervals up to the last of the transactions. Returns the place of each transaction in the interval
-        log (index, number), and the index of the last of `gtids.runs` that was used."""
+        """Add the intervals up to the last of the transactions `tx`. Returns two arrays with the place of each
+        transaction in the interval log (index, number), and the index of the last of `gtids.runs` that was used."""
         at, number = len(run.intervals) - 1, run.intervals[-1][2] if run.intervals else 0
         if not gtids.runs:
             return _same(len(tx), at), _same(len(tx), number), -1
@@ -218,7 +219,7 @@ class TransactionIndex:
     # -- finding ---------------------------------------------------------------------------------------------
 
     def count_to(self, end: int) -> int:
-        """Returns the number of the first transaction that ends behind a logical offset."""
+        """Returns the number of the first transaction that ends after a logical offset."""
         return self._find(k.END, end)
 
     def count_seq(self, seq: int) -> int:
@@ -259,7 +260,8 @@ class TransactionIndex:
     # -- dropping --------------------------------------------------------------------------------------------
 
     def drop(self, last: int) -> tuple[int, int]:
-        """Drop the transactions before the one with a number. Returns how many there are, and their events."""
+        """Drop the transactions before the one with the number `last`. Returns how many transactions and how many
+        events were dropped."""
         first = self.dropped
         events = 0
         for run in self._runs:
@@ -275,7 +277,7 @@ class TransactionIndex:
         return last - first, events
 
     def without_files(self) -> None:
-        """Forget the files: another server has the same transactions in files of its own."""
+        """Forget the files: another server has the same transactions in other files."""
         for run in self._runs:
             run.file = ""
 

@@ -1,11 +1,12 @@
 """Rewrites TABLE_MAPs so that they hold everything that a server with full metadata writes.
 
-`Enrichment.enrich` goes through a batch in order: statements end versions, and TABLE_MAPs that lack metadata get it
-from the version that is valid there (`versions`). If no version is known, the result lists the tables to be fetched,
-and `enrich` is called with the same batch again after the fetch. If the definition is still unknown then, the consumers
-that need the table fail.
+`Enrichment.enrich` goes through a batch in order. A statement ends the versions of the tables that it may alter, and a
+TABLE_MAP that lacks metadata gets it from the version of its table that is valid there (module `versions`). If no
+version is known, the result lists the tables to be fetched, and the caller calls `enrich` with the same batch again
+after the fetch. If the definition is still unknown then, the consumers that need the table fail.
 
-For a server with full metadata this costs the kernel's comparison per TABLE_MAP (`binlog.stream.table_map_rewrite`).
+With a server that writes full metadata, this costs only the kernel's comparison of each TABLE_MAP
+(`binlog.stream.table_map_rewrite`).
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ SUFFIXES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequirement:
-    """What the consumers that still need a transaction require of the definition for a TABLE_MAP in the transaction.
+    """What the consumers that still need a transaction require of the definition for a TABLE_MAP in it.
 
-    `proven`: at least one accepts only a proven definition; `current`: at least one accepts the current definition if
-    it fits; `later`: at least one needs a proven definition, but perhaps only for later transactions.
+    `proven`: True if at least one accepts only a proven definition; `current`: True if at least one accepts the current
+    definition, provided that it fits; `later`: True if at least one needs a proven definition, but perhaps only for
+    later transactions.
     """
 
     proven: bool
@@ -59,8 +61,8 @@ class SchemaRequirement:
 
 @dataclass(slots=True)
 class SchemaFailure:
-    """The consumers of a table cannot go on at transaction `t` of the batch. `even_current`: True if this includes the
-    consumers that accept the current definition."""
+    """Consumers of a table cannot go on at transaction `t` of the batch. `even_current`: True if the consumers that
+    accept the current definition cannot go on either."""
 
     route: int
     t: int
@@ -70,8 +72,12 @@ class SchemaFailure:
 
 @dataclass(slots=True)
 class Outcome:
-    """Either the tables that must be fetched before the batch can be delivered (`missing`): the log must be read from
-    `start` on for statements that alter them, or (`gaps`) any table. Or the rewritten batch, with failures."""
+    """What `enrich` returns: the rewritten batch with its failures or, if `missing` is not empty, what must be fetched
+    before the batch can be delivered.
+
+    `missing`: the tables whose definitions must be fetched; `start`: from here on the log must be read to find
+    statements that alter these tables; `gaps`: True to find the statements that alter any table.
+    """
 
     batch: Batch
     missing: tuple[Name, ...] = ()
@@ -99,7 +105,8 @@ class _Walk:
 
 
 class Enrichment:
-    """`routes`: those of the connection. `position`: where the stream goes on; None if that is not known yet."""
+    """Enriches one connection's batches. `routes`: the connection's routes; `position`: where its stream goes on, None
+    if that is not known yet."""
 
     def __init__(self, routes: Routes, versions: Versions) -> None:
         self.versions = versions
@@ -114,9 +121,9 @@ class Enrichment:
         self._starts = TransactionStarts()
         self._format: FormatDescription | None = None
         self._begun = False  # True once a transaction of the stream was read
-        # Versions are valid from here on, after the log was read ahead.
+        # After the log was read ahead: versions are valid from this position on.
         self._known_from: LogPosition | None = None
-        # True if the stream may leave out transactions that lie behind the ones that it sends.
+        # True if the stream may leave out a transaction although it sends an earlier one.
         self._gaps = False
         self._statements_ahead: list[
             AlteringStatement
@@ -127,8 +134,10 @@ class Enrichment:
     def begin(
         self, position: LogPosition | None, *, mariadb: bool, can_ask: bool, gaps: bool
     ) -> None:
-        """A stream begins, at `position` if that is known. `can_ask`: True if there is a server that knows the tables.
-        `gaps`: True if the stream may leave out transactions that lie behind ones that it sends.
+        """Prepare for a new stream.
+
+        `position`: where the stream begins, None if that is not known; `can_ask`: True if there is a server that knows
+        the tables; `gaps`: True if the stream may leave out a transaction although it sends an earlier one.
         """
         self._mariadb, self._can_ask, self._gaps = mariadb, can_ask, gaps
         self.position = position
@@ -152,8 +161,9 @@ class Enrichment:
     ) -> Outcome:
         """Rewrite the TABLE_MAPs of a batch.
 
-        `route_mask`: one byte per route; `requirement(route, t)`: of transaction `t`; `ask`: True if tables may be
-        missing from the outcome, False if each of them is a failure.
+        `route_mask`: one byte per route; `requirement(route, t)`: returns the requirement for a TABLE_MAP of a route in
+        transaction `t`; `ask`: True if the outcome may ask for missing tables, False if each missing table is a
+        failure.
         """
         self._prepare(batch, created)
         ask = ask and self._can_ask
@@ -189,17 +199,20 @@ class Enrichment:
             self._known_from = None
 
     def advance(self, batch: Batch, created: int) -> None:
-        """The batch was delivered."""
+        """Move the position behind a batch that was delivered."""
         after = self._starts.after(batch, created)
-        # Before its first transaction, a dump by GTIDs passes files whose transactions are all executed. Until then it
-        # goes on at its position.
+        # Before the first transaction that it sends, a dump by GTIDs passes files whose transactions are all executed.
+        # Until that transaction, the position stays where the stream began.
         if self._begun:
             self.position = after
             self.versions.advance(after)
 
     def read_ahead(self, start: LogPosition, statements: list[AlteringStatement]) -> None:
-        """Add all statements from `start` on, where a definition was first missing, up to an end of the log that lies
-        behind everything that the stream may leave out."""
+        """Add the statements that were found by reading the log ahead.
+
+        The log was read from `start`, where a definition was first missing, to its end. Everything that the stream may
+        leave out lies before that end.
+        """
         if self._gaps:
             self._gaps = False
             self._known_from = start  # earlier versions may have ended before
@@ -228,7 +241,7 @@ class Enrichment:
             i += 1
 
     def _end_skipped(self, walk: _Walk, t: int) -> None:
-        """End the versions of the tables that were altered by statements before a transaction, which the stream has
+        """End the versions of the tables that were altered before transaction `t` by statements that the stream has
         left out."""
         if self._statements_ahead:
             at = self._starts.start(walk.batch, walk.created, t)
@@ -242,7 +255,7 @@ class Enrichment:
             self._tables.forget()
 
     def _table_map(self, walk: _Walk, i: int, t: int) -> int:
-        """Returns the number of the suffix for a TABLE_MAP."""
+        """Returns the number of the suffix that the TABLE_MAP gets, which is event `i` in transaction `t`."""
         batch = walk.batch
         off, size, route = int(batch.ev.off[i]), int(batch.ev.size[i]), int(batch.ev.route[i])
         body = batch.buf[off + HEADER_SIZE : off + size - 4 * batch.format.checksum].tobytes()
@@ -269,7 +282,7 @@ class Enrichment:
         t: int,
         requirement: SchemaRequirement,
     ) -> tuple[int, bool]:
-        """Returns the number of the suffix, and whether the same TABLE_MAPs that follow may get it, too."""
+        """Returns the number of the suffix, and True if later TABLE_MAPs with the same content may get it, too."""
         ((database, table),) = self._routes.targets[route]
         assert table is not None
         name = (database, table)

@@ -1,20 +1,21 @@
 """Finds the definition of a table that is valid at a point of a server's log.
 
-The TABLE_MAPs of a server without full metadata do not change when columns are renamed, labels are exchanged or a key
-is added. So a definition is valid for an event only if no statement that may alter the table lies between the event and
-the moment at which the server was asked. A *version* is a definition and the range of the log in which it holds.
+The TABLE_MAPs of a server without full metadata do not change when columns are renamed, labels of an ENUM or SET are
+exchanged, or a key is added. So a definition is valid for an event only if no statement that may alter the table lies
+between the event and the moment at which the server was asked. A *version* is a definition and the range of the log in
+which it is valid.
 
 Points of the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs do not suffice,
-because the transactions that a dump skips have no place among those that it sends. A `LogPosition` lies between two
-transactions; the version at that point is the one for the transaction that begins there.
+because they do not say where the transactions that a dump skips lie among those that it sends. A `LogPosition` lies
+between two transactions; the version at that point is the one for the transaction that begins there.
 
 * A fetch returns the definition at one point and, from reading the log, every statement between the event that needed
   the definition and that point. These statements divide the log into segments with one definition each. The last
   segment has the fetched definition. A definition that is known anywhere within a segment is valid in all of it. A
-  segment without a known definition is recorded, too, so that it is not fetched again.
-* A version is *open* while the stream has been within its range and has met no such statement since: then it is valid
-  wherever the stream is.
-* Points are compared only within one history: the same server, and files with the expected creation times.
+  segment without a known definition is recorded, too, so that the definition is not fetched again.
+* A version is *open* if the stream has been within its range and has met no such statement since. An open version is
+  valid wherever the stream is.
+* Points are compared only within one history: on the same server, in files with the expected creation times.
 
 Pure, and without a clock; `runtime.table_lookup` asks the server and reads the log ahead.
 """
@@ -86,10 +87,10 @@ class AlteredTables:
 
 @dataclass(frozen=True, slots=True)
 class AlteringStatement:
-    """A statement in the log: old versions hold up to `before`, new ones from `after` on.
+    """A statement in the log that may alter tables: old versions are valid up to `before`, new ones from `after` on.
 
-    Both are the beginning of its transaction, unless the transaction has rows of a table before the statement, as in
-    CREATE TABLE ... SELECT. Then `after` is the end of the transaction.
+    `before` is the beginning of the statement's transaction, and so is `after`, unless the transaction has rows of a
+    table before the statement, as in CREATE TABLE ... SELECT. Then `after` is the end of the transaction.
     """
 
     before: LogPosition
@@ -99,8 +100,8 @@ class AlteringStatement:
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """If `definition` is None, no definition is known for this range, for the reason `why`, and `current` is the
-    definition that was fetched at that time."""
+    """A table's definition in the range of the log from `start` to `end`. If `definition` is None, none is known for
+    this range: `why` is the reason, if there was an error, and `current` the definition that was fetched then."""
 
     name: Name
     start: LogPosition
@@ -117,7 +118,7 @@ class Version:
         for own in (self.start, self.end):
             if own.file == at.file and own.created and at.created and own.created != at.created:
                 return False
-        # A file between the two was created between their times, unless the log was reset.
+        # A file between these two was created between their creation times, unless the log was reset.
         low, high = self.start.created, self.end.created
         return not at.created or (low <= at.created and (not high or at.created <= high))
 
@@ -133,8 +134,8 @@ class FetchedDefinition:
 
 @dataclass(frozen=True, slots=True)
 class StoredVersions:
-    """What the state store holds. `position`: how far the server's log was read; `versions`: name, start, end and
-    definition of each version of a table, and True if the version is open."""
+    """What the state store holds of versions. `position`: how far the server's log was read; `versions`: table name,
+    start, end and definition of each version, and True if the version is open."""
 
     server: str
     position: LogPosition | None
@@ -145,8 +146,8 @@ class StoredVersions:
 class Versions:
     """The versions of one connection.
 
-    `changed`: True if a version has changed since `to_store()` by anything but reading on. Then `position` must not be
-    stored alone, because it is the end of every stored version that is open.
+    `changed`: True if a version has changed since `to_store()`. Reading on does not count as a change. Once a version
+    has changed, `position` must not be stored alone, because it is the end of every stored version that is open.
     """
 
     server: str = ""
@@ -160,7 +161,8 @@ class Versions:
     # -- the stream ------------------------------------------------------------------------------------------
 
     def login(self, server: str, files: Iterable[str]) -> None:
-        """Drop the versions of another server, or of files that were purged."""
+        """Drop the versions that belong to another server, or to files that were purged. `server`: the server that the
+        connection has logged in to; `files`: its files."""
         self._close()
         existing = set(files)
         before = len(self)
@@ -177,9 +179,9 @@ class Versions:
         self.server = server
 
     def begin(self, at: LogPosition, *, opening: bool = True) -> None:
-        """The stream begins, or begins again, at `at`: reopen the versions that are valid there.
+        """Reopen the versions that are valid at `at`, where the stream begins or begins again.
 
-        `opening`: False to reopen none, because the stream may leave statements out.
+        `opening`: False to reopen no version, because the stream may leave statements out.
         """
         self._close()
         self._statements_here.clear()
@@ -188,7 +190,8 @@ class Versions:
             self._reopen(name, at)
 
     def advance(self, to: LogPosition) -> None:
-        """The stream has been read up to a point, and every statement in it was passed to `end_altered`."""
+        """Move the position to a point up to which the stream was read. Call `end_altered` for every statement before
+        that point first."""
         self.position = to
 
     def end_altered(self, statement: AlteringStatement) -> None:
@@ -216,8 +219,8 @@ class Versions:
         return version if version is not None else self._reopen(name, at)
 
     def _reopen(self, name: Name, at: LogPosition) -> Version | None:
-        """Open the newest version that is valid at `at`. At a statement two are valid: the one before it and the one
-        after it."""
+        """Open the newest version that is valid at `at`, and return it. At a statement, two versions are valid: the one
+        that ends there and the one that begins there."""
         for version in reversed(self._versions.get(name, ())):
             if not version.holds(at):
                 continue
@@ -261,8 +264,8 @@ class Versions:
     def _add_segment(
         self, fetched: FetchedDefinition, low: LogPosition, high: LogPosition, *, last: bool
     ) -> None:
-        """Record that the table had one definition from `low` to `high`: in the last segment the fetched one, in an
-        earlier one the definition that is known there, if any."""
+        """Record that the table had one definition from `low` to `high`. In the last segment it is the fetched
+        definition; in an earlier segment it is the definition that is known there, if any."""
         versions = self._versions.setdefault(fetched.name, [])
         error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
@@ -271,7 +274,7 @@ class Versions:
             same = [v for v in versions if v.definition is not None and _begins_in(v, low, high)]
             definition = same[-1].definition if same else None
         if high.key < low.key:
-            return  # two statements in one transaction, with no other between
+            return  # two statements of the same transaction, so the segment is empty
         versions[:] = [
             v for v in versions if not (low.key <= v.start.key and v.end.key <= high.key)
         ]
@@ -336,7 +339,8 @@ def _start(version: Version) -> int:
 
 
 def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
-    """Returns the tables that a QUERY event (MariaDB's compressed ones too) may alter. `format_`: of its log."""
+    """Returns the tables that a QUERY event, or MariaDB's compressed one, may alter. `format_`: the format of its
+    log."""
     plain = plain_event(event, checksum=format_.checksum)
     header, body = (
         EventHeader.read(plain),
@@ -355,9 +359,10 @@ def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
 
 @dataclass(slots=True)
 class TransactionStarts:
-    """Where the transactions of consecutive batches begin. MySQL and MariaDB write an event's end into its header."""
+    """Computes where the transactions of consecutive batches begin, from the end of an event, which MySQL and MariaDB
+    write into its header."""
 
-    _open: LogPosition | None = None  # the beginning of the transaction that goes on
+    _open: LogPosition | None = None  # beginning of the transaction that goes on in the next batch
 
     def start(self, batch: Batch, created: int, t: int) -> LogPosition:
         if batch.tx.flags[t] & CONTINUED and self._open is not None:
@@ -372,7 +377,8 @@ class TransactionStarts:
         return LogPosition(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
 
     def after(self, batch: Batch, created: int) -> LogPosition:
-        """Returns where the next transaction begins, or the one that goes on. Once per batch, after `start`."""
+        """Returns where the next transaction begins or, if the last one of the batch continues in the next batch, where
+        that one begins. Call this once per batch, after all calls of `start`."""
         t = len(batch.tx.first) - 1
         if t >= 0 and batch.tx.flags[t] & OPEN:
             self._open = self.start(batch, created, t)

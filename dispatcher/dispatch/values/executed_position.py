@@ -1,4 +1,4 @@
-"""The position up to which a server's log has been read. Every other position is made from it.
+"""The position up to which a server's log has been read. All other kinds of positions are made from such positions.
 
 There are two forms. With MySQL's GTIDs a position is the set of executed transactions; its `seq` is the size of that
 set, so it grows by one with every transaction and means the same after any restart. Without them (MySQL with
@@ -21,8 +21,8 @@ from dispatcher.model.position import Position, file_number, packed_seq
 
 class Mode(StrEnum):
     GTID = "gtid"  # MySQL with gtid_mode=ON: positions are GTID sets
-    FILE = "file"  # MySQL otherwise: positions are files and offsets
-    MARIADB = "mariadb"  # as FILE, with MariaDB's GTIDs beside them
+    FILE = "file"  # MySQL with another gtid_mode: positions are files and offsets
+    MARIADB = "mariadb"  # positions as in FILE, and they also have MariaDB's GTIDs
 
 
 Gtids = GtidSet | MariadbGtids
@@ -65,7 +65,7 @@ def parse_gtids(mode: Mode, text: str) -> Gtids:
 
 
 def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
-    """Returns the parts of a position that say how far the log was read, without computing `seq`."""
+    """Returns a position as an executed position. Its `seq` is taken over, not computed."""
     gtids = parse_gtids(mode, position.gtid)
     return ExecutedPosition(gtids, position.file, position.offset, position.seq)
 
@@ -86,8 +86,8 @@ def without_file(executed: ExecutedPosition) -> ExecutedPosition:
 def dump_offset(executed: ExecutedPosition) -> int:
     """Returns the offset at which a dump by file and offset begins.
 
-    COM_BINLOG_DUMP has 32 bits for the offset. Behind 4 GiB the dump begins at the start of the file, and the daemon
-    skips the transactions before `executed`.
+    COM_BINLOG_DUMP has 32 bits for the offset. If the offset needs more, the dump begins at the start of the file, and
+    the daemon skips the transactions before `executed`.
     """
     return executed.offset if executed.offset < 1 << 32 else 4
 
@@ -98,8 +98,9 @@ GtidRunList = list[tuple[str, int, int, int]]
 
 @dataclass(slots=True)
 class GtidRanges:
-    """The runs of one source in a batch. `index`: in `BatchGtids.runs`; `start`, `end`: the numbers [start, end);
-    `breaks`: how many gaps between numbers lie before the run."""
+    """The runs of one source in a batch, as columns with one value per run. `index`: the run's index in
+    `BatchGtids.runs`; `start`, `end`: its numbers are [start, end); `breaks`: how many gaps between numbers precede
+    it."""
 
     source: str
     index: NDArray[np.int64]
@@ -113,9 +114,9 @@ class GtidRanges:
         return cls(source, index, start, end, np.cumsum(np.r_[False, start[1:] != end[:-1]]))
 
     def between(self, lo: int, hi: int) -> list[tuple[int, str, int, int]]:
-        """Returns this source's runs whose index is in [lo, hi), and joins runs with consecutive numbers.
+        """Returns this source's runs whose index is in [lo, hi). Runs with consecutive numbers are joined.
 
-        Of each: index of the last joined run, source, first number, number behind the last.
+        Each tuple has: index of the last joined run, source, first number, last number + 1.
         """
         out = []
         a, b = np.searchsorted(self.index, (lo, hi)).tolist()
@@ -129,8 +130,8 @@ class GtidRanges:
 
 @dataclass(slots=True)
 class BatchGtids:
-    """The GTIDs and ends of a batch's transactions, shared by all consumers of the batch. `runs`: of consecutive
-    numbers of one source."""
+    """The GTIDs and ends of a batch's transactions, shared by all consumers of the batch. `runs`: each run is
+    transactions in succession with consecutive numbers of one source."""
 
     file: str
     sources: list[str]
@@ -158,7 +159,7 @@ class BatchGtids:
         return cls(batch.file, batch.sources, source, gno, ends, ended, count, runs, is_one_run)
 
     def after(self, base: Gtids, index: int) -> Gtids:
-        """Returns `base` with the transactions 0..index added."""
+        """Returns `base` with the GTIDs of the transactions 0 to `index` added."""
         count = len(self.runs)
         while count and self.runs[count - 1][3] > index:
             count -= 1
@@ -169,7 +170,7 @@ class BatchGtids:
 
     @property
     def columns(self) -> NDArray[np.int64]:
-        """Of the runs: first number, last number + 1, index of the first transaction; shape (3, runs)."""
+        """Three rows with one column per run: first number, last number + 1, index of the first transaction."""
         if self._columns is None:
             self._columns = np.array([run[1:] for run in self.runs], dtype=np.int64).T
         return self._columns
@@ -185,11 +186,11 @@ class BatchGtids:
         return self._ranges
 
     def seqs(self, mode: Mode, seq: int) -> NDArray[np.int64]:
-        """Returns the seq of each transaction. `seq`: of the last one before the batch."""
+        """Returns the seq of each transaction. `seq`: the seq of the last transaction before the batch."""
         return seq + np.cumsum(self.ended) if mode is Mode.GTID else _packed(self.file, self.end)
 
     def all_after(self, mode: Mode, executed: ExecutedPosition) -> bool:
-        """True if the whole batch lies behind `executed`. In a dump from the start of a file, part of a batch may lie
+        """True if the whole batch lies after `executed`. In a dump from the start of a file, part of a batch may lie
         before it."""
         if mode is Mode.GTID or not len(self.end):
             return True
@@ -203,8 +204,8 @@ class BatchGtids:
         gtids = executed.gtids
         assert isinstance(gtids, GtidSet)
         covers = [gtids.covers(source, start, end) for source, start, end, _ in self.runs]
-        # The runs contain the transactions that have ended. The one that continues in the next batch may be in the set,
-        # too.
+        # The runs contain only the transactions that have ended. The set may also contain the transaction that
+        # continues in the next batch.
         rest = np.flatnonzero(~self.ended & (self.source >= 0))
         covers += [gtids.has(self.sources[self.source[i]], int(self.gno[i])) for i in rest]
         if not any(cover is not False for cover in covers):
@@ -229,7 +230,7 @@ def _runs(
         at = int(named[0])
         return [(sources[source[at]], int(gno[at]), int(gno[at]) + 1, at)]
     s, g = source[named], gno[named]
-    # A run goes on while the source stays, the number grows by one, and no transaction lies between.
+    # A run goes on while the source stays the same, the number grows by one, and no other transaction lies between.
     goes_on = (s[1:] == s[:-1]) & (g[1:] == g[:-1] + 1) & (named[1:] == named[:-1] + 1)
     breaks = (np.flatnonzero(~goes_on) + 1).tolist()
     return [

@@ -15,7 +15,7 @@ from dispatcher.model.gtid import GtidSet
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """What a server's log has at an offset of a file. `whole`: True if an event begins or the file ends there; `gtid`:
-    source and number of the transaction that begins there, None if none begins or it has no MySQL GTID."""
+    source and number of the transaction that begins there, None if no transaction begins or it has no MySQL GTID."""
 
     whole: bool
     gtid: tuple[str, int] | None = None
@@ -25,12 +25,15 @@ class Boundary:
 class ServerView:
     """The state of a server before a dump, or at a poll.
 
-    `created`: creation times of the files that were asked for, s since 1970; `knows_tables`: True if the source can be
-    asked for the definition of a table; `starts`: the positions of the starts that the log was searched for, or an
-    error for a start that has no position, such as an offset inside a transaction; `boundaries`: those of the files and
-    offsets that were asked for, without the ones that the server could not be asked about; `databases`: those that the
-    account may see, None = not known; `duplicates`: connections of other daemons that have this one's identity, as
-    text; `owned`: GTIDs of transactions that MySQL may have sent already and has not counted as executed yet.
+    * `created`: creation times of the files that were asked for, s since 1970.
+    * `knows_tables`: True if the source can be asked for the definition of a table.
+    * `starts`: the positions of the starts that the log was searched for, or an error for a start that has no position,
+      such as an offset inside a transaction.
+    * `boundaries`: the boundaries at the files and offsets that were asked for. Those that the server could not be
+      asked about are left out.
+    * `databases`: the databases that the account may see, None = not known.
+    * `duplicates`: connections of other daemons that have the same identity as this daemon, as text.
+    * `owned`: GTIDs of transactions that MySQL may have sent already and has not counted as executed yet.
     """
 
     server: str
@@ -38,7 +41,7 @@ class ServerView:
     executed: str
     purged: str
     files: tuple[tuple[str, int], ...]  # names and sizes, oldest first
-    file: str  # the newest, and its end
+    file: str  # the newest file; `offset` is its end
     offset: int
     created: Mapping[str, int]
     knows_tables: bool = True
@@ -50,7 +53,7 @@ class ServerView:
 
     @property
     def written(self) -> GtidSet:
-        """The transactions that the log may hold, with MySQL's GTIDs: no other can have been read from it."""
+        """The transactions that the log may hold: no others can have been read from it. Only with MySQL's GTIDs."""
         return _union(self.executed, self.owned)
 
     @property
@@ -61,5 +64,5 @@ class ServerView:
 
 @lru_cache(maxsize=4)
 def _union(executed: str, owned: str) -> GtidSet:
-    """Cached, since each consumer's position is compared with the sets of the same view."""
+    """Returns the union of two sets. It is cached, because every consumer's position is compared with the same view."""
     return GtidSet.parse(executed).union(GtidSet.parse(owned))

@@ -22,7 +22,8 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class AtGtid:
-    """The first transaction that an executed set does not contain. `gtids`: the set as text, MySQL's or MariaDB's."""
+    """The first transaction that a set of executed GTIDs does not contain. `gtids`: the set as MySQL's or MariaDB's
+    text."""
 
     gtids: str
 
@@ -59,7 +60,7 @@ class OnQueueFull(StrEnum):
 
 
 class OnPurged(StrEnum):
-    """How a consumer goes on whose position the server has purged."""
+    """What a consumer does when the server has purged log files that it still needs."""
 
     FAIL = "fail"
     LATEST = "latest"  # go on at the end of the log, in a new epoch
@@ -67,8 +68,8 @@ class OnPurged(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """`databases`, `tables`, `exclude_tables`: names or patterns, see `model.subscription`; `wait_max_s`: the largest
-    budget of waiting for the consumer's full queue."""
+    """What the settings declare of a consumer. `databases`, `tables`, `exclude_tables`: names or patterns, see
+    `model.subscription`; `wait_max_s`: the full budget for waiting for the consumer's queue (see `WaitBudget`)."""
 
     name: str
     databases: tuple[str, ...]
@@ -85,9 +86,12 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """The limits of a connection key. `merge_bytes_max`: the distance in the binlog, in bytes, up to which consumers
-    share a dispatcher; `queues_bytes_max`: the memory of all queues together, 0 = no limit but their own;
-    `failover_wait_s`: how long another server may take to execute what the consumers have read."""
+    """The limits of a connection key.
+
+    `merge_bytes_max`: consumers share a dispatcher up to this distance in the binlog, in bytes; `queues_bytes_max`: the
+    memory of all queues together, 0 = only each queue's own limit; `failover_wait_s`: how long another server may take
+    to execute what the consumers have read.
+    """
 
     merge_bytes_max: int = 1 << 20
     queues_bytes_max: int = 0
@@ -96,8 +100,8 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the state store holds of a consumer. `created`: creation time of `covered.file`, s since 1970, 0 = unknown;
-    negative where transactions of `covered` may lie behind its file and offset (see `QueueFiles`)."""
+    """What the state store holds of a consumer's progress. `created`: creation time of `covered.file`, s since 1970,
+    0 = unknown; negative if transactions of `covered` may lie after its file and offset (see `QueueFiles`)."""
 
     acknowledged: Position
     covered: Position

@@ -1,10 +1,13 @@
 """How long a dispatcher waits for one consumer whose queue is full.
 
-Waiting spends a budget, which grows again by a twentieth of the time that passes. If only each single wait had a limit,
-a consumer that makes a little room every few seconds would slow down all others to its own speed. With a budget, a slow
-consumer costs the others at most one budget plus 5 % of any long time. A dispatcher does not wait at all for a consumer
-that was detached three times in ten minutes, and after each detach such a consumer waits longer before it merges, so
-that it does not open and close connections all the time.
+Each consumer has a budget of waiting time. A wait uses it up, and between waits it grows again by a twentieth of the
+time that passes. If only each single wait had a limit, a consumer that makes a little room every few seconds would slow
+down all others to its own speed. With a budget, a slow consumer costs the others at most one budget plus 5 % of any
+long time.
+
+A dispatcher does not wait at all for a consumer that was detached three times in ten minutes. And with each detach in
+that time, the consumer may merge only after a longer delay, so that it does not open and close connections all the
+time.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from __future__ import annotations
 REFILL = 0.05
 DETACHES_MAX = 3
 WINDOW_S = 600.0
-# By number of detaches in the window: how many seconds after the last one the consumer may merge.
+# How many seconds after its last detach a consumer may merge, by the number of its detaches in the window.
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
 
 
 class WaitBudget:
-    """The budget of one consumer, s; full at first. Times are those of `Client.step`."""
+    """The budget of one consumer, in seconds; full at first. Times are by the clock of `Client.step`."""
 
     def __init__(self, max_s: float) -> None:
         self._max_s = max_s
@@ -46,7 +49,7 @@ class WaitBudget:
 
     @property
     def deadline(self) -> float | None:
-        """When the present wait uses up the budget; None outside of a wait."""
+        """When the present wait will have used up the budget; None if there is no wait."""
         if self._since is None:
             return None
         if sum(self._since - at < WINDOW_S for at in self._detached) >= DETACHES_MAX:
@@ -57,7 +60,7 @@ class WaitBudget:
         return (until := self.deadline) is not None and now >= until
 
     def record_detach(self, now: float) -> None:
-        """End the wait by a detach."""
+        """Record that the consumer was detached, and end the wait."""
         self.end(now)
         self._detached = [at for at in (*self._detached, now) if now - at < WINDOW_S]
         self.merge_after = now + MERGE_AFTER_S[min(len(self._detached), len(MERGE_AFTER_S)) - 1]
