@@ -1,7 +1,7 @@
-"""What the daemon tells over MQTT: connects its log, its consumers and their queues with a publisher.
+"""Publishes over MQTT what the daemon does: connects its log, its consumers and their queues with a publisher.
 
-Statuses are looked at regularly and soon after each event; the outbox sends those that differ from what the broker has.
-Everything here only puts messages into the outbox, and so never waits for the broker.
+A task computes the consumers' statuses regularly, and soon after each event; the outbox sends the statuses that differ
+from what the broker has. Events, statuses and commits are only put into the outbox, so they never wait for the broker.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
 if TYPE_CHECKING:
     from dispatcher.telemetry.mqtt.publisher import MqttPublisher
 
-SOON_S = 0.2  # after an event, so that several events are one look at the statuses
+SOON_S = 0.2  # after an event, so that one pass over the statuses serves several events
 
 
 class Announcements:
-    """`log` is the daemon's log, which also announces what happens. Nothing is published without settings of MQTT."""
+    """Announces what happens in the daemon. `log`: the daemon's log, which also announces events. Without MQTT settings
+    nothing is published."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Announcements:
         self._publisher: MqttPublisher | None = None
 
     def counts(self) -> MqttCounts | None:
-        """For the metrics; None without a broker."""
+        """Returns the counts for the metrics; None without a broker."""
         publisher = self._publisher
         if publisher is None:
             return None
@@ -61,7 +62,8 @@ class Announcements:
     async def apply(
         self, settings: Settings, sessions: ConsumerSessions, secrets: Collection[str]
     ) -> None:
-        """Publish as the settings say, at the start and after each change of them. `secrets`: also earlier ones."""
+        """Apply the MQTT settings, at the start and after each reload. `secrets`: of these settings and of earlier
+        ones."""
         if settings.mqtt != self._settings:
             await self._end(clear=_moved(self._settings, settings.mqtt))
             self._settings = settings.mqtt
@@ -86,7 +88,7 @@ class Announcements:
 
         self._topics = Topics(settings.prefix)
         self._outbox = Outbox(settings.max_queued_messages)
-        # Before the broker tells what it has retained.
+        # The outbox must have the present statuses before the broker sends the retained ones.
         for row, _ in sessions.rows_with_consumers():
             self._put_status(row)
         self._publisher = MqttPublisher(settings, self._outbox, self._topics, self._bodies)
@@ -150,5 +152,6 @@ class Announcements:
 
 
 def _moved(old: MqttSettings | None, new: MqttSettings | None) -> bool:
-    """True if the statuses at the old place are not replaced at the new one."""
+    """True if the statuses of the old settings must be cleared: the broker or the prefix changes, or MQTT is turned
+    off."""
     return old is not None and (new is None or (old.url, old.prefix) != (new.url, new.prefix))

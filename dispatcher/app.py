@@ -1,7 +1,7 @@
 """The composition root: builds the daemon from its settings and runs it.
 
 Start: state store (its lock excludes a second daemon), clients with their stored progress, then connections and
-listener. A server that is down delays no other. Shutdown: listener, connections, pending writes, state store.
+listener. A server that is down does not delay the others. Shutdown: listener, connections, pending writes, state store.
 
 SIGTERM and SIGINT shut the daemon down within `SHUTDOWN_S`: waiting polls are answered, and progress is stored. A
 second signal exits immediately; acknowledged positions are already on disk. SIGHUP reads the same settings files and
@@ -66,7 +66,7 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
     prepare_process()
     repeats = Repeats()
     logs.configure(settings.log.level, settings.log.format, settings.secrets(), repeats=repeats)
-    # Until the loop handles SIGHUP: by default the signal would kill the process.
+    # Note a SIGHUP that comes before the loop handles the signal: by default it would kill the process.
     reload_requested = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
     _warn(settings)
@@ -113,7 +113,7 @@ class Daemon:
         self._store = StoreThread(state, settings.state.max_bytes_in_prepared)
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
-        # Next to the state store, whose lock excludes other daemons from both.
+        # The spill files are next to the state store, whose lock keeps other daemons out of both.
         spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
         self._announcements = Announcements(
             self._log, str(state.installation_id), self._on_task_error
@@ -201,7 +201,8 @@ class Daemon:
         return [str(fault) for fault in self._store.faults]
 
     async def _check_store(self) -> None:
-        """Log soon, not only at the next acknowledgement, that the store's file was deleted or replaced."""
+        """Check the store's file regularly, so that its deletion or replacement is logged soon, not only at the next
+        acknowledgement."""
         logged, rewritten = ("", ""), 0
         while True:
             await asyncio.sleep(STORE_CHECK_EVERY_S)
@@ -308,7 +309,7 @@ class Daemon:
 
 
 async def measure_loop_lag(lag: Durations) -> None:
-    """Count, again and again, how much later than asked for a timer ran. Never ends."""
+    """Add every `LOOP_CHECK_EVERY_S` how late the event loop ran a timer. Never returns."""
     while True:
         due = time.monotonic() + LOOP_CHECK_EVERY_S
         await asyncio.sleep(LOOP_CHECK_EVERY_S)

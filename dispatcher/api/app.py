@@ -49,8 +49,8 @@ class Api:
         ready: Ready,
         timings: RequestTimings | None = None,
     ) -> None:
-        """`live`: what the status page shows; `listen`: the host; `metrics` renders (text, content type); `ready`
-        returns why the daemon is not ready; `timings` counts the requests."""
+        """`live`: what the status page shows; `listen`: the host of `api.listen`; `metrics` renders (text, content
+        type); `ready` returns why the daemon is not ready; `timings` counts the requests."""
         guesses = Guesses()
         self._tokens = Tokens(access.tokens, guesses.wrong)
         self._guard = Guard(self._tokens, limits, access.open)
@@ -82,7 +82,7 @@ class Api:
         return self._timer
 
     def close(self) -> None:
-        """End the answers that would not end by themselves, because the daemon is ending."""
+        """End the streams of the status page, which would not end by themselves: the daemon is shutting down."""
         self._feed.close()
 
     def replace(self, access: Access) -> None:
@@ -93,10 +93,10 @@ class Api:
 
 
 class OnDemand:
-    """The ASGI application that `load` returns, which is called in a thread when the first request comes.
+    """Passes requests to an ASGI application. The first request makes it: `load` is called in a thread and returns it.
 
-    To import FastAPI and to make its routes takes a quarter of the daemon's start, and neither probes nor a reader's
-    cycle need them.
+    Importing FastAPI and making its routes would take a quarter of the daemon's start, and neither the probes nor the
+    calls of a reader's cycle need them.
     """
 
     def __init__(self, load: Callable[[], ASGIApp]) -> None:

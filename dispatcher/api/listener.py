@@ -73,7 +73,7 @@ class Listener(uvicorn.Server):
             self._on_started()
 
     def _log_started_message(self, listeners: Sequence[SocketType]) -> None:
-        self.config.ssl = self._protocol.tls  # it says https
+        self.config.ssl = self._protocol.tls  # makes the message say https
         super()._log_started_message(listeners)
 
     @contextmanager
@@ -95,7 +95,7 @@ def _token(token: TokenSettings) -> Token:
 
 
 def api_limits(settings: ApiSettings) -> ApiLimitSettings:
-    """The limits of the settings, with no more connections than the process may open files."""
+    """Returns the limits of the settings, with `max_connections` lowered to what the limit of open files permits."""
     limits = settings.model_dump(include=set(ApiLimitSettings.model_fields))
     files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections_max = max(files_max - FILES_RESERVED, FILES_RESERVED)

@@ -70,7 +70,7 @@ def read_settings(
 
 @contextmanager
 def errors_as_exit_codes() -> Iterator[None]:
-    """Print a BinlogError in one line and exit with 2 for the user's input, settings and tokens, else with 1."""
+    """Print a BinlogError in one line and exit: with 2 if the user's input, settings or token is wrong, else with 1."""
     try:
         yield
     except BinlogError as error:

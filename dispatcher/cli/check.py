@@ -1,4 +1,4 @@
-"""The command `check`: everything that is wrong with the settings, then with the servers that they name."""
+"""The command `check`: prints everything that is wrong with the settings, then with the servers that they name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def examine_servers(settings: Settings) -> tuple[list[str], list[str]]:
-    """The errors and the warnings of servers and folders of files, a line each, in the order of the settings."""
+    """Returns (errors, warnings) of the servers and of folders of files, a line each, in the order of the settings."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
     warnings: list[str] = []
@@ -114,7 +114,8 @@ def _examine(settings: Settings, names: list[str], begun: Collection[str]) -> li
 
 
 def _of_files(settings: Settings, first: str, new: Sequence[ConsumerSpec]) -> list[ServerFinding]:
-    """What is wrong with the starts of new consumers of a folder. Raises BinlogError if it cannot be read."""
+    """Returns what is wrong with the `start` settings of a folder's new consumers. Raises BinlogError if the folder
+    cannot be read."""
     from dispatcher.dispatch.values.specs import starts_to_search  # noqa: PLC0415
     from dispatcher.source.files.source import files_source  # noqa: PLC0415
     from dispatcher.source.mysql.examination import starts_found  # noqa: PLC0415
@@ -138,7 +139,7 @@ def _line(label: str, finding: ServerFinding) -> str:
 def _unshared(
     settings: Settings, examined: Sequence[tuple[list[str], list[HostReport]]]
 ) -> Iterator[str]:
-    """Warnings of consumers that read one server over several connections, though they need not."""
+    """Yields a warning for each two connections that read one server, though their consumers could share one."""
     from dispatcher.source.mysql.examination import separate_connections  # noqa: PLC0415
 
     servers, consumers = {}, {}

@@ -36,7 +36,8 @@ app = typer.Typer(
 
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
-    """For a shell's completion: the consumers of the daemon, nothing if it does not answer soon."""
+    """Returns the daemon's consumers for a shell's completion; [] if the daemon does not answer within
+    `COMPLETION_S`."""
     given = context.params
     url = given.get("url") or os.environ.get(URL_VARIABLE)
     if not url:
@@ -44,7 +45,7 @@ def _names(context: typer.Context, incomplete: str) -> list[str]:
     address = DaemonAddress(url, given.get("token_file"), given.get("ca"))
     try:
         rows = rows_of(address, timeout_s=COMPLETION_S)
-    except BinlogError:  # a message would stand in the middle of what a person types
+    except BinlogError:  # a message would appear in the middle of the command line
         return []
     return [name for row in rows if (name := str(row.get("name"))).startswith(incomplete)]
 
@@ -192,7 +193,7 @@ def _start(to: str) -> object:
 
 
 def _confirm(question: str, yes: bool) -> None:
-    """Raises UserError if there is no terminal, and typer.Abort if the answer is no."""
+    """Ask the user, unless `yes`. Raises UserError if there is no terminal, and typer.Abort if the answer is no."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,7 +1,7 @@
 """The rows of `GET /v1/binlogs` as text: sizes, durations and positions, and the tables of `binlogs`.
 
-On a terminal a consumer's fault stands below its line, in the width of the terminal. In a file or a pipe each consumer
-is one line of any length, so that `grep` and `awk` find all of it.
+On a terminal the consumers' faults follow the table, in the width of the terminal. In a file or a pipe each consumer is
+one line of any length with its faults, so that `grep` and `awk` find all of it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def queue_share(row: Row) -> float:
 
 
 def shared_faults(rows: Sequence[Row]) -> list[str]:
-    """What is wrong with the daemon, for all consumers: its state store."""
+    """The faults that all consumers share: errors of the daemon's state store."""
     return list(dict.fromkeys(error for row in rows if (error := row.get("state_store_error"))))
 
 

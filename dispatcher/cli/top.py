@@ -1,7 +1,7 @@
-"""The view of `top`, from `GET /v1/binlogs` alone.
+"""The view of `top`, made from `GET /v1/binlogs` alone.
 
-Connections hold dispatchers, and dispatchers hold consumers. The rates of a dispatcher are what it reads of the server,
-those of a consumer what its reader fetches.
+It shows connections with their dispatchers, and dispatchers with their consumers. The rates of a dispatcher are what it
+reads from the server; the rate of a consumer is what its reader fetches.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who asks, and what they may: tokens, logins, and the check of a request."""
+"""Access checks: tokens and their scopes, logins of browsers, and the guard of requests."""

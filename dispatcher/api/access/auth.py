@@ -15,7 +15,7 @@ from enum import StrEnum
 from dispatcher.model.errors import ErrorKind, UserError
 
 Client = tuple[str, int] | None
-"""ASGI's: address and port."""
+"""The client of an ASGI scope: (address, port), None if it is not known."""
 
 
 class Scope(StrEnum):
@@ -58,13 +58,13 @@ EVERYTHING = Token("", None, frozenset(Scope))
 
 
 class Tokens:
-    """The tokens that are accepted. Found by a keyed digest: how long that takes tells nothing of a token, and does
-    not depend on their number."""
+    """The accepted tokens. They are looked up by a keyed digest, so the time of a look-up reveals nothing about a token
+    and does not depend on the number of tokens."""
 
     def __init__(
         self, tokens: Sequence[Token], wrong: Callable[[Client], None] = lambda _client: None
     ) -> None:
-        """`wrong` is called with the client that has sent a token that is not accepted."""
+        """`wrong` is called with each client that sends a wrong token."""
         self.wrong = wrong
         self._key = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)
         self.replace(tokens)
@@ -77,7 +77,7 @@ class Tokens:
         self._by_digest = {self._digest(token.secret.encode()): token for token in tokens}
 
     def identify(self, header: str | None, client: Client = None) -> Token:
-        """The token of an Authorization header that `client` has sent.
+        """Returns the token of the Authorization header that `client` has sent.
 
         Raises UserError (UNAUTHORIZED) if the settings have no such token.
         """

@@ -50,9 +50,10 @@ class Guard:
         return self.tokens.identify(header, request.scope.get("client"))
 
     def identify_viewer(self, request: Request) -> Token:
-        """The token of a request that only shows something: of its header, or of the browser's login.
+        """Returns the token of a request that only shows something: from its Authorization header, else from its login.
 
-        Raises UserError (UNAUTHORIZED). Calls that change anything use `identify`: a browser adds a cookie by itself.
+        Raises UserError (UNAUTHORIZED). Calls that change anything use `identify`, because browsers add the cookie of a
+        login by themselves.
         """
         login = request.cookies.get(cookie_name(request))
         if login is None or "authorization" in request.headers:

@@ -1,8 +1,8 @@
 """Logins of browsers: a token, sent once in a form, is exchanged for a random number in a cookie.
 
-The token itself is in no cookie and in no URL. The cookie is HttpOnly, so no script reads it, and SameSite=Strict, so
-no page of another site sends it; it admits to calls that only show something. The numbers are kept in memory as
-hashes: a restart of the daemon ends all logins, and a token that the settings no longer have ends its own.
+The token itself is in no cookie and in no URL. The cookie is HttpOnly, so scripts cannot read it, and SameSite=Strict,
+so pages of other sites cannot send it. It gives access only to calls that show something. The numbers are kept in
+memory as hashes. A restart of the daemon ends all logins; removing a token from the settings ends its logins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ VIEW_SCOPES = (Scope.READ, Scope.METRICS)
 
 
 def cookie_name(request: Request) -> str:
-    """The cookie's name. Cookies do not distinguish ports, and two daemons may have the same host name."""
+    """Returns the cookie's name. It contains the port: browsers share cookies between the ports of a host name, and two
+    daemons may have the same host name."""
     url = request.url
     return f"binlog-dispatcher-{url.port or (443 if url.scheme == 'https' else 80)}"
 
@@ -37,7 +38,7 @@ class _Login:
 
 
 class Logins:
-    """All logins, at most `LOGINS_MAX`: then the oldest one ends."""
+    """All logins, at most `LOGINS_MAX`: a further login ends the oldest one."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -77,5 +78,5 @@ class Logins:
 
 
 def _hash(number: str) -> bytes:
-    """A look-up by hash takes a time that tells nothing of the numbers."""
+    """Returns the key of a login. The time of a look-up by a hash reveals nothing about the number."""
     return hashlib.sha256(number.encode("utf-8", "surrogateescape")).digest()

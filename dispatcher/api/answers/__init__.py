@@ -1,1 +1,1 @@
-"""What calls take and give: bodies, problem documents, answers that may be large."""
+"""The bodies of requests and answers, problem documents, and answers that may be large."""

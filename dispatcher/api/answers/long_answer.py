@@ -1,7 +1,7 @@
 """Answers that may be large, and the files of packages.
 
-`Response` hands a body over whole: with TLS, the connection then holds all of it, encrypted, for a client that does not
-read. A `LongAnswer` is sent in parts, each when the one before it has nearly left.
+`Response` passes its body to the server in one piece. With TLS, the connection of a client that does not read then
+holds the whole body, encrypted. A `LongAnswer` is sent in parts, each after most of the previous part has been sent.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ class LongAnswer(Response):
 
 @cache
 def package_file(package: str, *path: str) -> bytes:
-    """A file of a package. All answers share its bytes."""
+    """Returns the content of a package's file. It is cached, so all answers share its bytes."""
     return resources.files(package).joinpath(*path).read_bytes()

@@ -325,14 +325,14 @@ class ConsumerService(Protocol):
     def rows(self) -> AsyncIterator[dict[str, Any]]: ...
 
     def called(self, name: str, number: int, caller: Caller) -> None:
-        """A session makes a call."""
+        """Note that a session makes a call."""
 
     def is_newest_session(self, name: str, number: int) -> bool:
         """True for the number of the consumer's newest session; False for a read-only one."""
         ...
 
     def answer_ended(self, name: str, number: int) -> None:
-        """An answer of `binlog` was sent, or its client went away."""
+        """Note that an answer of `binlog` was sent, or that its client has disconnected."""
 
 
 RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]

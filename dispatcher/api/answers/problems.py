@@ -1,6 +1,6 @@
 """Converts all errors of the API to problem documents (RFC 9457): BinlogErrors, invalid requests, HTTP errors.
 
-`kind` names what must change: `REQUEST` stands for the request, `SETTINGS` for the daemon's settings.
+The `kind` of a problem tells what must change: `REQUEST` means the request, `SETTINGS` the daemon's settings.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def problem(error: BinlogError) -> JSONResponse:
     """The answer to a request that raised `error`."""
     if (
         error.kind is ErrorKind.SETTINGS
-    ):  # a value in the request with the same parser as a setting, such as a GTID set
+    ):  # the parser of a setting has refused a value of the request, such as a GTID set
         error = UserError(ErrorKind.REQUEST, error.what, where=error.where, remedy=error.remedy)
     status = status_of(error)
     body = _document(status, error.kind, str(error), error.remedy)
@@ -73,7 +73,8 @@ def refusal(status: int, what: str, headers: Mapping[str, str] | None = None) ->
 
 
 def invalid(first: Mapping[str, Any], *place: str) -> JSONResponse:
-    """The answer to a request that is not valid. `first`: pydantic's first error, below `place`."""
+    """The answer to a request that is not valid. `first`: pydantic's first error; `place`: where its location
+    begins."""
     if first["type"] == "json_invalid":
         return refusal(400, f"the body is not valid JSON: {first['ctx']['error']}")
     field = ".".join(map(str, (*place, *first["loc"])))
@@ -81,17 +82,17 @@ def invalid(first: Mapping[str, Any], *place: str) -> JSONResponse:
 
 
 def disconnected() -> Response:
-    """The answer to a client that has disconnected, and receives nothing."""
+    """The answer to a request whose client has disconnected. It is never received."""
     return Response(status_code=400)
 
 
 def defect(error: Exception) -> JSONResponse:
-    """The answer to a request that met a defect. It contains only the exception's type; the log has the rest."""
+    """The answer to a request that failed by a defect. It has only the exception's type; the log has the rest."""
     return refusal(500, type(error).__name__)
 
 
 def raw_refusal(status: int, what: str) -> bytes:
-    """The same as HTTP/1.1 bytes, for use below the framework. The caller closes the connection after it."""
+    """Returns a refusal as HTTP/1.1 bytes, for use below the framework. The caller then closes the connection."""
     body, headers = _refusal_parts(status, what)
     data = json.dumps(body).encode()
     headers |= {

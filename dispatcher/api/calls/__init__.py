@@ -1,1 +1,1 @@
-"""What calls do once their token and body are known, with and without the framework."""
+"""What calls do after their token and body are checked. Routes with FastAPI and without it use this package."""

@@ -1,7 +1,7 @@
 """The status page's server-sent events: one snapshot of the daemon per second, shared by all viewers.
 
-Without viewers nothing is computed. The viewer whose turn comes first makes the next snapshot, and the others take it;
-one that receives slowly skips snapshots.
+Nothing is computed while there are no viewers. The first viewer that needs the next snapshot makes it, and the other
+viewers use it, too. A viewer that receives slowly skips snapshots.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 VIEWERS_MAX = 32  # with one token; with all tokens twice as many
 EVERY_S = 1.0
-_ROWS_PER_S = 250  # beyond that many consumers, snapshots are rarer
+_ROWS_PER_S = 250  # with more consumers than this, snapshots are less frequent
 _EVERY_MAX_S = 5.0
-# Sets of many intervals are large; a viewer asks for them with the row of one consumer.
+# GTID sets of many intervals are large. A viewer gets them with the complete row of one consumer.
 _LEFT_OUT = frozenset({"mysql_binlog_executed_gtid_set", "dispatcher_mysql_binlog_executed_gtid_set"})  # fmt: skip
 _PAGE = "the status page"
 _POSITIONS = ("acknowledged", "covered")
@@ -31,8 +31,8 @@ Json = dict[str, Any]
 
 
 class Happening(Protocol):
-    """An event of the timeline. `first_s`, `at_s`: the first and the last of `count` times in a row, s since 1970;
-    `consumers`: () if it concerns all of the connection."""
+    """An event of the timeline, which has happened `count` times in a row. `first_s`, `at_s`: when it happened first
+    and last, seconds since 1970; `consumers`: () if it concerns all consumers of the connection."""
 
     @property
     def number(self) -> int: ...
@@ -103,7 +103,7 @@ class StatusFeed:
 
     @contextmanager
     def viewing(self, token: Token) -> Iterator[None]:
-        """Raises UserError (TOO_MANY_REQUESTS)."""
+        """Count one more viewer while the context is open. Raises UserError (TOO_MANY_REQUESTS)."""
         if not self.has_room(token):
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
@@ -133,7 +133,7 @@ class StatusFeed:
                 yield _event("timeline", json.dumps(self._happenings(snapshot, token)))
 
     async def _after(self, number: int) -> _Snapshot | None:
-        """A snapshot that the viewer has not seen, None if the daemon ends."""
+        """Wait for a snapshot that the viewer has not seen, and return it; None if the daemon ends."""
         async with self._turn:
             newest = self._newest
             if newest is None or newest.number <= number or _is_old(newest):

@@ -1,4 +1,4 @@
-"""Answers `/livez` and `/readyz` without the framework: a supervisor asks for them from the start on."""
+"""Answers `/livez` and `/readyz` without the framework: a supervisor sends them from the daemon's start on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ready = Callable[[], Sequence[str]]
 
 
 class _Probe(NamedTuple):
-    """`path`: by which requests are counted; `meaning`: for the documents of the API, which `status` makes."""
+    """`path`: requests are also counted by it; `meaning`: the description that `framework.status` publishes."""
 
     path: str
     meaning: str
@@ -35,7 +35,7 @@ _METHODS = frozenset(("GET", "HEAD"))  # the server sends no body for HEAD
 
 
 class Probes:
-    """ASGI middleware before `app`, which answers all other calls."""
+    """ASGI middleware. It passes all other calls to `app`."""
 
     def __init__(self, app: ASGIApp, daemon: ConsumerService, guard: Guard, ready: Ready) -> None:
         self._app = app

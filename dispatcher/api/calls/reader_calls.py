@@ -1,5 +1,5 @@
-"""The calls of a reader's cycle, poll, read, binlog and ack: their routes, and what they do once token and body are
-known. `direct_routes` answers them, `routes` documents them."""
+"""The calls of a reader's cycle (poll, read, binlog and ack): their routes, and what they do after token and body are
+checked. `direct_routes` receives these calls, `routes` documents them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dispatcher.settings.api import ApiLimitSettings
 Part = bytes | memoryview
 
 JOINED_BYTES_MAX = 1 << 14
-"""Parts of so many bytes together are sent as one: the copy costs less than sending them one by one."""
+"""If all parts have at most so many bytes together, they are joined: the copy costs less than several sends."""
 
 
 class Call(NamedTuple):
-    """One call of a reader. `scope`, `receive`: ASGI's, by which a disconnect of the client is told."""
+    """One call of a reader. `scope`, `receive`: ASGI's; they report that the client disconnects."""
 
     consumer: str
     token: auth.Token
@@ -141,8 +141,8 @@ class ReaderCalls:
 
 @dataclass(frozen=True, slots=True)
 class ReaderRoute:
-    """The route of a call. `scope`: what its token must allow at least; `answer`: a method of `ReaderCalls`, whose
-    docstring the documents of the API have, too."""
+    """The route of a call. `scope`: the scope that its token needs at least; `answer`: a method of `ReaderCalls`, whose
+    docstring is also published in the API's documents."""
 
     name: str
     body: type[BaseModel]
@@ -151,7 +151,7 @@ class ReaderRoute:
 
     @property
     def path(self) -> str:
-        """The template, by which requests are counted."""
+        """The template of the path. Requests are counted by it."""
         return f"{CONSUMERS}/{{consumer}}/{self.name}"
 
 
@@ -202,9 +202,9 @@ class BinlogAnswer(Response):
                 self._done()
 
     async def _send_parts(self, send: Send) -> None:
-        """Send the parts, and release each once it is sent: this object lives longer than its parts must.
+        """Send the parts, and release the memory of each once it is sent, because this object exists for longer.
 
-        What is sent to a client that has disconnected is dropped, so this ends soon.
+        If the client disconnects, the server drops what is sent, so this method ends soon.
         """
         parts = self._parts
         parts.reverse()

@@ -1,1 +1,1 @@
-"""What a connection may cost: its protocol, limits, and calls whose client disconnects."""
+"""Bounds what a connection can cost: its protocol, limits, and calls whose client disconnects."""

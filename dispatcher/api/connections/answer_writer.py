@@ -1,7 +1,7 @@
 """Writes the head of an answer together with the beginning of its body.
 
-uvicorn writes them one after the other, and uvloop sends each at once: two calls of the system and two packets, and a
-reader that wakes up twice, for an answer of a kilobyte.
+uvicorn writes the two one after the other, and uvloop sends each at once. An answer of a kilobyte would cost two system
+calls and two packets, and would wake up its reader twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import asyncio
 
 
 class AnswerWriter:
-    """The transport of one answer. A head that nothing follows at once, as of a stream that begins, is sent alone."""
+    """The transport of one answer. It sends the head alone if the body does not follow in the same iteration of the
+    event loop, as in a stream of events."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport

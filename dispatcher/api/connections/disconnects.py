@@ -1,7 +1,7 @@
 """Ends a call whose client disconnects.
 
-ASGI tells of a disconnect to a task that waits for it, which costs more than most polls do. So the listener's protocol
-offers an extension of ASGI's scope that calls back. Under another server the task waits.
+In plain ASGI a task has to wait for the message that the client disconnected, which costs more than most polls do. So
+the listener's protocol offers an extension in ASGI's scope that calls back. Under another server a task waits.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class Disconnects:
         watch: Callable[[], None],
         wait: Callable[[bool], None] = lambda _waits: None,
     ) -> None:
-        """`watch` is called when a callback is added: the connection must be read to notice its end. `wait` is called
-        with True when the connection can be closed for a new one, and with False when it cannot any more."""
+        """`watch` is called when a callback is added; it must resume reading, because only a read notices the end of a
+        connection. `wait` is called with True when the connection may be closed to make room for a new one, and with
+        False when it no longer may."""
         self._watch = watch
         self.wait = wait
         self._callbacks: list[Callable[[], None]] = []
@@ -42,14 +43,15 @@ class Disconnects:
         self._callbacks.remove(callback)
 
     def tell(self) -> None:
-        """The client has disconnected."""
+        """Call the callbacks, because the client has disconnected."""
         for callback in list(self._callbacks):
             callback()
 
 
 @contextmanager
 def waiting(scope: Scope) -> Iterator[None]:
-    """The connection of this request can be closed for a new one, as if it had no request."""
+    """While the context is open, the request's connection may be closed to make room for a new one, like an idle
+    one."""
     disconnects = scope.get("extensions", {}).get(EXTENSION)
     if not isinstance(disconnects, Disconnects):
         yield

@@ -15,11 +15,12 @@ HEADER_BYTES_MAX = 1 << 15  # request line and headers of a request
 HEADERS_MAX = 100  # per request
 PIPELINED_MAX = 16  # requests of a connection that wait while an earlier one is processed
 LINGER_BYTES_MAX = 1 << 22  # of a body that still arrives after its request was answered
-TLS_CLOSE_S = 1.0  # for a client's part of the end of a connection, when the daemon ends
+TLS_CLOSE_S = 1.0  # how long a closed TLS connection waits until its client closes it, too
 
 
 class Holder(NamedTuple):
-    """Those whose open requests are counted together: all with one token, with a session or without (read-only)."""
+    """Whom open requests are counted for: requests with one token count together, separately those with a session and
+    those without (read-only)."""
 
     token: str  # its secret
     reads_only: bool = True
@@ -41,9 +42,9 @@ Slot = tuple[str, Holder | _Reserved]
 class Slots:
     """Counts the open requests of one kind, for each consumer and holder, and refuses too many.
 
-    A holder has at most `maximum` slots of a consumer, and no more than remain free of twice as many. So one holder
-    cannot take them all, and another one finds half of what the earlier ones have left. Beside these, the newest
-    session of a consumer always has a slot.
+    A consumer has twice `maximum` slots. A holder may take a slot while it has fewer than `maximum`, and fewer than are
+    free. So one holder cannot take all slots, and each further holder can take half of those that the earlier ones have
+    left. The newest session of a consumer always has one slot besides these.
     """
 
     def __init__(
@@ -70,8 +71,8 @@ class Slots:
         return held < self.maximum and held + self.open(consumer) < 2 * self.maximum
 
     def acquire(self, consumer: str, holder: Holder, session: int = 0) -> Slot:
-        """Count one more. Raises UserError (TOO_MANY_REQUESTS); otherwise the caller must call `release` with the
-        result."""
+        """Count one more request. The caller must pass the result to `release`. Raises UserError
+        (TOO_MANY_REQUESTS)."""
         slot: Slot = consumer, holder
         if not self.has_room(consumer, holder):
             slot = consumer, _Reserved(session)

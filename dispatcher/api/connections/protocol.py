@@ -6,13 +6,14 @@ is still possible.
 
 What a connection holds is bounded by one read of its socket (256 KB), the limits of headers and one body of
 `api.max_bytes_in_request`. uvicorn parses all requests of a read and queues those behind the one that is being
-processed. So the protocol takes at most `PIPELINED_MAX` of them, and reads nothing more until the queue is empty. Bytes
-that the parser keeps without reporting them (an incomplete header, trailer or chunk size) are counted by read.
+processed. So the protocol takes at most `PIPELINED_MAX` of them, and reads nothing more until the queue is empty. The
+parser keeps an incomplete header, trailer or chunk size without reporting it, so the protocol counts the bytes of
+reads.
 
 At the limit of connections the protocol closes the connection that has waited longest for a request: idle, in its TLS
-handshake, with incomplete headers, or closing. It never closes one whose request is being processed. So a flood of
-incomplete requests displaces only itself, while probes and readers that send complete requests are served. For this
-the protocol does the TLS handshake itself: the event loop tells a protocol of a connection only after the handshake.
+handshake, with incomplete headers, or closing. It never closes one whose request is being processed. So in a flood of
+incomplete requests, probes and readers that send complete requests are still served. For this the protocol does the TLS
+handshake itself: the event loop would report a connection to it only after the handshake.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._arrival: asyncio.TimerHandle | None = None
         self._drain: asyncio.TimerHandle | None = None
         self._disconnects = Disconnects(self._resume_reading, self._wait)
-        self._running: RequestResponseCycle | None = None  # older than `cycle` if some are queued
+        self._running: RequestResponseCycle | None = None  # in process; `cycle` is the newest
         self._handshake: asyncio.Task[None] | None = None
         self._early = b""  # received before the handshake began
 
@@ -102,7 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.loop.call_soon(self._pass_on, transport)
 
     def _pass_on(self, transport: asyncio.Transport) -> None:
-        """Pass on what was received before `start_tls` was called, and before it reads more."""
+        """Pass the bytes that came before `start_tls` was called to the handshake, before it reads more."""
         early, self._early = self._early, b""
         handshake: Any = transport.get_protocol()  # an asyncio.BufferedProtocol
         if handshake is self:
@@ -156,7 +157,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._cancel_arrival()
         self._cancel_drain()
         self.pipeline.clear()
-        if self._running is not None:  # uvicorn tells only the newest request
+        if self._running is not None:  # uvicorn reports the end to the newest request only
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
@@ -349,7 +350,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limit_closing()
 
     def _limit_closing(self) -> None:
-        """Limit the time until a closing connection is closed. Until then it can be closed for a new one."""
+        """Limit the time until a closing connection is closed. Until then `_make_room` may abort it."""
         if self not in self.connections:
             return
         self.waiting[self] = None
@@ -362,8 +363,8 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- timers ----------------------------------------------------------------------------------------------
 
     def _limit_arrival(self) -> None:
-        """Limit the time for what is missing of the headers or of the body, if that is not done yet. Most requests
-        arrive at once, and need no timer."""
+        """Start a timer for the rest of the headers or of the body, unless it runs. Most requests arrive in one read
+        and need no timer."""
         if self._arrival is not None or self._refused:
             return
         if self._phase is _HEAD:
@@ -393,8 +394,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_protocol(limits: ApiLimitSettings) -> type[BoundedProtocol]:
-    """A protocol class for one listener with these limits, for `uvicorn.Config(http=...)`. `tls` is set before the
-    listener starts."""
+    """Returns a protocol class for one listener with these limits, for `uvicorn.Config(http=...)`. The listener sets
+    its `tls` before it starts."""
 
     class Protocol(BoundedProtocol):
         pass

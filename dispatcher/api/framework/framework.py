@@ -1,7 +1,8 @@
-"""FastAPI's application: all calls, and what is wrong with a request.
+"""The FastAPI application: the routes of all calls, and the answers to requests that fail.
 
-`direct_routes` answers those of a reader's cycle and the probes without it. FastAPI, and the models of its routes, take
-a quarter of the daemon's start, so this module is imported when the first other call comes (`app`).
+`direct_routes` and `probes` answer the calls of a reader's cycle and the probes without FastAPI. Loading FastAPI and
+the models of its routes would take a quarter of the daemon's start, so `app` imports this module when the first other
+call comes.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
 
 
 async def _on_http(_: Request, error: Exception) -> Response:
-    """Unknown paths and methods, bodies that are not JSON, and bodies that are too large."""
+    """Answer unknown paths and methods, bodies that are not JSON, and bodies that are too large."""
     assert isinstance(error, HTTPException)
     return problems.refusal(error.status_code, error.detail, error.headers)
 

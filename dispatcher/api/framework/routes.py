@@ -1,4 +1,4 @@
-"""The calls of readers: session, resolve, slices, tables, and the documents of those that have direct routes."""
+"""The calls of readers: session, resolve, slices and tables, and the API documents of the calls with direct routes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _RANGE = {
 
 
 def consumer_routes(daemon: ConsumerService, guard: Guard, calls: ReaderCalls) -> APIRouter:
-    """The routes under /v1/consumers/{consumer} that readers call. `calls`: whose limits they share."""
+    """The routes under /v1/consumers/{consumer} that readers call. They share the limits of `calls`."""
     router = APIRouter(
         prefix=f"{CONSUMERS}/{{consumer}}",
         tags=["readers"],
@@ -163,7 +163,7 @@ def _binary(description: str) -> Responses:
 
 
 def _document(router: APIRouter, name: str, **documented: Any) -> None:
-    """A route that `DirectRoutes` answers. FastAPI describes it, and refuses other methods than POST."""
+    """Add a route that `DirectRoutes` answers, so that FastAPI describes it and refuses methods other than POST."""
     route = READER_ROUTES[name]
 
     async def endpoint(consumer: ConsumerName, body: Any) -> None: ...

@@ -58,7 +58,8 @@ def status_routes(daemon: ConsumerService, guard: Guard, metrics: RenderMetrics)
 
 
 def _document_probes(router: APIRouter) -> None:
-    """The routes that `Probes` answers. FastAPI describes them, and refuses other methods than GET and HEAD."""
+    """Add the routes that `Probes` answers, so that FastAPI describes them and refuses methods other than GET and
+    HEAD."""
 
     @router.get(
         LIVEZ.path,

@@ -41,7 +41,8 @@ FILES = (
 
 
 def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> APIRouter:
-    """GET / and what it needs. `/status/...` admits a token in the header, too."""
+    """The routes of the page: GET / and what it loads. `/status/...` also accepts a token in the Authorization
+    header."""
     router = APIRouter(include_in_schema=False)
 
     def viewer(request: Request) -> Token:
@@ -120,7 +121,7 @@ def _login_routes(router: APIRouter, guard: Guard) -> None:
 
 
 class _EventStream(StreamingResponse):
-    """Counts as a viewer from the first byte until the client disconnects."""
+    """A stream of events. It counts as a viewer from its creation until the client disconnects."""
 
     def __init__(self, feed: StatusFeed, token: Token, identify: Callable[[], Token]) -> None:
         self._feed = feed

@@ -1,4 +1,4 @@
-"""Answers the calls of a reader's cycle without the framework, which costs more than these calls do."""
+"""Answers the calls of a reader's cycle without the framework, whose overhead exceeds the cost of these calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _WANTED = frozenset((b"authorization", b"content-type", b"content-length", b"use
 
 
 class _Headers(NamedTuple):
-    """The headers that matter, of several with one name the first. `content_length`: 0 if it is not announced."""
+    """The headers that these calls use. Of several with one name, the first counts. `content_length`: 0 if it is not
+    announced."""
 
     authorization: str | None
     content_type: str
@@ -35,7 +36,7 @@ class _Headers(NamedTuple):
 
 
 class DirectRoutes:
-    """ASGI middleware before `app`, which answers all other calls."""
+    """ASGI middleware. It passes all other calls to `app`."""
 
     def __init__(self, app: ASGIApp, guard: Guard, calls: ReaderCalls) -> None:
         self._app = app

@@ -1,11 +1,12 @@
 """Slows down and logs the guessing of tokens.
 
-Wrong tokens are counted by network: an IPv4 address, or the /64 of an IPv6 address. After `FREE` of them the requests
-of the network that carry a token take turns, `PER_S` each second, and wait at most `WAIT_MAX_S`. A right token waits as
-long as a wrong one, or the time of the answer would tell them apart; but only once, and it is never refused. So a
-guesser delays the first request of a rightful client that has its address, and no other one.
+Wrong tokens are counted for each network: an IPv4 address, or the /64 of an IPv6 address. After `FREE` wrong tokens,
+the network's requests with a token are let through one by one, `PER_S` each second, and each waits at most
+`WAIT_MAX_S`. A request with a right token waits as long as one with a wrong token; otherwise the time of the answer
+would tell them apart. But a right token waits only once, and is never refused. So a guesser delays only the first
+request of a rightful client in the same network.
 
-At most `NETWORKS_MAX` networks are kept, so memory is bounded; all beyond that count as one.
+At most `NETWORKS_MAX` networks are kept, so memory is bounded; all further networks count as one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dispatcher.api.access.auth import Client
 from dispatcher.api.connections.disconnects import waiting
 
 FREE = 10
-"""Wrong tokens of a network that cost nothing, such as those of a client that was not told of a change."""
+"""How many wrong tokens of a network cost nothing: a client may still send a token that was replaced."""
 FORGET_S = 10.0  # per wrong token
 PER_S = 5.0
 WAIT_MAX_S = 10.0
@@ -36,7 +37,8 @@ UNKNOWN = "no IP address"
 
 @dataclass(slots=True)
 class _Network:
-    """`wrong`: tokens that are not forgotten yet, as of `at`; `proven`: tokens that were right."""
+    """`wrong`: the number of wrong tokens, at the time `at`, that are not forgotten yet; `turn_at`: when the newest
+    waiting request goes on; `proven`: right tokens that have waited."""
 
     at: float
     wrong: float = 0.0
@@ -54,13 +56,13 @@ class Guesses:
         self._networks: dict[str, _Network] = {}
         self._forgot_at = -math.inf
         self.slow_until = -math.inf
-        """Until then a network may have to wait."""
+        """Until this time, requests of some networks may have to wait."""
 
     def __len__(self) -> int:
         return len(self._networks)
 
     def wrong(self, client: Client, now: float | None = None) -> None:
-        """A client has sent a wrong token."""
+        """Count a wrong token that a client has sent."""
         now = time.monotonic() if now is None else now
         name = network_of(client)
         network = self._networks.get(name)
@@ -70,7 +72,7 @@ class Guesses:
             if len(self._networks) >= NETWORKS_MAX:
                 name = OTHERS
             network = self._networks.setdefault(name, _Network(now))
-        # Not without limit, so that a network is free again some time after its last guess.
+        # The count is bounded, so that a network is free again some time after its last guess.
         network.wrong = min(network.wrong_now(now) + 1, 2.0 * FREE)
         network.at = now
         if network.wrong >= FREE:
@@ -89,7 +91,7 @@ class Guesses:
         return turn_at - now
 
     def prove(self, client: Client, secret: str) -> None:
-        """A client has waited, and its token is right."""
+        """Note that a client has waited, and that its token is right: it does not wait again."""
         if (network := self._find(client)) is not None:
             network.proven.add(secret)
 
@@ -124,7 +126,7 @@ def _network_of(host: str) -> str:
 
 
 class GuessLimit:
-    """ASGI middleware: lets requests of a network that guesses wait. `is_right`: True for a token of the settings."""
+    """ASGI middleware: delays requests of a network that guesses. `is_right`: True for a token of the settings."""
 
     def __init__(self, app: ASGIApp, guesses: Guesses, is_right: Callable[[str], bool]) -> None:
         self._app = app

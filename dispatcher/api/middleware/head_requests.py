@@ -1,4 +1,4 @@
-"""Answers HEAD as GET, without the body: load balancers and monitoring ask so."""
+"""Answers HEAD as GET, without the body: load balancers and monitoring systems send HEAD."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadRequests:
-    """ASGI middleware before `app`, whose routes have no HEAD of their own."""
+    """ASGI middleware for an `app` whose routes do not answer HEAD."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -5,11 +5,12 @@ daemon as the same origin and lets the page read every answer, but the Host head
 Host must be the listen address, a loopback name or address if the daemon listens on loopback, or one of `api.hosts`.
 Ports are not compared, because a forwarded port has another number.
 
-With tokens and without `api.hosts` any Host is accepted. Rebinding gives the page its visitor's network position only:
-it has no token, and the cookie of a login (`dispatcher.api.access.logins`) belongs to the name under which the login
-was made. So it sees only what needs neither (`/livez`, `/readyz`, `api.open`, the form of the login). Behind a Service,
-an Ingress or a published port the daemon does not know its own names. With tokens an IP address is always accepted as
-Host: a rebinding page has a name, and a kubelet probes a pod by its address.
+With tokens and without `api.hosts` any Host is accepted, because behind a Service, an Ingress or a published port the
+daemon does not know its own names. A rebinding page then gains only the network position of its visitor. It has no
+token, and the browser sends the cookie of a login (`dispatcher.api.access.logins`) only to the host name under which
+the login was made. So the page sees only what needs neither of them (`/livez`, `/readyz`, `api.open`, the login form).
+With tokens an IP address is always accepted as Host: a rebinding page has a name, and a kubelet probes a pod by its
+address.
 
 Cross-origin: a request with a foreign Origin, or one that the browser marks as cross-site, is always refused.
 """
@@ -80,7 +81,8 @@ class OriginGuard:
         return None
 
     def _is_accepted(self, header: str) -> bool:
-        """True if a Host header names the daemon. Those of most requests are the same, and parsing them costs time."""
+        """True if a Host header names the daemon. Accepted headers are remembered: most requests have the same one, and
+        parsing it costs time."""
         if header in self._accepted:
             return True
         if not self._is_ours(host_of(header)):

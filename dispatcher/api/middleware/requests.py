@@ -1,6 +1,6 @@
 """Times requests by the template of their route and the class of their status.
 
-A request whose headers are refused (too large, too slow, too many connections) never becomes one here.
+A request that the protocol refuses (headers too large or too slow, too many connections) does not reach this module.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dispatcher.model.timings import RequestTimings
 
 UNMATCHED = "unmatched"
-"""Route of requests that no route matches: their paths are not known beforehand, so they are no label."""
+"""Route of requests that no route matches. Their paths can be anything, so they are not used as labels."""
 ABORTED = "aborted"
-"""Status of requests whose client went away before there was an answer."""
+"""Status of requests whose client disconnected before the answer began."""
 
 
 class RequestTimer:
