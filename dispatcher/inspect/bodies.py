@@ -1,4 +1,4 @@
-"""What the events hold, as `Fields`: a parser of each type's body, and a cache of bodies that repeat.
+"""Parses the bodies of events to `Fields`: a parser for each type, and a cache of bodies that repeat.
 
 A log of small transactions consists of the same few bodies over and over (BEGIN, table maps). These are parsed once;
 the cache is bounded.
@@ -45,7 +45,7 @@ _CACHED_BYTES_MAX = 512
 _CACHED_TYPES = frozenset((K.QUERY, K.MARIADB_BINLOG_CHECKPOINT))
 _PRE_GA = (K.PRE_GA_WRITE_ROWS, K.PRE_GA_UPDATE_ROWS, K.PRE_GA_DELETE_ROWS)
 _EMPTY = frozenset((K.STOP, K.SLAVE))
-# A line of a statement that looks like a line of the output. A space before it does not change the comment.
+# A comment line of a statement, which would look like a line of the output. A space before it does not change it.
 _COMMENT_LINE = re.compile(r"^#", re.MULTILINE)
 _DUMMY = Fields(note="no rows: it ends a statement")
 _NO_TABLE = Fields(
@@ -95,7 +95,7 @@ class BodyParser:
             return Fields(error=error_text(error))
 
     def repeated(self, kind: int, body: bytes) -> Fields | None:
-        """Returns the fields of a TABLE_MAP or QUERY that was just parsed, if such a body often comes again."""
+        """Returns the cached fields of a TABLE_MAP or QUERY that was just parsed; None if its body is not cached."""
         if kind == _TABLE_MAP:
             table = self.tables.cached(body)
             return None if table is None else table.map_fields

@@ -30,8 +30,8 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class PositionBound:
-    """`file`: as SHOW BINARY LOGS names it; "" means the first file for a start, the last one for a stop, and of a
-    server the first one for both."""
+    """`file`: as SHOW BINARY LOGS names it. "" means the first file for a start, and the last file for a stop; for the
+    log of a server it means the first file for both."""
 
     file: str
     offset: int
@@ -39,7 +39,7 @@ class PositionBound:
 
 @dataclass(frozen=True, slots=True)
 class GtidBound:
-    """`gtids`: a MySQL GTID set, or for MariaDB (domain, server) to sequence number."""
+    """`gtids`: a MySQL GTID set; for MariaDB, the sequence number by (domain, server)."""
 
     text: str
     gtids: GtidSet | dict[tuple[int, int], int]

@@ -1,7 +1,7 @@
 """The command `binlog-dispatcher inspect`: its arguments, passwords, output and exit code.
 
-Exit codes: 0; 2 if the input is at fault: an argument, a damaged file, or events that could not be shown; 1 if a server
-is. If the reader of the output goes away (`| head`), the command ends with 0.
+Exit codes: 0 success; 2 if the input is at fault (an argument, a damaged file, events that could not be shown); 1 if a
+server is at fault. If the reader of the output closes the pipe (`| head`), the exit code is 0.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def parse_options(
 def run_inspection(
     logs: Sequence[str], options: InspectOptions, login: Login, *, follow: bool
 ) -> int:
-    """Print everything; returns the exit code. Raises `BinlogError` after everything before the fault was printed."""
+    """Print the logs and return the exit code. Raises `BinlogError` at a fault, after everything before it was
+    printed."""
     out = sys.stdout.buffer
     inspection = Inspection(options, _flushed(out) if follow else out.write)
     try:
@@ -102,7 +103,7 @@ def run_inspection(
 
 
 class _Announcing(numba_event.Listener):
-    """Tells a person once why nothing is shown yet."""
+    """Prints once why nothing is shown yet."""
 
     def __init__(self) -> None:
         self._told = False
@@ -127,7 +128,8 @@ def compilation_announced() -> Iterator[None]:
 
 @contextmanager
 def _collector_disabled(*, unless: bool) -> Iterator[None]:
-    """The garbage collector would take half of the time to look for cycles among the entries, which have none."""
+    """Disable the garbage collector, unless `unless` is True. It would take half of the time to look for cycles among
+    the entries, which have none."""
     if unless or not gc.isenabled():
         yield
         return
@@ -147,7 +149,7 @@ def _flushed(out: BinaryIO) -> Write:
 
 
 def _as_input(error: BinlogError) -> BinlogError:
-    """Returns a `UserError` for a damaged file, which is the user's input; other errors as they are."""
+    """Returns a `UserError` for a damaged file, which is the user's input; returns other errors unchanged."""
     if error.kind not in _INPUT_KINDS or isinstance(error, UserError):
         return error
     return UserError(error.kind, error.what, where=error.where, remedy=error.remedy)

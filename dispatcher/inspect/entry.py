@@ -1,4 +1,4 @@
-"""The model of `inspect`: one event on its way to the output, its fields, and the table of a rows event."""
+"""The model of `inspect`: an event, its fields, and the table of a rows event."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Fields:
     """The fields of an event, by the names of `docs/inspect.md`. Equal events share one object and its renderings.
 
-    `gtid`, `table`, `database` and `query_kind` repeat what `data` holds, if the event has it. `error`: why the body
-    cannot be read. `note`: the end of the first line of the text output; `lines`: its further lines. `statement`: of
-    a QUERY event. `rows_of`: the table of a rows event. `complete_later`: reads the rest of a body that is read only in
-    part.
+    `gtid`, `table`, `database` and `query_kind` are set if the event has them; `data` holds them, too. `error`: why the
+    body cannot be read. `note`: the end of the event's head in the text output; `lines`: the lines after it.
+    `statement`: the statement of a QUERY event. `rows_of`: the table of a rows event. `complete_later`: parses the rest
+    of a body that was parsed only in part.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Fields:
     _json: str | None = None
 
     def complete(self) -> None:
-        """Read what only the output needs. Raises `BinlogError`."""
+        """Parse the fields that only the output needs. Raises `BinlogError`."""
         if self.complete_later is not None:
             complete, self.complete_later = self.complete_later, None
             complete(self)
@@ -86,8 +86,8 @@ class Table:
 
     `body`: a TABLE_MAP body that names all columns. `map`: None if the event's body cannot be parsed; `error` says why.
     `no_sign`, `no_charset`: indices of the columns whose sign or character set the log does not tell. `undecodable`:
-    why no row of this table can be decoded, "" if rows can. `map_fields`, `rows_fields`: shared by the events of the
-    table.
+    why no row of this table can be decoded, "" if rows can. `map_fields`, `rows_fields`: the fields that all TABLE_MAP
+    events, and all rows events, of the table share.
     """
 
     id: int

@@ -1,9 +1,10 @@
 """A kernel that writes the common events of a log as the text output shows them: GTIDs, XIDs, rows, and the statements
 and table maps whose bytes were seen before.
 
-It stops before any other event, which Python reads: a body that is not known yet, a type without a form here, anything
-that is damaged. So a log of small transactions, which consists of the same few bodies over and over, is written without
-Python; what a known body is written as (`BodyArrays`) was rendered by Python when it came first.
+The kernel stops before any other event, which Python then reads: a body that is not known yet, a type that the kernel
+does not write, an event that is damaged. Python renders the text of a body when the body first comes; from then on the
+body is known (`BodyArrays`). So a log of small transactions, which consists of the same few bodies over and over, is
+written without Python.
 """
 
 from __future__ import annotations
@@ -40,27 +41,28 @@ from dispatcher.inspect.row_kernels import (
 )
 from dispatcher.model.gtid import GNO_MAX
 
-# Columns of `BodyArrays.bodies`: a body, its type code, and its text behind the head of an event. Of a TABLE_MAP: the
-# name in the head of its rows events; 0 if its columns have to be shown first, else 1; the table's id, and its line in
-# `RowTables`, or -1 if Python reads its rows.
+# Columns of `BodyArrays.bodies`. HASH to TEXT_SIZE: a body, its type code, and its text behind the head of an event.
+# SHOWN: 0 for a TABLE_MAP whose columns Python has to show first, else 1. Set for a TABLE_MAP only: ROWS, ROWS_SIZE:
+# the table's name in the head of its rows events; TABLE_ID; TABLE: its line in `RowTables`, or -1 if Python reads its
+# rows.
 HASH, KIND, BODY, BODY_SIZE, TEXT, TEXT_SIZE, ROWS, ROWS_SIZE, SHOWN, TABLE_ID, TABLE = range(11)
 BODY_FIELDS = 11
 
-# The state. LINE: the next event; WRITTEN: bytes of `out`; BODY_IN_FORCE: of a rows event that Python has to read, the
-# line of its TABLE_MAP's body, or -1. The others belong to the kernel: a time, and the size of its text in
-# `BodyArrays.memory`.
+# The state. LINE: the next event; WRITTEN: bytes written to `out`; BODY_IN_FORCE: if Python has to read a rows event,
+# the line of its TABLE_MAP's body, or -1. The kernel alone uses the others: SECONDS, SECONDS_SIZE: the time whose text
+# is in `BodyArrays.memory`, and the size of that text.
 LINE, WRITTEN, BODY_IN_FORCE, SECONDS, SECONDS_SIZE = range(5)
 STATE_FIELDS = 5
 
 # Why the kernel returns.
 DONE, PYTHON, NO_ROOM, NO_EXTRAS = range(4)
 
-# Of `extra_at`, by the event: other numbers are lines of `Extras.cuts`.
+# Values of `BlockEvents.extra_at`. Other numbers are lines of `Extras.cuts`.
 NOT_DECODED = -1
 BY_PYTHON = -2
 
 MEMORY_BYTES = 64
-_HEAD_ROOM = 320  # an event's lines, but for the text of a known body
+_HEAD_ROOM = 320  # bytes of an event's lines, without the text of a known body
 _HEX: U8 = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _END_OF_YEAR_9999 = 253_402_300_800
 _TIME_MASK = (1 << 55) - 1
@@ -106,9 +108,9 @@ _ROWS_TEXT = padded(b" rows\n")
 
 
 class BodyArrays(NamedTuple):
-    """Bodies seen before. `slots`: a hash table of lines of `bodies`, plus 1; `store`: bodies and texts; `ids`: a hash
-    table of (table id + 1, line of the body of its TABLE_MAP in force + 1, or 0 if Python knows); `memory`: the text of
-    a time."""
+    """The known bodies. `slots`: a hash table whose values are lines of `bodies`, plus 1; `store`: the bytes of bodies
+    and texts; `ids`: a hash table of (table id + 1, line of the TABLE_MAP in force + 1), where the line is 0 if only
+    Python knows it; `memory`: the text of the newest time."""
 
     slots: I64
     bodies: I64
@@ -118,8 +120,9 @@ class BodyArrays(NamedTuple):
 
 
 class BlockEvents(NamedTuple):
-    """Events. `lines`: as of `event.file.Block`; `tail`: bytes of each checksum; `inside`: the number of the first one
-    in its payload, or -1; `extra_at`: of each rows event, the line of `Extras.cuts` with its first row's."""
+    """The events of a block. `lines`: the `events` of an `event.file.Block`; `tail`: bytes of each event's checksum;
+    `inside`: the number of the first event in its payload, or -1; `extra_at`: for each rows event, the line of
+    `Extras.cuts` where its first row begins."""
 
     buf: U8
     lines: I64
@@ -226,8 +229,8 @@ def _put_name(kind: Int, out: U8, o: Int) -> Int:
 
 @njit
 def commit_time(buf: U8, at: Int, end: Int) -> Int:
-    """Returns when a transaction was committed, in µs since 1970, according to the body of a GTID event: 0 if the event
-    does not tell, -1 if it is damaged or Python has to write the time."""
+    """Returns the time of the commit in the body of a GTID event, in µs since 1970; 0 if the event has no time, -1 if
+    it is damaged or Python has to write the time."""
     none = np.int64(0)
     clock = at + header.GTID_CLOCK_AT
     if end - clock < 17 or buf[clock] != 2:
@@ -321,8 +324,8 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
     state: I64,
     out: U8,
 ) -> Int:
-    """Write events from line state[LINE] on to `out`, from state[WRITTEN] on. Returns DONE, or why it stops before
-    state[LINE]."""
+    """Write the events from line state[LINE] on to `out`, behind its first state[WRITTEN] bytes. Returns DONE, or why
+    the kernel stops before the event state[LINE]."""
     buf, lines = block.buf, block.lines
     o: Int = state[WRITTEN]
     for line in range(state[LINE], len(lines)):
@@ -392,9 +395,9 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
 
 @njit
 def bodies_in_force(block: BlockEvents, first: Int, known: BodyArrays, ids: I64, found: I64) -> Int:
-    """Write to `found` of each event from `first` on, if it has rows, the line of the body of its TABLE_MAP plus 1,
-    else 0. Returns the line of the first TABLE_MAP whose body is not known, or the number of events. `ids`: a copy of
-    `known.ids`, which this changes."""
+    """Find the TABLE_MAP in force of each rows event from line `first` on, up to a TABLE_MAP whose body is not known.
+    Sets `found` to the line of its body plus 1; to 0 for other events. Returns the line of the unknown TABLE_MAP, or
+    the number of events. `ids`: a copy of `known.ids`, which is changed."""
     buf, lines = block.buf, block.lines
     for line in range(first, len(lines)):
         kind = lines[line, TYPE]

@@ -1,7 +1,7 @@
 """Writes blocks of events as text: by the kernels of `event_kernels`, and by `Inspection` where they stop.
 
-What Python has read of a statement or a table map whose bytes may come again is made known to the kernel: the text, and
-how rows of the table are written. The number of bodies is bounded; when there are more, all are forgotten.
+Once Python has read a statement or a table map whose bytes may come again, it makes the body known to the kernel: its
+text, and how rows of the table are written. The number of known bodies is bounded: beyond it all of them are forgotten.
 """
 
 from __future__ import annotations
@@ -64,12 +64,13 @@ class KnownBodies:
         self._ids[:, 1] = 0
 
     def bring_into_force(self, body: int) -> None:
-        """Tell the parser of the TABLE_MAP whose rows it has to read; `body`: its line, or -1 if it knows."""
+        """Tell the parser which TABLE_MAP describes the rows that it has to read. `body`: the line of the TABLE_MAP, or
+        -1 if the parser knows it."""
         if body >= 0:
             self._parsed.tables.bring_into_force(self.tables[body])
 
     def learn(self, kind: int, body: bytes) -> None:
-        """Make known what Python has just shown."""
+        """Make a body known that Python has just shown."""
         fields = self._parsed.repeated(kind, body)
         line = -1
         if fields is not None and not fields.error:
@@ -94,7 +95,7 @@ class KnownBodies:
         self._forget()
 
     def _show(self, line: int, name: tuple[str, str]) -> None:
-        """Note that the columns of this TABLE_MAP are those shown last for a table of this name."""
+        """Note that the columns of this TABLE_MAP are the ones that were shown last for this table name."""
         before = self._shown.get(name, line)
         self._bodies.array[before, kernels.SHOWN] = 0
         self._bodies.array[line, kernels.SHOWN] = 1
@@ -205,7 +206,7 @@ class EventTexts:
             if why == kernels.PYTHON:
                 self._read_one(block, int(state[kernels.LINE]), int(state[kernels.BODY_IN_FORCE]))
                 state[kernels.LINE] += 1
-                state[kernels.SECONDS] = -1  # the events of a payload may have changed the text
+                state[kernels.SECONDS] = -1  # a payload's events may have changed the time's text
 
     def _flush(self, state: I64) -> None:
         if state[kernels.WRITTEN]:

@@ -1,8 +1,8 @@
-"""The path of a log through `inspect`: blocks in, lines out.
+"""Runs an inspection: reads the blocks of a log, and writes the lines of the output.
 
 A block is a few megabytes of events. Its rows are decoded together after all its events were parsed; then everything
-is rendered and written. So memory is bounded by a block, and by the largest event. A compressed transaction is
-decompressed into blocks of the same kind, between the payload event and the event after it.
+is rendered and written. So memory is bounded by the size of a block and of the largest event. A compressed transaction
+is decompressed into blocks of the same kind, between the payload event and the event after it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Inspection:
                 self._write(text.encode("utf-8", "backslashreplace"))
 
     def _event_texts(self) -> EventTexts | None:
-        """Returns what writes events without an object for each, if each event is written, and as text."""
+        """Returns a writer that makes no object per event; None unless every event is written, as text without
+        hexdump."""
         options, output = self._options, self._output
         if options.summary or options.hexdump or not self._filter.selects_all:
             return None
@@ -95,7 +96,7 @@ class Inspection:
         if self._texts is None or not self._range.holds_the_rest:
             self._read(block)
             return
-        self._flush()  # the payload that holds these events
+        self._flush()  # if these events are inside a payload, write its event first
         self._begin(block.file)
         self._texts.show(block)
 

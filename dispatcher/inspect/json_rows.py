@@ -20,7 +20,7 @@ from dispatcher.model.printable import json_escaped
 
 
 def json_rows(events: RowsEvents, invalid_dates: InvalidDates) -> list[tuple[int, bytes]]:
-    """(number of rows, their objects, each with a comma behind it) of each event. Raises `BinlogError`."""
+    """Returns (number of rows, their objects, each followed by a comma) of each event. Raises `BinlogError`."""
     table_map = TableMap.parse(events.table.body)
     decoder = TableDecoder(table_map, invalid_dates)
     counts, texts = [0] * len(events.events), [b""] * len(events.events)
@@ -41,7 +41,7 @@ def json_rows(events: RowsEvents, invalid_dates: InvalidDates) -> list[tuple[int
 
 
 def _escaped(data: bytes) -> bytes:
-    """JSON that a terminal finds nothing to act on in; the C0 characters are escaped already."""
+    """Escape the characters of JSON that a terminal would act on. The C0 characters are escaped already."""
     if data.isascii() and b"\x7f" not in data:
         return data
     return json_escaped(data.decode()).encode()

@@ -1,8 +1,8 @@
 """The two outputs: text for people, JSON for programs.
 
 The text tells what `mysqlbinlog -v` tells, in the same order and with the same marks: `# at 1234` is the offset of an
-event, `###` lines are rows as statements, with the columns' real names. It cannot be run. The JSON is one object per
-event and line; `docs/inspect.md` lists the fields.
+event, `###` lines are rows as statements, with the columns' real names. The text cannot be executed as SQL. The JSON is
+one object per event and line; `docs/inspect.md` lists the fields.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Output(Protocol):
     def render(self, entry: InspectEntry) -> list[bytes]: ...
 
     def rows(self, events: RowsEvents) -> list[tuple[int, bytes]]:
-        """Renders rows events: the number of rows and their text, of each. Raises `BinlogError`."""
+        """Returns (number of rows, their text) of each rows event. Raises `BinlogError`."""
 
 
 class TextOutput:
@@ -65,7 +65,7 @@ class TextOutput:
         return (_title(kind, fields.note) + lines).encode()
 
     def rows_name(self, database: str, table: str) -> bytes:
-        """Returns how the name of a table stands in the first line of its rows events."""
+        """Returns the name of a table as the head of its rows events shows it."""
         return printable(f"{_name(database, table)}  ").encode()
 
     def _changed(self, table_map: Fields) -> bool:

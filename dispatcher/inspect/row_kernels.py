@@ -1,11 +1,11 @@
 """Kernels that write rows as the text output shows them, straight from their cells in the log.
 
-One walk over a row finds its cells (`row_walk`), and each is written by the form of its column. Forms that begin with
-EXTRA write what Arrow has decoded before, for the columns of rarer types (`row_text`).
+One walk over a row finds its cells (`row_walk`). The form of a column says how its cells are written. Forms that begin
+with EXTRA are for columns of rarer types: the kernel writes values that Arrow has decoded before (`row_text`).
 
-A literal stands on one line: control characters, quotes and backslashes are escaped. Nothing is written outside of
-`out`: a row begins only if there is room for all that it has besides texts and bytes of any length (`ROOM`), and each
-of these is written only if that room remains behind it.
+A literal has no line breaks: control characters, quotes and backslashes are escaped. Nothing is written outside of
+`out`. A row is begun only if there is room for all its parts of bounded size (`ROOM`). A text or bytes of any length
+are written only if that room remains behind them.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ EXTRA_TEXT = 15  # the same, greatest byte of UTF-8
 EXTRA_BYTES = 16  # the same, 0
 EXTRA_TEXT_OR_BYTES = 17  # the same
 
-# Columns of `RowTables.columns`. A name stands in `texts`, as it begins a line.
+# Columns of `RowTables.columns`. NAME: the offset in `texts` of the column's name, as it begins a line.
 FORM, A, B, C, NAME, NAME_SIZE = range(6)
 COLUMN_FIELDS = 6
 
-# Columns of `RowTables.tables`: lines of `columns`, how many of them are extra, where the name of the table stands in
-# `texts`, and the room for a row.
+# Columns of `RowTables.tables`: the first line in `columns` and the number of columns, the number of extra columns, the
+# offset in `texts` and the size of the table's name, and the room for a row, in bytes.
 FIRST, COLUMNS, EXTRAS, LABEL, LABEL_SIZE, ROOM = range(6)
 TABLE_FIELDS = 6
 
-REFUSED = -1  # the decoder knows why
+REFUSED = -1  # the kernel cannot write it; the decoder tells why
 FULL = -2
 
 HEAD_ROOM = 96  # of a row, besides the names of its table
 NUMBER_ROOM = 48
 
 ANY = 0xFF  # greatest byte of UTF-8
-# How a form from TEXT on is written, wherever its bytes stand.
+# How each form from TEXT on is written: whether its bytes are in the log or in `Extras.data` makes no difference.
 _PLAIN: I64 = np.zeros(EXTRA_TEXT_OR_BYTES + 1, np.int64)
 _PLAIN[[TEXT, EXTRA_TEXT]] = TEXT
 _PLAIN[[BYTES, BITS, EXTRA_BYTES]] = BYTES
@@ -82,8 +82,8 @@ _UTC = padded(b" UTC'")
 
 
 def _escape_letters() -> U8:
-    """Of each byte, the letter behind the backslash; x for \\x1b; 0 if it needs no escape. MySQL has no escapes for
-    most control characters, which mysqlbinlog shows like \\x1b."""
+    """Returns by byte: the letter behind the backslash, x for an escape like \\x1b, 0 if the byte needs no escape.
+    MySQL has no escapes for most control characters; mysqlbinlog shows them like \\x1b."""
     table: U8 = np.zeros(256, dtype=np.uint8)
     table[[*range(0x20), 0x7F]] = ord("x")
     for byte, letter in zip(b"\n\r\t\0\x1a'\\", b"nrt0Z'\\", strict=True):
@@ -113,8 +113,8 @@ class RowTables(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What Arrow has decoded: two lines of `cuts`, for the images, with a pair (start, end) in `data` for each extra
-    column of a row; a negative start is NULL."""
+    """Values that Arrow has decoded. `cuts`: (start, end) in `data`, negative for NULL. Each row has a line for each
+    extra column of its before image, then a line for each extra column of its after image."""
 
     cuts: I64
     data: U8
@@ -175,7 +175,7 @@ def _hidden_bytes(data: U8, p: Int, end: Int) -> Int:
 
 @part
 def _put_text(data: U8, p: Int, size: Int, classes: Int, out: U8, o: Int) -> Int:
-    """Write UTF-8 in quotes. Needs room for four times its bytes, and two."""
+    """Write UTF-8 in quotes. Needs room for 4 * size + 2 bytes."""
     out[o] = 39
     o += 1
     if classes & (_ESCAPED | _LEADING):
@@ -203,7 +203,7 @@ def _put_text(data: U8, p: Int, size: Int, classes: Int, out: U8, o: Int) -> Int
 
 @part
 def _put_bytes(data: U8, p: Int, size: Int, least: Int, out: U8, o: Int) -> Int:
-    """Write bytes as `0x` and two digits each, padded to `least` bytes; none as `''`."""
+    """Write bytes as `0x` and two digits for each, padded with zeros to `least` bytes; no bytes as `''`."""
     count = max(size, least)
     if count == 0:
         out[o], out[o + 1] = 39, 39
@@ -221,7 +221,7 @@ def _put_bytes(data: U8, p: Int, size: Int, least: Int, out: U8, o: Int) -> Int:
 
 @njit
 def put_double(bits: Int, out: U8, o: Int) -> Int:
-    """Write the double with these (uint64) bits with the fewest digits, and an exponent from 1e+10 on and below 1e-6.
+    """Write the double with these (uint64) bits in the fewest digits; from 1e+10 on and below 1e-6 with an exponent.
     Needs room for 34 bytes."""
     if bits >> np.uint64(63):
         out[o] = 45
@@ -270,7 +270,7 @@ def _exponential(start: Int, count: Int, exponent: Int, out: U8, o: Int) -> Int:
 
 @part
 def _put_any_double(bits: Int, out: U8, o: Int) -> Int:
-    """Also one that is not finite, which no server stores."""
+    """Write a double, even if it is not finite, which no server stores."""
     if bits >> np.uint64(52) & np.uint64(0x7FF) != np.uint64(0x7FF):
         return put_double(bits, out, o)
     if bits & np.uint64((1 << 52) - 1):
@@ -292,7 +292,7 @@ def _put_decimal(buf: U8, p: Int, precision: Int, scale: Int, size: Int, out: U8
         zero = True
         for k in range(o + 1, end):
             zero = zero and (out[k] == 48 or out[k] == 46)
-        if zero:  # no server stores it; a number has no negative zero
+        if zero:  # write -0, which no server stores, as 0
             for k in range(o + 1, end):
                 out[k - 1] = out[k]
             end -= 1
@@ -343,7 +343,7 @@ def _put_time(buf: U8, p: Int, form: Int, digits: Int, out: U8, o: Int) -> Int:
 
 @part
 def _put_labels(number: Int, line: Int, tables: RowTables, out: U8, o: Int) -> Int:
-    """Write the literal of an ENUM, or of the members of a SET."""
+    """Write the literal of an ENUM or of a SET."""
     columns, labels = tables.columns, tables.labels
     first, count = columns[line, B], columns[line, C]
     if columns[line, FORM] == ENUM:
@@ -373,7 +373,8 @@ def _put_labels(number: Int, line: Int, tables: RowTables, out: U8, o: Int) -> I
 
 @part
 def _put_number(buf: U8, p: Int, form: Int, width: Int, out: U8, o: Int) -> Int:
-    """Write an integer, in both readings if it is negative and the log does not tell its sign."""
+    """Write an integer. If it is negative and the log does not tell whether the column is signed, write the signed and
+    the unsigned number."""
     value = _number(buf, p, width, form != UNSIGNED)
     if form == UNSIGNED:
         return number_format.unsigned(np.uint64(value), out, o)
@@ -390,8 +391,8 @@ def _put_number(buf: U8, p: Int, form: Int, width: Int, out: U8, o: Int) -> Int:
 def _put_any(  # noqa: PLR0913 - numbers that live in registers
     data: U8, p: Int, size: Int, form: Int, limit: Int, room: Int, out: U8, o: Int
 ) -> Int:
-    """Write a text, bytes or a literal of any length. `form`: TEXT, BYTES, TEXT_OR_BYTES or EXTRA; `limit`: the B of
-    such a column; `room`: what remains free behind it."""
+    """Write a text, bytes or a literal of any length. `form`: TEXT, BYTES, TEXT_OR_BYTES or EXTRA; `limit`: B of the
+    column; `room`: how many bytes must remain free behind it."""
     if form == EXTRA:
         if o + size + room > len(out):
             return np.int64(FULL)
@@ -415,7 +416,7 @@ def _put_any(  # noqa: PLR0913 - numbers that live in registers
 
 @part
 def _put_fixed(buf: U8, p: Int, line: Int, tables: RowTables, out: U8, o: Int) -> Int:
-    """Write a cell of a column whose literals have a greatest size."""
+    """Write a cell of a column whose literals have a bounded size."""
     columns = tables.columns
     form, a, b = columns[line, FORM], columns[line, A], columns[line, B]
     if form <= BOTH_SIGNS:
@@ -548,7 +549,7 @@ def put_rows(  # noqa: PLR0913 - numbers that live in registers
                 continue
             if which == 1 and op == row_walk.DELETE:
                 continue
-            # The newline ends the line before, or stands behind the first image already.
+            # The mark's newline ends the line before. Behind the first image of an UPDATE there is one already.
             skipped = np.int64(1 if which == 1 and op == row_walk.UPDATE else 0)
             mark = _SET if which == 1 else _WHERE
             size = np.int64(9 if which == 1 else 11) - skipped
@@ -575,9 +576,9 @@ def put_events(  # noqa: PLR0913 - arrays of one run
     ends: I64,
     out: U8,
 ) -> Int:
-    """Write the rows of the events from `line` on, which are of one table, to `out`: each event's number of rows to
-    `counts`, and where its text ends to `ends`. Returns the line of an event that did not fit, with FULL as its count,
-    or that is refused, with REFUSED; else the number of events."""
+    """Write the rows of one table's events from `line` on to `out`, the number of each event's rows to `counts`, and
+    the end of each event's text to `ends`. Returns the number of events, or the line of the first event that is not
+    written: its count is FULL if it does not fit, REFUSED if it is refused."""
     o = ends[line - 1] if line else np.int64(0)
     pair = np.int64(0)
     for i in range(line):

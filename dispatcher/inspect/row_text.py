@@ -1,8 +1,8 @@
-"""Rows as the text output shows them: what the kernels need to know of a table, and the values that Arrow decodes.
+"""Writes rows as the text output shows them: prepares what the kernels need to know of a table, and decodes values.
 
-`row_kernels` writes the columns of common types from their cells. The others are decoded to Arrow first (`Extras`),
-with all rows of a table together: JSON, geometries, vectors, FLOAT, other character sets than UTF-8, compressed
-columns, addresses, and dates whose invalid values are not text. pyarrow is imported for these only.
+`row_kernels` writes the columns of common types from their cells. Arrow decodes the other columns first (`Extras`), for
+all rows of a table together: JSON, geometries, vectors, FLOAT, character sets other than UTF-8, compressed columns,
+addresses, and dates unless invalid dates are shown as text. pyarrow is imported for these only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RowsEvents(NamedTuple):
 
 
 class Grown:
-    """An array that lines are appended to. `array`: with room for more than the `used` lines."""
+    """An array that grows by appending lines. `array` has room for more than the `used` lines."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array
@@ -146,7 +146,7 @@ class RowTexts:
     def _decoder(
         self, table: Table, table_map: TableMap, extra: list[int], forms: list[_Form]
     ) -> TableDecoder:
-        """Returns what decodes the extra columns, and sets their forms."""
+        """Returns the decoder of the extra columns, and sets their `forms`."""
         from dispatcher.binlog.decode.columns.table_decoder import TableDecoder  # noqa: PLC0415
         from dispatcher.inspect.values import extra_form  # noqa: PLC0415
 
@@ -193,8 +193,8 @@ class RowTexts:
         return form, column.meta, first, len(labels)
 
     def extras(self, rows: RowsEvents, number: int) -> tuple[kernels.Extras, I64]:
-        """Decode the extra columns of the rows: (what is decoded, the line of `cuts` with the first row of each event).
-        Raises `BinlogError`."""
+        """Decode the extra columns of the rows. Returns (the values, for each event the line of `cuts` where its first
+        row begins). Raises `BinlogError`."""
         starts = np.zeros(len(rows.events) + 1, np.int64)
         if number not in self._decoders:
             return NO_EXTRAS, starts[:-1]
@@ -206,7 +206,7 @@ class RowTexts:
         return extras, starts[:-1]
 
     def write(self, rows: RowsEvents) -> list[tuple[int, bytes]]:
-        """(number of rows, their text) of each event. Raises `BinlogError` if one of them cannot be decoded."""
+        """Returns (number of rows, their text) of each event. Raises `BinlogError` if one of them cannot be decoded."""
         if len(self._numbers) >= _TABLES_MAX:
             self.forget()
         number, events = self.number(rows.table), rows.events
@@ -232,7 +232,7 @@ class RowTexts:
         ]
 
     def _refuse(self, rows: RowsEvents) -> NoReturn:
-        """Raises what the decoder says of rows that a kernel has refused."""
+        """Raises the decoder's `BinlogError` for rows that a kernel has refused."""
         from dispatcher.binlog.decode.columns.table_decoder import TableDecoder  # noqa: PLC0415
         from dispatcher.inspect.values import decoded  # noqa: PLC0415
 
@@ -244,7 +244,7 @@ class RowTexts:
 
 
 def escaped(text: str) -> bytes:
-    """A text as it stands in a literal, without its quotes."""
+    """Returns a text as a literal shows it, without the quotes."""
     out = bytearray()
     for character in text:
         hidden = character > "\x7f" and printable(character) != character

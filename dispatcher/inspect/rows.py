@@ -1,7 +1,7 @@
-"""Rows of many events at once: the rows events of a block are decoded table by table, so no Python runs per row.
+"""Decodes the rows of many events at once: the rows events of a block, table by table, so no Python runs per row.
 
-If the decoder refuses some of them, they are decoded again event by event: rows that can be decoded are shown, and each
-other event says why its rows are not.
+If the decoder refuses the events of a table, each event is decoded alone: rows that can be decoded are shown, and each
+other event says why its rows are not shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dispatcher.inspect.entry import InspectEntry, Table, error_text
 from dispatcher.inspect.row_text import RowsEvents
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# Renders rows events: the number of rows and their text, of each. Raises `BinlogError`.
+# Returns (number of rows, their text) of each rows event. Raises `BinlogError`.
 RenderRows = Callable[[RowsEvents], list[tuple[int, bytes]]]
 
 _PERMANENT = (ErrorKind.UNSUPPORTED_TYPE, ErrorKind.METADATA_MISSING)
@@ -91,7 +91,7 @@ class RowsRenderer:
 
 
 def counted(events: RowsEvents) -> list[tuple[int, bytes]]:
-    """Counts rows; there is no text. Raises `BinlogError`."""
+    """Returns (number of rows, no text) of each event. Raises `BinlogError`."""
     from dispatcher.binlog.decode.changes.row_batches import row_counts_of  # noqa: PLC0415 - Arrow
     from dispatcher.inspect.values import index_of  # noqa: PLC0415
 

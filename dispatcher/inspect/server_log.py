@@ -68,7 +68,7 @@ class RemoteLog:
 
 
 def _file_of(server: LogServer, files: Sequence[str], start: GtidBound) -> str:
-    """Returns the newest file with none of the transactions before it, or the oldest file."""
+    """Returns the newest file before which none of the transactions was written, or the oldest file."""
     low, high = 0, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -109,7 +109,8 @@ def _lists_any(body: bytes, kind: int, start: GtidBound) -> bool:
 
 
 def _names_file(rotate: EventHeader) -> bool:
-    """True if a ROTATE is made for the dump, and so names the file that follows; in a file it names the next one."""
+    """True if the server made this ROTATE for the dump: then it names the file whose events follow. A ROTATE that is in
+    a file names the next file."""
     return bool(rotate.flags & FLAG_ARTIFICIAL) or not rotate.timestamp
 
 

@@ -1,4 +1,4 @@
-"""Where `inspect` reads blocks of events from: files, standard input."""
+"""The sources from which `inspect` reads blocks of events: files, standard input."""
 
 from __future__ import annotations
 

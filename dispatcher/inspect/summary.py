@@ -1,4 +1,4 @@
-"""`--summary`: counts in place of events. The bytes of rows are those of their events, after decompression."""
+"""`--summary`: counts instead of events. The bytes of a table are those of its rows events, after decompression."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TransactionCounts:
 
 
 class Summary:
-    """Counts entries in order. The events of a compressed transaction are counted; its bytes are the payload's."""
+    """Counts entries in order. Of a compressed transaction the events inside are counted, and the payload's bytes."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}

@@ -1,9 +1,9 @@
 """The table maps in force, as rows events need them and as the output shows them.
 
 A TABLE_MAP without column names (MySQL before 8.0, binlog_row_metadata=MINIMAL) still tells the length of each cell. To
-decode such rows, the map is completed with what is known of its columns: they are called @1, @2 ... as in mysqlbinlog,
-text of an unknown character set is bytes, ENUM and SET are their numbers. `Table.no_sign` and `Table.no_charset` list
-the columns whose sign or character set the log does not tell; the output shows them accordingly.
+decode such rows, the map is completed: columns are named @1, @2 ... as in mysqlbinlog, text of an unknown character set
+is decoded as bytes, ENUM and SET as their numbers. `Table.no_sign` and `Table.no_charset` list the columns whose sign
+or character set the log does not tell; the output shows them accordingly.
 """
 
 from __future__ import annotations

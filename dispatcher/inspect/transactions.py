@@ -93,7 +93,7 @@ class EntryFilter:
         self._shown = False
 
     def admit(self, entry: InspectEntry) -> Iterator[InspectEntry]:
-        """Yields the entries to show now: `entry`, behind those of its transaction that were held back for it."""
+        """Yields the entries to show now: those of the transaction that were held back so far, then `entry`."""
         if entry.begins:
             self._control, self._prelude, self._shown = [], [], False
         kind = entry.kind

@@ -1,5 +1,5 @@
-"""Values that Arrow decodes, as the outputs show them: the columns that no kernel writes from their cells, and those of
-which the log tells too little. Whole columns are rendered at a time.
+"""Renders values that Arrow decodes as the outputs show them, a whole column at a time: columns that no kernel writes
+from their cells, and columns whose character set the log does not tell.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ def decoded(buf: U8, events: I64, decoder: TableDecoder) -> Iterator[DecodedRows
 
 
 def index_of(buf: U8, events: I64) -> Index:
-    """An index of these events alone, without their transactions."""
+    """Returns an index of these events alone, without their transactions."""
     return Index(buf, events, _NONE, _NONE, _NONE, ())
 
 
 def extra_form(kind: pa.DataType, *, no_charset: bool) -> int:
-    """Returns how a kernel writes what `_written` makes of a column. `no_charset`: its character set is unknown."""
+    """Returns the form in which a kernel writes a column after `_written`. `kind`: the column's type in Arrow;
+    `no_charset`: True if its character set is unknown."""
     if pa.types.is_string(kind):
         return kernels.EXTRA_TEXT
     if pa.types.is_binary(kind):
@@ -46,7 +47,7 @@ def extra_form(kind: pa.DataType, *, no_charset: bool) -> int:
 def extra_texts(
     buf: U8, events: I64, decoder: TableDecoder, columns: Sequence[Column]
 ) -> tuple[kernels.Extras, I64]:
-    """Decode the extra columns of rows events: (what is decoded, the number of rows of each event). Raises
+    """Decode the extra columns of rows events. Returns (the values, the number of rows of each event). Raises
     `BinlogError`."""
     counts = np.zeros(len(events), np.int64)
     cuts: list[I64] = [np.empty((0, 2), np.int64)]
@@ -70,7 +71,7 @@ def extra_texts(
                 used += len(data)
         cuts.append(pairs.reshape(-1, 2))
     data = np.concatenate(texts)
-    data.flags.writeable = False  # as the bytes of a log, so that each kernel has one signature
+    data.flags.writeable = False  # like a log's bytes, so that each kernel has one signature
     return kernels.Extras(np.concatenate(cuts), data), counts
 
 
@@ -100,7 +101,7 @@ def _fraction(texts: pa.Array, column: Column) -> pa.Array:
 
 
 def _literal(value: object) -> str | None:
-    """GEOMETRY (a dict of SRID and WKB) and VECTOR (a list of floats)."""
+    """Returns the literal of a GEOMETRY (a dict of SRID and WKB) or a VECTOR (a list of floats)."""
     if value is None:
         return None
     if isinstance(value, dict):

@@ -1,11 +1,11 @@
 """A binlog: the transactions of some databases, as a program iterates them.
 
-A binlog is a consumer with one reader, the program. Whole transactions are taken from the queue, up to 1 MiB at a time,
+A binlog is a consumer with one reader, the program. It takes whole transactions from the queue, up to 1 MiB at a time,
 so that a loop over many of them waits once. Between two takes the asyncio loop runs other tasks, however fast the
 program reads.
 
-Transactions stay in the queue until they are acknowledged, since they must be delivered again after a crash. Without a
-state store they are not: those already returned are acknowledged when the program asks for the next.
+Transactions stay in the queue until they are acknowledged, because they must be delivered again after a crash. Without
+a state store nothing is delivered again: the binlog acknowledges the returned transactions when it takes the next ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Binlog:
     it. Each transaction is returned once, so two tasks that read the same binlog share its transactions.
 
     Iterating and reading raise BinlogError once the binlog has failed for good, after all transactions queued before
-    were returned. A failure that may pass (a server that is down, a changed password) is retried; `status()` tells it.
+    were returned. A failure that may pass (a server that is down, a changed password) is retried; `status()` shows it.
     """
 
     def __init__(self, owner: StreamOwner, session: ConsumerSession) -> None:
@@ -59,7 +59,7 @@ class Binlog:
         self._name = session.consumer.name
         self._after = session.acknowledged  # the end of what was taken from the queue
         self._ready: deque[Transaction] = deque()  # taken from the queue, not returned yet
-        self._returned: Transaction | Position = self._after  # the newest transaction that was
+        self._returned: Transaction | Position = self._after  # the newest, or where it ends
         self._closed = False
         self._warned = False
 
@@ -91,7 +91,7 @@ class Binlog:
         return self._session.acknowledged
 
     def status(self) -> dict[str, Any]:
-        """Its row of `BinlogClient.status`. Raises UserError if it is closed."""
+        """Returns the binlog's row of `BinlogClient.status`. Raises UserError if it is closed."""
         self._raise_closed()
         return self._owner.row(self._session)
 
@@ -156,7 +156,7 @@ class Binlog:
         session.reader.called(time.monotonic(), full=session.lacks_room)
         answer = session.next(self._after, PollBounds(max_bytes))
         if answer is None:
-            # The queue was evicted and is read again from the log: up to here, even if that exceeds its limit.
+            # The queue was evicted. The client reads it again from the log, up to here even if that exceeds its limit.
             queue.needed_seq = max(queue.needed_seq, self._after.seq)
             return False
         self._returned = self._after

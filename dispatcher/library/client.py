@@ -186,8 +186,8 @@ class BinlogClient:
             store = StateStore(self._state.path)
             log_losses(store.losses, store.unreadable, self.log)
             return store
-        # To a server, two clients of one installation are one replica, so each gets an id of its own. Positions in
-        # files without GTIDs hold the id of the installation, and the next run must accept them.
+        # A server takes two clients of one installation for one replica, so each client gets an id of its own. But
+        # positions in files without GTIDs contain this id, and the next run must accept them.
         return _NoStore(uuid4() if self._connection.files is None else UUID(int=0))
 
     def _open_spill(self) -> Allocate | None:
@@ -197,7 +197,7 @@ class BinlogClient:
         return Spill(folder, self._state.max_bytes_in_spill).allocate
 
     async def close(self) -> None:
-        """End all iterations and connections, and store what is to be stored, as the end of `async with` does.
+        """End all iterations and connections, and store pending changes, as the end of `async with` does.
 
         May be called again. Raises BinlogError (STATE_STORE).
         """
@@ -237,9 +237,9 @@ class BinlogClient:
     ) -> Binlog:
         """Returns a binlog of some databases. Its positions are stored under `name`.
 
-        It goes on from what was acknowledged under this name, or begins at `start` if nothing is stored. A Position
-        overrides what is stored, is stored itself, and may make transactions come again. Returns once the start
-        position is known and stored: with "latest", every transaction committed from then on is returned.
+        It goes on from what was acknowledged under this name, or begins at `start` if nothing is stored. A Position as
+        `start` replaces the stored position, and may make transactions come again. Returns once the start position is
+        known and stored: with "latest", the binlog returns every transaction that is committed from then on.
 
         Raises UserError (SETTINGS, UNKNOWN_CONSUMER: the name is in use), or BinlogError: it cannot begin there
         (POSITION_PURGED, HISTORY_DIFFERS, ...), an operator has to act (ACCESS_DENIED, GRANT_MISSING, ...), or the

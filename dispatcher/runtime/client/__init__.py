@@ -1,1 +1,1 @@
-"""One client: executes the effects of its rules, and what its readers wait for."""
+"""One client: executes the effects of its rules, and lets its readers wait for transactions."""
