@@ -42,7 +42,7 @@ class DaemonReadings:
         self._address = address
 
     def read_rates(self) -> bool:
-        """The daemon computes rates between two calls."""
+        """Returns True: the daemon computes rates between two calls."""
         self.read()
         return True
 

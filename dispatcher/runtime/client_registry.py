@@ -1,12 +1,12 @@
 """All clients of a daemon, and how they change with the settings.
 
-The declarations are compared with what runs, not with the declarations before, so that the next reload corrects one
-that failed half way. A consumer that is declared as before is not touched: a client whose connection settings changed
-is replaced; in all other clients only the consumers that differ come and go.
+The declarations are compared with what runs, not with the previous declarations, so that the next reload corrects a
+reload that failed half way. A client whose connection settings changed is replaced. In all other clients only the
+consumers that differ are added, removed or changed; a consumer that is declared as before is not touched.
 
-A consumer may not be acknowledged between the moment when its progress is loaded and the moment when its successor has
-its position, so `apply` holds the `acknowledging` locks of all changed consumers. A reader that waits goes on with the
-successor.
+No acknowledgement may change a consumer's progress between the moment when it is loaded and the moment when the
+consumer's successor has its position, so `apply` holds the `acknowledging` locks of all changed consumers. A reader
+that waits goes on with the successor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ClientDecls = Mapping[ClientKey, ClientDecl]
 
 @dataclass(frozen=True, slots=True)
 class RegistryChanges:
-    """Names of consumers, in the order of their declaration. A consumer whose connection changed is changed."""
+    """Names of consumers, in the order of their declaration. A consumer whose connection changed counts as changed."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]

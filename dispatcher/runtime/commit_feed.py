@@ -1,4 +1,4 @@
-"""Follows what comes into a consumer's queue, as a reader that waits does."""
+"""Follows the transactions that come into a consumer's queue, by waiting as a reader does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ GATHER_S = 0.05  # what is read within this time is one entry
 
 @dataclass(frozen=True, slots=True)
 class QueuedCommits:
-    """Transactions that came into a queue. `position`: of its end; `committed_s`: of the newest, since 1970 UTC."""
+    """Transactions that came into a queue. `position`: the queue's end; `committed_s`: when the newest one was
+    committed, s since 1970 UTC."""
 
     consumer: str
     position: dict[str, Any]
@@ -27,9 +28,10 @@ class QueuedCommits:
 async def follow_commits(
     sessions: ConsumerSessions, name: str, listener: Callable[[QueuedCommits], None]
 ) -> None:
-    """Call `listener` with what comes into the consumer's queue, until it is removed. It may be replaced meanwhile.
+    """Call `listener` with what comes into the consumer's queue, until the consumer is removed.
 
-    A consumer that begins again at what it has acknowledged reports the transactions behind it again.
+    A reload may replace the consumer meanwhile. The new one begins at the acknowledged position, so the transactions
+    behind that position are reported again.
     """
     followed, transactions, bytes_ = None, 0, 0
     while name in sessions.names():

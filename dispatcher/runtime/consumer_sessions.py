@@ -4,11 +4,11 @@ A session is the right to read one consumer: a number, stored, one higher with e
 sessions, over restarts of the daemon too. Session 0 is read-only: it fences no other session and may not acknowledge.
 An acknowledgement is stored before data is forgotten and before it is answered.
 
-What a reader sees does not depend on which dispatcher serves its consumer. A consumer that is detached answers with
-what its queue holds, and then with nothing new; a call for a position that is no longer in memory, after a restart or
-because the queue was evicted, waits until it was read again. A consumer that skipped a purge gap (`on_purged: latest`)
-is in a new epoch: a reader with a position of an older epoch is told that there is a gap, and where the consumer goes
-on.
+What a reader sees does not depend on which dispatcher serves its consumer. The reader of a detached consumer gets what
+the queue holds, and then nothing new. A call for a position that is no longer in memory, after a restart or because the
+queue was evicted, waits until the log was read up to that position again. A consumer that skipped a purge gap
+(`on_purged: latest`) is in a new epoch: the answer to a reader with a position of an older epoch says that there is a
+gap, and where the consumer goes on.
 
 Consumers come and go while readers wait, when the settings are reloaded. So a consumer is looked up by its name after
 each wait, and a changed consumer keeps its sessions.
@@ -54,7 +54,7 @@ class ConsumerSessions:
         self._closing = False
 
     def add(self, session: ConsumerSession) -> None:
-        """Add a consumer, or replace the one of its name, whose newest session it keeps."""
+        """Add a consumer. If it replaces one of the same name, it keeps that consumer's newest session."""
         name = session.consumer.name
         if (before := self._sessions.get(name)) is not None:
             session.moved = before.moved
@@ -214,15 +214,15 @@ class ConsumerSessions:
         start_event: EventPoint | None = None,
         end_event: EventPoint | None = None,
     ) -> tuple[list[bytes | memoryview], bool]:
-        """Return the bytes of (start, end], and whether it begins before a purge gap; waits while the range is read
-        from the server again.
+        """Return the bytes of (start, end], and True if the range begins before a purge gap. Waits while the range is
+        read from the server again.
 
-        Data before a purge gap is gone: of a range that begins before it, returns the part behind it.
+        Data before a purge gap is gone: if the range begins before the gap, returns the part behind the gap.
         """
         session = await self._until_read(name, number, end)
         unsent = session.queue.lent_bytes
         served = self.is_newest_session(name, number) and not session.reader.has_open_answers
-        # What others do not receive must not keep the newest session from its next range.
+        # Bytes that other sessions do not receive must not keep the newest session from its next range.
         if unsent >= session.queue.bytes_max and not served:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
@@ -235,7 +235,7 @@ class ConsumerSessions:
         end_event = None if session.before_gap(end) else end_event
         parts = session.queue.read(first, last, start_event, end_event)
         if number == session.number != READ_ONLY:
-            # Of a transaction that is cut, the part with its end counts.
+            # A transaction that is cut counts with the part that has its end.
             whole = session.transactions_of(first, last)
             ends = whole + (start_event is not None) - (end_event is not None)
             session.reader.answer_began(ends, sum(map(len, parts)))
@@ -276,7 +276,8 @@ class ConsumerSessions:
         }
 
     async def acknowledge(self, name: str, number: int, position: Position) -> dict[str, Any]:
-        """Store, then forget. Data delivered before a restart may be acknowledged before it was read again."""
+        """Store the acknowledgement, then forget the data. Data that was delivered before a restart may be acknowledged
+        before it is read again."""
         return (await self._acknowledge(name, number, position)).acknowledged.as_dict()
 
     async def _acknowledge(self, name: str, number: int, position: Position) -> ConsumerSession:
@@ -363,7 +364,7 @@ class ConsumerSessions:
         return await self._until(name, _is_started)
 
     async def _started_or_failed(self, name: str) -> ConsumerSession:
-        """The same, or until it has failed: a reader's own position may give it another one."""
+        """As `_started`, but does not wait for a consumer that has failed: its reader's own position may start it."""
 
         def started_or_failed(session: ConsumerSession) -> bool:
             return session.consumer.started or session.consumer.failed is not None
@@ -407,8 +408,9 @@ class ConsumerSessions:
     ) -> ConsumerSession:
         """As `_until`.
 
-        Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason` the wait
-        is for the server: its error is the reason, and one that an operator has to resolve ends the wait at once.
+        Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason` the call
+        waits for the server: the server's error is the reason, and an error that an operator has to resolve ends the
+        wait at once.
         """
         deadline = time.monotonic() + RANGE_WAIT_S
 

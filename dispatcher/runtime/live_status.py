@@ -1,4 +1,4 @@
-"""What the status page shows: consumers, connections, the last minutes, and what happened."""
+"""What the status page shows: consumers, connections, samples of the last minutes, and the timeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dispatcher.runtime.status.timeline import Timeline, TimelineEvent
 
 
 class LiveStatus:
-    """`clients`: of the daemon, at the moment."""
+    """`clients` returns the present clients of the daemon."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
 
 def prepare_process() -> None:
     os.umask(0o077)  # for every file created from here on, also by libraries
-    # A watchdog ends a daemon whose loop is stuck with SIGABRT: then stderr gets the stack of each thread.
+    # A watchdog sends SIGABRT to a daemon whose loop is stuck: then stderr gets the stack of each thread.
     faulthandler.enable()
     _raise_file_limit()
 
@@ -35,8 +35,9 @@ def _raise_file_limit() -> None:
 def warm_up_kernels() -> None:
     """Load the kernels before the first connection needs them.
 
-    Without a cache of compiled kernels a child process compiles them, because compiling leaves about 100 MB of the
-    compiler's memory in the process. This process loads the child's cache; if it is not writable, it compiles too.
+    If the cache has no compiled kernels, a child process compiles them, because compiling leaves about 100 MB of the
+    compiler's memory in the process. Then this process loads them from the cache; if the cache is not writable, this
+    process compiles them, too.
     """
     log = structlog.get_logger("dispatcher")
     log.debug("loading kernels")
@@ -59,7 +60,7 @@ def release_compiler() -> None:
     """Give back the resident memory of LLVM's code and constants, some 70 MB, which were needed to load the kernels.
 
     They are pages of a file that this process has not changed, so the system reads them again if a kernel is compiled
-    later. Without this they stay resident until the machine has no other memory.
+    later. Without this call they stay resident until the machine runs short of memory.
     """
     smaps = Path("/proc/self/smaps")
     if not smaps.exists():  # not Linux
@@ -72,9 +73,9 @@ def release_compiler() -> None:
 
 
 def unchanged_mappings(smaps: str, name: str) -> Iterator[tuple[int, int]]:
-    """Yields (address, bytes) of the mappings of a library that cannot be written and have no page of their own.
+    """Yields (address, bytes) of those mappings of a library that are not writable and have no anonymous pages.
 
-    `smaps`: text of /proc/PID/smaps. What the loader has relocated has pages of its own, and must not be dropped.
+    `smaps`: text of /proc/PID/smaps. Pages that the loader has relocated are anonymous, and must not be dropped.
     """
     start = size = 0
     for line in smaps.splitlines():

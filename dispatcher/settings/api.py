@@ -1,4 +1,4 @@
-"""The settings of the API: its address, who may use it, and limits on what its clients take of the daemon."""
+"""The settings of the API: its address, its access rules, and limits on the resources that its clients can use."""
 
 from __future__ import annotations
 

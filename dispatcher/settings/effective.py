@@ -1,4 +1,4 @@
-"""The settings in effect: the merged ones, each with the place that set it, and the defaults."""
+"""The settings in effect: the merged settings, each with its origin, and the defaults."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def _of_the_other_source(tree: Tree, name: str, key: str) -> bool:
 def _of(
     tree: Tree, path: KeyPath, rest: list[str], row: SettingReference
 ) -> Iterator[EffectiveSetting]:
-    """The values of a setting at `path` and the keys of `rest`, of which one may stand for the elements of a list."""
+    """Yields the values of the setting at `path`, followed by the keys of `rest`. A key that ends in [] stands for each
+    element of a list."""
     for n, key in enumerate(rest):
         if key.endswith("[]"):
             values = _item(_value(tree, path), key.removesuffix("[]"))

@@ -169,7 +169,7 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
 
 
 def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
-    """Report a missing source or password also if other keys are invalid; the model does not check them then."""
+    """Report a missing source or password of a consumer with other invalid keys: the model does not check it then."""
     if values.keys().isdisjoint(("mysql", "files")):
         tree.report(path, NO_SOURCE)
     elif "files" not in values and values.keys().isdisjoint(("password", "password_file")):

@@ -180,7 +180,7 @@ class MysqlSettings(SettingsSection):
 
 
 class FilesSettings(SettingsSection):
-    """A folder of binlog files, whose log is the one of `prefix`, or the only one."""
+    """A folder of binlog files. `prefix` chooses the log; without it the folder may contain only one log."""
 
     path: Path = Field(
         description="A folder of binlog files, read instead of a server ([files.md](files.md))"
@@ -383,7 +383,7 @@ class SubscriptionSettings(ConsumerLimitSettings):
         return self
 
     def _may_read(self, database: str) -> bool:
-        """True if the databases contain a database, or may contain some that match a pattern of databases."""
+        """True if the consumer reads this database; for a pattern, if it may read a database that matches it."""
         if not is_pattern(database):
             return Subscription(self.databases).has_database(database)
         pattern = NamePatterns([database])

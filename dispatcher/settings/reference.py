@@ -1,4 +1,4 @@
-"""What each setting is, read from the models: its type, default, unit, limits and description."""
+"""Describes each setting, from the models: its type, default, unit, limits and description."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _section_of(field: FieldInfo) -> tuple[type[BaseModel], str] | None:
-    """The model of a section with keys of its own, and what its path has in addition: [] or .NAME."""
+    """Returns the model of a section with keys of its own, and the suffix of its path: "", [] or .NAME. None for other
+    fields."""
     (part, *others) = _parts(field.annotation)
     if others:
         return None

@@ -1,4 +1,4 @@
-"""What all sections of the settings are made of: frozen models, addresses, secrets of two keys."""
+"""Used by all sections of the settings: the frozen base model, addresses, and secrets that one of two keys sets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HostPort(SettingsSection):
 
 
 def secret_of(inline: SecretStr | None, content: SecretStr | None) -> str:
-    """The one of two keys that is set: the secret itself, or the content of its file."""
+    """Returns the secret, from the key that is set: the secret itself, or the content of its file."""
     secret = inline if inline is not None else content
     assert secret is not None
     return secret.get_secret_value()

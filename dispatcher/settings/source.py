@@ -153,9 +153,9 @@ def _read_file(file: Path, environment: Mapping[str, str], tree: Tree) -> None:
 
 
 class _NodeReader:
-    """Makes plain values of YAML nodes, and records their lines and errors.
+    """Converts YAML nodes to plain values, and records their lines and errors.
 
-    `file`: None for the value of an environment variable, in which `${NAME}` and file names stand for themselves.
+    `file`: None for the value of an environment variable, in which `${NAME}` and file names are left as they are.
     """
 
     def __init__(
@@ -262,7 +262,8 @@ def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -
 
 
 def _declared_name(name: str, tree: Tree) -> str:
-    """The consumer that a variable refers to: names of variables have no lower case letters, no `-` and no `.`."""
+    """Returns the consumer that a variable refers to: a variable's name has no lower case letters, no `-` and no
+    `.`."""
     consumers = tree.values.get("consumers")
     for declared in consumers if isinstance(consumers, dict) else ():
         if re.sub(r"[-.]", "_", declared.lower()) == name:

@@ -1,8 +1,8 @@
 """Reads YAML 1.2 as PyYAML's nodes, which know their lines and show keys that occur twice.
 
-The parser is libyaml, because one in Python takes longer for a thousand consumers than the rest of the start. libyaml
-is of YAML 1.1. What a plain scalar means in 1.2 is decided here. Three characters, which only 1.1 takes for line
-breaks, are refused. In brackets, a text that begins with `?` or `:` needs quotes; 1.2 would take it without.
+The parser is libyaml, because a parser in Python takes longer for a thousand consumers than the rest of the start.
+libyaml implements YAML 1.1, so this module decides what a plain scalar means in 1.2. It refuses three characters that
+only 1.1 takes for line breaks. In brackets, a text that begins with `?` or `:` needs quotes, which 1.2 does not demand.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class _Loader(CParser, BaseResolver):  # type: ignore[misc] # PyYAML has no type
 
 
 def read_nodes(text: str) -> Node | None:
-    """Returns the node of the text's document, None if it is empty. An alias is the same object as what it refers to.
-    Raises InvalidYaml."""
+    """Returns the node of the text's document, None if it is empty. An alias is the same object as the node it refers
+    to. Raises InvalidYaml."""
     if (unreadable := _UNREADABLE.search(text)) is not None:
         code = ord(unreadable[0])
         problem = f'the character U+{code:04X} is refused; write "\\u{code:04X}" in double quotes'

@@ -1,7 +1,7 @@
 """Reads and copies a state store beside the daemon that uses it.
 
-SQLite's readers see one moment of the file, whatever the daemon writes meanwhile, and do not hold it up (WAL). So both
-the text of `dump` and the file of `backup` are of one moment; the daemon need not be stopped.
+The store is in WAL mode: a reader sees the file as it was at one moment, whatever the daemon writes meanwhile, and does
+not block the daemon. So `dump` and `backup` each show one moment, and the daemon need not be stopped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def dump_state(path: Path) -> dict[str, Any]:
     Raises BinlogError (STATE_STORE).
     """
     with _reading(path) as db:
-        db.execute("BEGIN")  # all of it of one moment
+        db.execute("BEGIN")  # all queries see the same moment
         installation, epoch = db.execute("SELECT id, epoch FROM installation").fetchone()
         return {
             "schema": SCHEMA_VERSION,
@@ -106,7 +106,7 @@ def back_up(path: Path, target: Path) -> int:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """The store, opened for reading. Raises BinlogError for a file that is not one of this version."""
+    """Open the store for reading. Raises BinlogError for a file that is not a state store of this version."""
     if not path.is_file():
         raise UserError(
             ErrorKind.SETTINGS, f"{path}: no such file", remedy="check state.path in the settings"

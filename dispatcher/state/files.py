@@ -24,7 +24,7 @@ def beside(path: Path, end: str) -> Path:
 
 
 def resolved(path: Path) -> Path:
-    """The file behind symbolic links. SQLite has its companions beside that one, and so has the lock."""
+    """Returns the file behind symbolic links. SQLite's companion files and the lock are beside that file."""
     try:
         return path.resolve()
     except (OSError, RuntimeError) as error:

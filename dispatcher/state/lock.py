@@ -1,6 +1,6 @@
-"""The locks of a state store: they admit one process. The kernel releases them when the process ends.
+"""The locks of a state store: they keep other processes out. The kernel releases them when the process ends.
 
-There are two, because a file has more names than one, and a name can get another file:
+There are two locks, because a file can have several names, and a name can get another file:
 
 * `StoreLock`, a `flock` on `<file>.lock`, excludes other processes also while the store's file is deleted and
   rewritten. The lock file contains the pid of the last owner and, once a store was opened, its installation id. The id
@@ -8,9 +8,9 @@ There are two, because a file has more names than one, and a name can get anothe
 * `FileLock` locks the store's file itself, whatever its name: the file can be mounted alone in another folder.
 
 `FileLock` is an open file description lock of one byte far behind those that SQLite locks. SQLite's own locks are
-traditional POSIX locks: they belong to the process, and closing any descriptor of the file drops all of them. So the
-descriptor is closed after SQLite has closed the file. A `flock` would do on local disks, but on NFS it is a lock of the
-whole file, which excludes SQLite.
+traditional POSIX locks: they belong to the process, and closing any descriptor of the file drops all of them. So
+`FileLock` is closed after SQLite has closed the file. A `flock` would do on local disks, but on NFS it locks the whole
+file, which would exclude SQLite, too.
 
 A store with several hard links is refused: its write-ahead log lies beside one name only. After a crash, another name
 would open an older state, and the write-ahead log would later overwrite the file's pages with unrelated ones.
@@ -150,7 +150,7 @@ def _acquire(path: Path) -> tuple[int, str]:
 
 
 def _write_owner(fd: int, path: Path, store_id: str) -> None:
-    """Write over what is there: a file that is cut first would find no space again on a full disk."""
+    """Overwrite the content, then cut the file: on a full disk, a file that is cut first could not be written again."""
     content = f"{os.getpid()}\n{store_id}\n".encode("ascii", "replace")
     try:
         os.pwrite(fd, content, 0)

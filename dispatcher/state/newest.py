@@ -2,7 +2,7 @@
 
 SQLite ends its recovery at the first frame of the write-ahead log that is damaged, and ignores a log that was removed:
 the store then opens with older positions and without an error. The same happens when a person restores a backup. This
-file shows it: `compare` returns the consumers whose stored position is older than the newest known one.
+file reveals the loss: `compare` returns the consumers whose stored position is older than the newest known one.
 
 * A record is written after its transaction is on disk, and before the acknowledgement is answered. So no record is
   newer than the store, and a record that is newer than the store shows a loss. A position that goes back on purpose
@@ -37,7 +37,7 @@ _WIDTH = 20  # of the largest 64-bit number
 
 @dataclass(frozen=True, slots=True, order=True)
 class EpochSeq:
-    """Of a position: what orders it."""
+    """The part of a position that orders it."""
 
     epoch: int
     seq: int
@@ -48,8 +48,8 @@ class EpochSeq:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A consumer of which the store lacks the newest position. `stored`: None if it has none; `new_store`: True if the
-    store is another one than the one that had the position."""
+    """A consumer whose newest acknowledged position is not in the store. `stored`: the position in the store, None if
+    there is none; `new_store`: True if the newest position was acknowledged in another store."""
 
     consumer: str
     newest: EpochSeq
@@ -120,7 +120,7 @@ class NewestPositions:
                 self.clear(name)
 
     def clear(self, name: str) -> None:
-        """Called before the transaction that deletes a consumer: its record is on disk as unknown."""
+        """Called before the transaction that deletes a consumer: mark its record as unknown, and sync that to disk."""
         if self.marks.get(name) is not None:
             self._write(name, None)
             self.sync()

@@ -21,7 +21,7 @@ _UNCLEAR = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 
 
 def what_failed(error: sqlite3.Error | OSError, folder: Path) -> tuple[str, bool]:
-    """What a person is told of an error that a file of `folder` has caused, and True if the disk is full."""
+    """Returns (the message for an error that a file of `folder` has caused, True if the disk is full)."""
     text = str(getattr(error, "strerror", None) or error)
     if isinstance(error, OSError):
         return text, error.errno in _ERRNOS
@@ -34,7 +34,8 @@ def what_failed(error: sqlite3.Error | OSError, folder: Path) -> tuple[str, bool
 
 
 def full_disk(path: Path) -> BinlogError | None:
-    """The fault that a daemon with its store at `path` meets when it starts, if the disk is full now."""
+    """Returns the error that a daemon with its store at `path` would meet if it started now; None if the disk has
+    room."""
     missing = _missing(path.parent)
     if not missing:
         return None

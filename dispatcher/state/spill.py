@@ -45,7 +45,7 @@ class Spill:
         self.bytes = 0
         try:
             folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-            tighten([folder])  # if it belongs to another user: the files are private by themselves
+            tighten([folder])  # another user's folder stays as it is; the files are private, too
             for left in folder.glob(f"{_PREFIX}*"):
                 left.unlink()
             with tempfile.TemporaryFile(prefix=_PREFIX, dir=folder):

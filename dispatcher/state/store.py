@@ -223,9 +223,10 @@ class StateStore:
     def _checkpoint(self) -> None:
         """The caller holds `_mutex`. While another process reads the store, a part may stay in the log.
 
-        RESTART lets the next write begin the log anew. That write comes at once: until then, recovery would read the
-        frames of the old log, and frames before a damaged one are older than the file. TRUNCATE would do that too, but
-        a log that keeps its size needs no space for acknowledgements, and its sync writes no metadata of the file.
+        RESTART lets the next write begin the log anew. This method makes such a write at once: until then, recovery
+        would read the frames of the old log, and if one is damaged, those before it are older than the file. TRUNCATE
+        would avoid that, too. But a log that keeps its size needs no space for acknowledgements, and syncing it writes
+        no metadata of the file.
         """
         (wait_ms,) = self._db.execute("PRAGMA busy_timeout").fetchone()
         self._db.execute("PRAGMA busy_timeout = 0")  # do not wait for readers
@@ -333,7 +334,7 @@ class StateStore:
         self._lost_rows = {loss.consumer: loss for loss in lost}
 
     def _stored_order(self, consumer: str, known: EpochSeq | None) -> EpochSeq | None:
-        """Of the row; `known` if the row is unreadable, which is another fault."""
+        """Returns what orders the stored position; `known` if the row is unreadable, which is reported elsewhere."""
         query = "SELECT acknowledged FROM consumer WHERE name = ?"
         row = self._db.execute(query, (consumer,)).fetchone()
         if row is None or row[0] is None:
@@ -398,7 +399,7 @@ class StateStore:
 def _row_of(
     consumer: str, acknowledged: Position, covered: Position, created: int
 ) -> tuple[str, str, str, int]:
-    """The row that `_SAVE` writes. Both positions of a reader that keeps up are one."""
+    """Returns the row that `_SAVE` writes. If the reader keeps up, both positions are the same object."""
     text = acknowledged.to_json()
     return consumer, text, text if covered is acknowledged else covered.to_json(), created
 

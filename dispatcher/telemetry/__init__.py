@@ -1,1 +1,1 @@
-"""What the daemon tells of itself: metrics and log lines."""
+"""What the daemon reports about itself: metrics and log lines."""

@@ -24,7 +24,7 @@ class Family:
     """The samples of one counter or gauge as lines of text."""
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
-        """`name`: complete; `labels`: their names."""
+        """`name`: with its prefix; `labels`: the names of the labels."""
         self.lines = [f"# HELP {name} {label_text(meaning)}\n# TYPE {name} {kind_of(name)}\n"]
         names = ",".join(f'{label}="%s"' for label in labels)
         self._template = f"{name}{{{names}}} %s\n" if labels else f"{name} %s\n"
@@ -75,7 +75,7 @@ class ScrapeSamples:
 
 
 def label_text(text: str) -> str:
-    """The value of a label, or a meaning."""
+    """Returns the value of a label, or a meaning, escaped."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 

@@ -1,7 +1,7 @@
 """Events in the life of the daemon, of its connections and of its consumers, made from the lines of the log.
 
-The rules say what they do by notes, which the runtime writes to the log. `AnnouncingLog` writes them too, and makes an
-event of each line that `EVENTS` names, so the log and the events cannot differ.
+The rules report what they do as notes, and the runtime passes these to its log. That is an `AnnouncingLog`: it writes
+each line, and makes an event of each line that `EVENTS` names, so the log and the events cannot differ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class LifecycleEvent:
-    """`kind`: see `EVENTS`; it concerns `consumer`, else `connection` (user@host:port), else the daemon.
+    """`kind`: see `EVENTS`. The event concerns `consumer` if it is set, else `connection` (user@host:port), else the
+    daemon.
 
     `details`: the fields of the log's line. They hold no values of rows.
     """
@@ -49,7 +50,7 @@ class LineLog(Protocol):
 
 
 class AnnouncingLog:
-    """A log that also passes what happened to `listener`, which must not wait."""
+    """A log that also passes events to `listener`, which must not wait."""
 
     def __init__(self, log: LineLog, listener: Callable[[LifecycleEvent], None]) -> None:
         self._log = log

@@ -57,7 +57,8 @@ def configure(
     threshold = logging.getLevelNamesMapping()[level.upper()]
     counted = repeats if threshold > logging.DEBUG else None
     structlog.configure(
-        # The time comes last: a count is written before its line, and has an earlier time.
+        # The time comes last: `counted` may first log how often an earlier line was repeated, which needs an earlier
+        # time.
         processors=[*common, *([counted.process] if counted else []), stamp, *final],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=out),
@@ -113,7 +114,8 @@ def _order(_logger: Any, _method: str, event: _Event) -> _Event:
 
 
 def _renderers(style: str, out: TextIO) -> list[_Processor]:
-    """Servers and libraries choose parts of the values: JSON escapes what a terminal acts on, text shows it escaped."""
+    """Returns the processors that render an event. Values may have text from servers and libraries, so both forms
+    escape the characters that a terminal would act on."""
     if style == "json":
         return [structlog.processors.JSONRenderer(serializer=_json)]
     renderer = structlog.dev.ConsoleRenderer(

@@ -414,7 +414,7 @@ def _of_consumers(
 def _of_timings(
     connections: Iterable[tuple[str, ConnectionTimings]], snapshot: ScrapeSamples
 ) -> Iterator[None]:
-    """Clients of one connection key are added."""
+    """Add the samples of connections. The values of clients with the same label are added up."""
     sums: dict[str, ConnectionTimings] = {}
     for label, timings in connections:
         sums.setdefault(label, ConnectionTimings()).merge(timings)

@@ -1,12 +1,12 @@
-"""Says a fault that repeats once, and then how often it was repeated.
+"""Logs a fault that repeats once, and later how often it was repeated.
 
 A line repeats another one if it has the same level (warning or error), event and fields; how long the daemon waits
-until it tries again does not count. After the first one such lines are counted. At the end of a window their number is
-written as one line, with `repeated`, `in_s` and `last_at`, and the next window is twice as long, up to an hour. A
-window without a repetition ends that: the next such line is written again.
+until it tries again is not compared. The first such line is written, the others are counted. At the end of a window one
+line tells their number, with `repeated`, `in_s` and `last_at`, and the next window is twice as long, up to an hour.
+After a window without a repetition, the next such line is written again.
 
-A line that says that the fault is over writes what was counted before itself, so that no count comes after it, and
-begins a short window: what fails again and again within it is still counted.
+If a line says that a fault is over, the number so far is written before that line, so that no count follows it. Then a
+short window begins, in which repetitions of the fault are still counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECK_EVERY_S = 1.0
 FAULTS_MAX = 10_000  # different lines that are remembered; beyond that each line is written
 _LEVELS = frozenset({"warning", "error", "critical"})
 _VARYING = ("retry_s", "timestamp")
-# They answer an order of a person, or come once for each order.
+# These lines are always written: they answer a person's order, or come once for each order.
 _ANSWERS = frozenset({
     "consumer failed",
     "databases",
@@ -123,7 +123,7 @@ class Repeats:
         return lines
 
     def say(self, *, final: bool = False) -> None:
-        """Write what is due to the log."""
+        """Log the numbers of repetitions that are due."""
         _write(self.due(final=final))
 
     async def say_regularly(self) -> None:
@@ -156,7 +156,7 @@ def _write(lines: Iterable[dict[str, Any]]) -> None:
 
 
 def _without_error(event: Fields) -> dict[str, Any]:
-    """The fields with an exception as text, because it holds on to much memory."""
+    """Returns the fields with the exception as text, because an exception keeps much memory alive."""
     fields = dict(event)
     error = fields.pop("exc_info", None)
     if isinstance(error, BaseException):

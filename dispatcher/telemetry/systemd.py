@@ -1,7 +1,7 @@
-"""Tells the service manager how the daemon is: ready, reloading, stopping, a line of status, and that its loop turns.
+"""Reports the daemon's state to the service manager: ready, reloading, stopping, a status line, and that its loop runs.
 
 The protocol is that of sd_notify(3): one datagram per message to the socket that `NOTIFY_SOCKET` names. Without that
-variable nothing is sent. A manager that cannot be reached is said once in the log, and changes nothing else.
+variable nothing is sent. If the manager cannot be reached, that is logged once and has no other effect.
 """
 
 from __future__ import annotations

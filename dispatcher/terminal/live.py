@@ -35,7 +35,7 @@ class Readings(Protocol):
     error: str
 
     def read_rates(self) -> bool:
-        """Read what rates are computed of. False if there are no rates. Raises BinlogError."""
+        """Read the values from which rates are computed. Returns False if the view has no rates. Raises BinlogError."""
         ...
 
     def read(self) -> None:
@@ -127,12 +127,12 @@ def _quits(keyboard: int, wait_s: float) -> bool:
 
 
 def text(value: str, style: str = "") -> Text:
-    """Tables, servers and Spark choose parts of the texts."""
+    """Returns a text in printable form: tables, servers and Spark choose parts of it."""
     return Text(printable(value), style=style)
 
 
 def heading(title: str, states: Iterable[str], style: Callable[[str], str]) -> Text:
-    """The title, and how often there is each state."""
+    """Returns a line with the title, and how often each state occurs."""
     line, counts = text(title, "bold"), dict[str, int]()
     for state in states:
         counts[state] = counts.get(state, 0) + 1

@@ -1,6 +1,6 @@
 """What the command lines print: the only place that writes text to stdout or stderr, besides tables of rich.
 
-Servers, tables, daemons and Spark choose parts of these texts, so that all of them pass `dispatcher.model.printable`.
+Servers, tables, daemons and Spark choose parts of these texts, so all texts pass `dispatcher.model.printable`.
 Rows for a table of rich pass `shown` before the table is made.
 """
 
@@ -63,6 +63,6 @@ def print_plain(content: RenderableType) -> None:
 
 
 def shown(rows: T) -> T:
-    """An answer as a person may see it: the same structure, with printable texts."""
+    """Returns an answer for display: the same structure, with printable texts."""
     value: T = printable_values(rows)
     return value

@@ -1,9 +1,9 @@
-"""Executes the effects of the rules for one client: between sockets, store and waiting readers.
+"""Executes the effects of one client's rules on its connections, its part of the store and its waiting readers.
 
-No rule is here. Each event (a login, a batch, a fault, an acknowledgement, the clock) goes through `Client.step`, and
-the effects are executed in their order. Blocking calls (PyMySQL's login, SQLite) run in threads; everything else runs
-on the event loop, so the rules handle one event at a time. Each dispatcher is a `DispatcherRunner` with a task of its
-own.
+This module has no rules. Each event (a login, a batch, a fault, an acknowledgement, the clock) goes through
+`Client.step`, and the effects are executed in their order. Blocking calls (PyMySQL's login, SQLite) run in threads;
+everything else runs on the event loop, so the rules handle one event at a time. Each dispatcher is a `DispatcherRunner`
+with a task of its own.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ClientRunner:
         log: Logger,
         buffer_bytes: int,
     ) -> None:
-        """`key`: under which what belongs to the client is stored; `tasks`: used by this client only."""
+        """`key`: the client's key in the state store; `tasks`: used by this client only."""
         self.client = client
         self.source = source
         self.buffer_bytes = buffer_bytes
@@ -105,7 +105,7 @@ class ClientRunner:
         self.resolving = asyncio.Lock()  # readers' places are searched for one after the other
         self.waiters = Waiters()
         self.tables = TableLookups()
-        self._seek_files: list[str] = []  # the creation times that pending seeks need
+        self._seek_files: list[str] = []  # pending seeks need their creation times
 
     def start(self) -> None:
         label = self.client.label
@@ -123,7 +123,8 @@ class ClientRunner:
     # -- the rules -------------------------------------------------------------------------------------------
 
     def step(self, event: Input) -> None:
-        """Raises BinlogError if the rules refuse what a reader asked for."""
+        """Pass an event to the rules, and execute the effects. Raises BinlogError if the rules refuse a reader's
+        call."""
         if not self._stopped:
             self._execute(self.client.step(event, time.monotonic()))
             self.waiters.changed()
@@ -192,9 +193,9 @@ class ClientRunner:
         """For a block that reads the source: log an unexpected exception with its traceback, and raise BinlogError
         (INTERNAL), which fails this client only.
 
-        Data from a source may meet a defect that the tests have not, and that must not stop the other clients. A defect
-        in the rules is not caught here: the state of the client may be half changed, and only a restart from the store
-        makes it consistent again.
+        Data from a source may trigger a defect that no test has found, and that must not stop the other clients. A
+        defect in the rules is not caught here: it may leave the client's state half changed, and only a restart from
+        the store makes the state consistent again.
         """
         try:
             yield
@@ -232,7 +233,8 @@ class ClientRunner:
             unstored_since = await self._store_queued(unstored_since)
 
     async def _store_queued(self, unstored_since: float | None) -> float | None:
-        """Store what is queued. Takes and returns since when that does not succeed; None: it does."""
+        """Store what is queued. Takes and returns since when storing fails (s of the monotonic clock), None if it does
+        not fail."""
         try:
             await self.flush()
         except BinlogError as error:
@@ -250,7 +252,7 @@ class ClientRunner:
             self._look_up_ordered.clear()
             again = False
             for number in list(self._look_ups):
-                # It may have been replaced or dropped during another look-up.
+                # During another look-up the order may have been replaced or dropped.
                 order = self._look_ups.pop(number, None)
                 if order is not None:
                     again |= not await self._looked_up(order)
@@ -287,7 +289,7 @@ class ClientRunner:
             await self.survey()
 
     async def survey(self) -> ServerView | BinlogError:
-        """Ask the source to describe itself; returns its answer, or why it cannot be asked.
+        """Ask the source to describe itself. Returns its answer, or the error if it cannot be asked.
 
         Calls during a survey share the next one, because the answer must not be older than the call.
         """
@@ -316,7 +318,8 @@ class ClientRunner:
         return view
 
     def _survey_next_host(self) -> None:
-        """Survey the next host next, while no consumer reads and one waits for its own server to come back."""
+        """Let the next survey ask the next host, while no consumer reads and one waits for its own server to come
+        back."""
         if self.client.awaits_other_server:
             self.source.next_host(SURVEY)
 
@@ -363,9 +366,9 @@ class ClientRunner:
         await self.store_queue.flush()
 
     async def acknowledge(self, consumer: str, position: Position) -> None:
-        """Store, then forget, what a reader acknowledged. One call at a time for a consumer.
+        """Store a reader's acknowledgement, then forget the acknowledged data. One call at a time for a consumer.
 
-        Raises BinlogError, UserError for a position that the consumer does not have.
+        Raises BinlogError; UserError for a position that the consumer does not have.
         """
         progress = self.client.progress_after(consumer, position)
         if progress is None:

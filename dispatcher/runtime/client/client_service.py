@@ -35,8 +35,8 @@ class ConsumerDecl:
 class ClientDecl:
     """A declared client: consumers that share a connection.
 
-    `key`: under which the client's table versions and prepared transactions are stored; `buffer_bytes`: of each
-    dispatcher; `settings`: of the connection; clients with equal settings can share it.
+    `key`: the key under which the client's table versions and prepared transactions are stored; `buffer_bytes`: the
+    size of each dispatcher's buffer; `settings`: the settings of the connection, to find out whether they changed.
     """
 
     key: str
@@ -132,7 +132,8 @@ class ClientService:
         return self._new_session(consumer, number)
 
     async def remove(self, name: str) -> None:
-        """Remove a consumer. What is stored of it stays; nothing more is stored when this returns."""
+        """Remove a consumer. What is stored of it stays. Once this method has returned, nothing more of it is
+        stored."""
         await self.runner.store_queue.stored(name)
         self.runner.step(Removed(name))
         del self.sessions[name]
@@ -157,7 +158,7 @@ class ClientService:
 
 
 def _created(stored: Progress | None, position: Position) -> int:
-    """Return when a position's file was created, 0 if unknown. It distinguishes files with the same name."""
+    """Return when a position's file was created, 0 if unknown. The time distinguishes files with the same name."""
     if stored is None:
         return 0
     covered = stored.covered

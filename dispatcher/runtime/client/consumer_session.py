@@ -39,7 +39,7 @@ class ConsumerSession:
     consumer: Consumer
     number: int  # of the newest session, 0 = there was none
     marker_s: float
-    moved: int = 0  # the newest session that is no reader's: an administrator's move
+    moved: int = 0  # the newest number that an administrator's move has taken
     offered: OfferedRange | None = None  # what the newest answer of a poll has named
     told_at: float = field(default_factory=time.monotonic)
     acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -49,8 +49,8 @@ class ConsumerSession:
         self.reader = ReaderActivity(self.number, time.monotonic())
 
     def begin(self, number: int, *, moved: bool = False) -> None:
-        """Make this session, or a later one, the newest: all older ones are fenced. `moved`: by an administrator, who
-        has moved the consumer."""
+        """Make this session the newest, unless a later one is; the newest fences all older ones. `moved`: True if an
+        administrator has moved the consumer."""
         self.number = max(self.number, number)
         if moved:
             self.moved = self.number
@@ -63,8 +63,8 @@ class ConsumerSession:
             self.reader.called(time.monotonic(), full=self.lacks_room)
 
     def poll_began(self, number: int) -> ReaderActivity | None:
-        """Record that a poll of the newest session has begun. Returns what has to be told of its end; None for other
-        sessions."""
+        """Record that a poll of the newest session has begun. Returns the object on which the caller must record its
+        end; None for other sessions."""
         if number != self.number or number == READ_ONLY:
             return None
         self.reader.poll_began(time.monotonic())
@@ -72,8 +72,8 @@ class ConsumerSession:
 
     @property
     def lacks_room(self) -> bool:
-        """True if the queue is full, or if it was, and its consumer is detached, or its connection closed, until
-        there is more room."""
+        """True if the queue is full. After that it stays True while the consumer is detached or its connection closed,
+        until the queue has more room."""
         dispatcher = dispatcher_of(self.runner.client, self.consumer)
         if dispatcher is None:
             stopped = self.consumer.waiting and self.consumer.started
@@ -122,12 +122,12 @@ class ConsumerSession:
 
     @property
     def head(self) -> Position:
-        """The end of the source's log when it was last polled, or what was read since if that is further."""
+        """The end of the source's log at the last survey, or the end of the queue if that is further."""
         tip, queued = self.runner.tip, self.queue.queued
         return self.queue.position(tip if tip is not None and tip.seq > queued.seq else queued)
 
     def lag(self, end: Position, head: Position) -> dict[str, Any]:
-        """How far a position that is handed out is behind `head`, see `lag_behind`."""
+        """Returns how far `end`, a position for a reader, is behind `head`; see `lag_behind`."""
         now_s, now = time.time(), time.monotonic()
         return lag_behind(self.runner.client, self.consumer, end, head, now_s, now)
 
@@ -142,10 +142,10 @@ class ConsumerSession:
             raise
 
     async def acknowledge(self, position: Position) -> None:
-        """Store, then forget. The caller holds `acknowledging`.
+        """Store an acknowledgement, then forget the acknowledged data. The caller holds `acknowledging`.
 
-        The consumer skips to a position ahead of what is queued, as after a restart, if the server has it; otherwise
-        raises BinlogError.
+        If the position is ahead of the queue, as after a restart, the consumer skips to it. Raises BinlogError if the
+        server does not have it.
         """
         before = self.queue.epoch, self.queue.acknowledged.seq
         await self._acknowledge(position)
@@ -175,8 +175,8 @@ class ConsumerSession:
         await self.runner.flush()
 
     def delivered(self, after: Position, answer: ReadableRange) -> None:
-        """Take note that a poll from `after` on is answered, and how long after the commit of the oldest transaction
-        that is not acknowledged, which the answer begins with unless the session is read-only."""
+        """Note that a poll from `after` on is answered, and the time since the commit of the oldest transaction that is
+        not acknowledged. The answer begins with that transaction, unless the session is read-only."""
         self.told_at = time.monotonic()
         self.offered = OfferedRange(after, answer.end, answer.transactions)
         self.queue.deliver(answer.end)
@@ -185,7 +185,7 @@ class ConsumerSession:
             self.runner.timings.delivery.add(time.time() - oldest_us / 1e6)
 
     def is_offered_end(self, position: Position) -> bool:
-        """True if a poll has named it as the end of its range: it needs no further check of its parts."""
+        """True if the newest answer of a poll ends at this position, so that its fields need no further check."""
         return self.offered is not None and position == self.offered.end
 
     def transactions_of(self, start: Position, end: Position) -> int:
@@ -208,7 +208,7 @@ class ConsumerSession:
         return markers or time.monotonic() - self.told_at >= self.marker_s
 
     def has_few(self, answer: ReadableRange, bounds: PollBounds) -> bool:
-        """True if a range has fewer bytes than wanted and can get more: it ends with the queue, which has room."""
+        """True if a range has fewer bytes than wanted and can grow: it ends where the queue does, which has room."""
         if not answer.transactions or answer.bytes >= bounds.bytes_min or self.lacks_room:
             return False
         return answer.end.order == (self.queue.epoch, self.queue.queued.seq)

@@ -2,9 +2,10 @@
 
 The orders of the rules are kept in an `_Attempt`, one for each `Connect`, and executed by one task. So there is only
 one connection at a time, even if the rules order the next one early. After `Close` the rules get no more events of that
-attempt. A login that is still running in its thread cannot be cancelled, so its result is closed, and only then the
-next attempt begins. For the same reason a dispatcher with the number of a retired one waits until that one has ended:
-both have the same identity, and of two replicas with one identity the server kills the older.
+attempt. A login that still runs in its thread cannot be cancelled: the task waits for its end, closes the connection,
+and only then begins the next attempt. For the same reason a dispatcher with the number of a retired one waits until the
+retired one's task has ended: both have the same identity, and if two replicas have one identity, the server kills the
+older one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class DispatcherOwner(Protocol):
         """For a block that reads the source: turn an unexpected exception into a BinlogError."""
 
     def logged_in(self, view: ServerView, findings: Sequence[BinlogError]) -> None:
-        """Take note of a server that was reached and of what is wrong with it."""
+        """Note that a server was reached, and what is wrong with it."""
 
     async def flush(self) -> None:
         """Store everything queued by now. Raises BinlogError."""
@@ -154,7 +155,7 @@ class DispatcherRunner:
         if attempt.closed():
             return
         name, client = f"log in {self.number}", self._owner.client
-        # The server's answer is compared with what was read before it was asked, so that is collected first.
+        # The server's answer will be compared with what was read before it was asked, so collect that first.
         files, places = client.files_to_probe(self.number), client.offsets_to_probe(self.number)
         open_ = partial(self._owner.source.open, self.number)
         with self._owner.guarded(name):

@@ -1,7 +1,7 @@
-"""Limits what readers ask of tables: few connections at a time, and none for what was asked a moment ago.
+"""Limits the look-ups of tables that readers ask for: few connections at a time, and none if a recent answer serves.
 
-An answer is reused only while the asking consumer has been queued nothing since that answer's look-up began. So a
-reader that has seen a table's ALTER never gets the columns of before it.
+An answer is reused only if nothing was put into the asking consumer's queue since the answer's look-up began. So a
+reader that has seen a table's ALTER never gets the columns from before the ALTER.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT_MAX = 256
 
 Answer = dict[str, Any]
 Version = tuple[int, int]
-"""Epoch and seq up to which the asking consumer has been queued."""
+"""Epoch and seq of the end of the asking consumer's queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class TableLookups:
     async def ask(
         self, key: tuple[str, ...], version: Version, look_up: Callable[[], Answer]
     ) -> Answer:
-        """Return what `look_up` returns in a thread, now or for another call with the same `key` and `version`.
+        """Call `look_up` in a thread and return its answer, or the answer of a recent call with equal `key` and
+        `version`.
 
         Raises BinlogError as `look_up` does; TOO_MANY_REQUESTS if too many calls wait already.
         """

@@ -1,7 +1,8 @@
-"""Looks up what a table is now, and which statements lie between an event and now.
+"""Looks up the present definitions of tables, and the statements that may have altered the tables since an event.
 
 The server's definition comes with the log position at which it was read. Then the log is read from the event to that
-position, over a connection of its own. Only the statements are kept, so it needs the memory of one buffer and of these.
+position, over a connection of its own. Only those statements are kept, so a look-up needs memory for them and for one
+buffer.
 """
 
 from __future__ import annotations

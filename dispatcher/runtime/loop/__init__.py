@@ -1,1 +1,1 @@
-"""What everything on the event loop uses: tasks, threads, slices of long work."""
+"""Tasks, threads and time slices for all code on the event loop."""

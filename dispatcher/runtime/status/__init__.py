@@ -1,1 +1,1 @@
-"""What is shown of consumers and connections: now, lately, and in the last minutes."""
+"""The status of consumers and connections: rows, rates, samples of the last minutes, and the timeline."""

@@ -16,7 +16,8 @@ Rate = tuple[float, float]
 
 
 class Counted(Protocol):
-    """What has counters that only grow: a dispatcher (what it has read), a reader (what was delivered to it)."""
+    """An object with counters that only grow: a dispatcher (what it has read) or a reader (what was delivered to it).
+    A reader's `events` counts transactions."""
 
     events: int
     bytes: int
@@ -55,7 +56,8 @@ class Rates:
         return sample.rate if sample is not None else (0.0, 0.0)
 
     def sample(self, alive: Iterable[Counted], now: float) -> Callable[[Counted], Rate]:
-        """Return a function for the rates as of `now` (s of a monotonic clock). The rates of others are forgotten."""
+        """Return a function that returns an object's rate at `now` (s of a monotonic clock). Objects that are not in
+        `alive` are forgotten."""
         self._samples = {
             id(one): self._samples.get(id(one)) or _Sample(one, now, one.events, one.bytes)
             for one in alive

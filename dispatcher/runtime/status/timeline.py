@@ -1,6 +1,6 @@
-"""What happened lately: the lines of the log that tell of connections and consumers, for the status page.
+"""The timeline of the status page: the newest lines of the log that are about connections and consumers.
 
-A `Timeline` is a `Logger`: the clients log to it, and it passes every line on.
+A `Timeline` is a `Logger`: the clients log to it, and it passes every line on to the log.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """`number`: grows by one; `consumers`: those that it names, () if it concerns all of the connection; `count`: how
-    often it happened in a row; `first_s`, `at_s`: the first and the last time, s since 1970."""
+    """`number`: grows by one; `consumers`: the consumers that it concerns, () for all of the connection; `count`: how
+    often it happened in a row; `first_s`, `at_s`: when it happened first and last, s since 1970."""
 
     number: int
     first_s: float
@@ -65,7 +65,7 @@ class TimelineEvent:
     count: int = 1
 
     def repeats(self, other: TimelineEvent) -> bool:
-        """True if both tell the same of the same thing."""
+        """True if both are the same event with the same detail, about the same `key`."""
         return (self.key, self.event, self.detail) == (other.key, other.event, other.detail)
 
     @property

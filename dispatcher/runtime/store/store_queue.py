@@ -33,7 +33,7 @@ class StoreQueue:
     """The queue of one client. Every coroutine raises BinlogError (STATE_STORE)."""
 
     def __init__(self, store: StoreThread, client: Client, key: str) -> None:
-        """`key`: under which what belongs to the client is stored."""
+        """`key`: the client's key in the state store."""
         self._store = store
         self._client = client
         self._key = key
@@ -92,7 +92,7 @@ class StoreQueue:
 
 
 def _merged(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:
-    """Return what remains to be stored of two: a position alone keeps the versions queued before it."""
+    """Return what is to be stored in place of both: a newer position without versions keeps the older versions."""
     if older is None or newer is None or newer.versions is not None:
         return newer or older
     return StoreVersions(newer.position, older.versions)

@@ -108,7 +108,8 @@ class StoreThread:
         self._thread.start()
 
     async def load(self, consumer: str) -> Progress | BinlogError | None:
-        """Return what is stored of a consumer, or why only that consumer's state cannot be read (STORED_POSITION)."""
+        """Return what is stored of a consumer, or the error STORED_POSITION if only that consumer's row is
+        unreadable."""
         return await self._call(lambda: self._progress(consumer))
 
     async def save(
@@ -177,7 +178,7 @@ class StoreThread:
         await self._call(lambda: self._state.forget(consumer))
 
     async def check(self) -> None:
-        """Set `misplaced` to what is wrong with the store's file, None if nothing is."""
+        """Set `misplaced` to the error if the store's file was deleted or replaced, else to None."""
         try:
             await self._call(self._state.check)
         except BinlogError as error:
@@ -207,14 +208,14 @@ class StoreThread:
         try:
             return await self._in_thread(call)
         except BinlogError as error:
-            # One consumer's row that cannot be read is no fault of the store.
+            # If only one consumer's row cannot be read, that is not an error of the store.
             self.timings.errors += error.kind is ErrorKind.STATE_STORE
             raise
         finally:
             self.timings.waiting -= 1
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        """As `run_in_executor`, whose futures and locks cost more than a small call."""
+        """Does what `run_in_executor` does, without its futures and locks, which cost more than a small call."""
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._calls.put((call, outcome))
         return await outcome
@@ -233,7 +234,7 @@ class StoreThread:
             _make(*waiting)
 
     def _checkpoint(self) -> float:
-        """Returns after how many seconds the next one is due."""
+        """Make a checkpoint. Returns the seconds until the next one."""
         try:
             self._state.checkpoint()
         except BinlogError as error:

@@ -13,7 +13,7 @@ from dispatcher.telemetry.lifecycle import LifecycleEvent
 from dispatcher.telemetry.logs import redact
 
 ONLINE, OFFLINE = b"online", b"offline"
-# What of a row of GET /v1/binlogs is published, under which key.
+# The keys of a status, each with the field of a row of GET /v1/binlogs that it shows.
 STATUS_KEYS = {
     "consumer": "name",
     "connection": "binlog_client_name",
@@ -57,8 +57,9 @@ class Topics:
 
 
 class Bodies:
-    """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; `secrets`: replaced in texts of
-    errors. Other values cannot hold one, and a thousand statuses are made at a time."""
+    """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; `secrets`: replaced in the
+    texts of errors. Other values of a status cannot contain a secret; searching them would cost time, because a
+    thousand statuses are made at once."""
 
     def __init__(self, daemon: str, secrets: Collection[str]) -> None:
         self._daemon = daemon

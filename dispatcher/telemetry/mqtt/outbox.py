@@ -1,7 +1,8 @@
-"""What waits for the broker: filled by the daemon's event loop, emptied by the thread that publishes. Both never wait.
+"""The messages that wait for the broker. The daemon's event loop adds them, the publishing thread takes them, and
+neither of them waits here.
 
-It holds the newest status of each topic, and a limited number of events and of commits; beyond the limit the oldest
-ones are dropped and counted. A message that was not delivered goes back to where it was taken from.
+The outbox holds the newest status of each topic, and a limited number of events and of commits; beyond the limit the
+oldest ones are dropped and counted. A message that was not delivered goes back to where it was taken from.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Outbox:
         }
 
     def put(self, kind: MessageKind, topic: str, body: bytes) -> None:
-        """A status that equals the one before is not sent again; an empty one clears the topic."""
+        """Add a message. A status that equals the topic's last one is not sent again; an empty one clears the topic."""
         with self._lock:
             if kind is MessageKind.STATUS:
                 if self._statuses.get(topic) == body:
@@ -98,7 +99,7 @@ class Outbox:
         return queue.popleft() if queue else None
 
     def put_back(self, messages: Sequence[OutMessage]) -> None:
-        """Take back messages that were perhaps not delivered, to send them again first."""
+        """Put back messages that may not have been delivered, before all others of their kind."""
         with self._lock:
             for message in reversed(messages):
                 if message.kind is MessageKind.STATUS:

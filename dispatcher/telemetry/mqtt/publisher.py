@@ -1,8 +1,8 @@
 """Publishes the outbox to the broker, from a thread with an event loop of its own.
 
-Nothing that the broker does, or does not do, reaches the loop of the daemon: the two share the outbox only, which never
-waits. After any fault the connection is made again, with a backoff; then all statuses are sent again, because a broker
-may have forgotten them.
+The broker cannot delay the daemon's event loop: the loop and the thread share only the outbox, whose calls never wait.
+After any fault the connection is made again, with a backoff; then all statuses are sent again, because a broker may
+have forgotten them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MqttPublisher:
         self._wake = asyncio.Event()
         self._woken = False
         self._ending = self._left = self._hurried = False
-        self._dropped = 0  # messages that the log has said to be dropped
+        self._dropped = 0  # dropped messages that the log has reported
         self._drops_said = False
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
@@ -81,11 +81,12 @@ class MqttPublisher:
         self._ending = True
         self._notify()
         self._thread.join(STOP_S + 1 if self.connected else 0)
-        # From now on another publisher may speak for the daemon; otherwise the last will does.
+        # A thread that still runs must not report the daemon as offline: another publisher may have begun. If there is
+        # none, the broker publishes the last will.
         self._left = self._thread.is_alive()
 
     def connect_now(self) -> None:
-        """Try at once if there is no connection, as after the cause was mended."""
+        """Connect at once if there is no connection, because a reload may have removed the cause."""
         self._hurried = True
         self._notify()
 
@@ -104,7 +105,7 @@ class MqttPublisher:
                 self._loop = None
 
     def _notify(self) -> None:
-        """Wake the thread, from any thread; say that messages are dropped, once per connection."""
+        """Wake the publishing thread; may be called from any thread. Logs dropped messages, once per connection."""
         loop, dropped = self._loop, sum(self._outbox.dropped.values())
         if dropped > self._dropped and not self._drops_said:
             self._drops_said = True
@@ -129,13 +130,13 @@ class MqttPublisher:
             try:
                 await self._session()
             except* Exception as group:  # noqa: BLE001
-                # Whatever the bytes of a broker make of the library ends this connection only.
+                # Any error that a broker's bytes cause in the library ends this connection only.
                 error = _first(group)
                 self.connected = False
                 if self.connections != connections:
                     delay_s = RETRY_MIN_S
-                # The first cause is often the end of a connection; why the next one fails tells more. Repetitions are
-                # counted by the log.
+                # The first error often tells only that a connection ended; the error of the next attempt tells more.
+                # The log counts repetitions.
                 self._log.warning("mqtt not connected", error=_explained(error), retry_s=delay_s)
             else:
                 delay_s = RETRY_MIN_S
@@ -247,7 +248,7 @@ class MqttPublisher:
                 self._outbox.put(MessageKind.STATUS, topic, b"")
 
     async def _sweep(self, client: _BrokerClient) -> None:
-        """Let the broker send what it has retained. A broker that refuses keeps what is there."""
+        """Let the broker send the statuses that it has retained. If it refuses the subscription, they stay there."""
         await client.subscribe(self._topics.statuses)
         await asyncio.sleep(SWEEP_S)
         await client.unsubscribe(self._topics.statuses)
@@ -263,7 +264,8 @@ def tls_context(settings: MqttSettings) -> ssl.SSLContext:
 
 
 class _DaemonThreads(ThreadPoolExecutor):
-    """Runs each call in a thread that does not keep the process from ending, such as a connect that hangs."""
+    """Runs each call in a daemon thread, so that a call that hangs, such as a connect, does not keep the process from
+    ending."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
