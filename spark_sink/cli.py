@@ -56,8 +56,8 @@ LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERRO
 
 @contextmanager
 def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]:
-    """Print a BinlogError, or an error of Spark's, in one line. Exit with 2 for the user's input and settings, else
-    with 1. `complete`: completes the commands of a message."""
+    """Print a BinlogError or an error of Spark in one line, and exit: with 2 if the user's input or settings are wrong,
+    else with 1. `complete`: completes the commands of a message."""
     try:
         yield
     except BinlogError as error:
@@ -84,7 +84,7 @@ def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
 
     given = {key.replace("__", "."): value for key, value in options.items() if value is not None}
     if (pairs := given.get("spark.conf")) and all("=" in pair for pair in pairs):
-        # They are added to those of the file; a list would replace them.
+        # A mapping is added to that of the file; a list would replace it.
         parts = (pair.partition("=") for pair in pairs)
         given["spark.conf"] = {key.strip(): text.strip() for key, _, text in parts}
     overrides = {key: (option_name(key), value) for key, value in given.items()}
@@ -201,7 +201,7 @@ Tables = Annotated[
 def _spark_of(
     config: list[Path] | None, target: str | None, conf: list[str] | None
 ) -> Iterator[tuple[SparkSession, MirrorSettings]]:
-    """Spark and the settings of a command that reads or writes the target."""
+    """Yields Spark and the settings, for a command that reads or writes the target."""
     with faults_as_exit_codes(_completing(config, target)):
         # The daemon and its consumers do not matter here.
         settings = settings_of(

@@ -72,9 +72,10 @@ def delta_package() -> str:
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that are fetched together, with all that they need but Spark.
+    """Jars that are fetched together, with all their dependencies that Spark does not have.
 
-    `packages`: coordinates "group:artifact:version"; `left_out`: (group, artifact) of what they name and do not need.
+    `packages`: coordinates "group:artifact:version"; `left_out`: (group, artifact) of dependencies that they declare
+    but do not need.
     """
 
     packages: tuple[str, ...]
@@ -125,7 +126,7 @@ def delta_settings(cache: Path | None = None, *, s3: bool = False) -> dict[str, 
 
 
 def _fetch_shown(jars: JarSet, target: Path) -> None:
-    """Fetch, which takes a minute the first time, and say so on stderr."""
+    """Fetch the jars, and show that on stderr, because it takes a minute."""
     with long_work(f"fetching the jars of {jars.packages[0]}, once", announced=True):
         _fetch(jars, target)
 
@@ -223,7 +224,7 @@ def _fetch_by_ivy(jars: JarSet, work: Path) -> str | None:
 
 
 def _ivy_exclusions(jars: JarSet, package: str) -> str:
-    """Ivy would leave out the package itself, too, where Maven looks only at what the package needs."""
+    """Returns Ivy's exclusions. They exempt the package: unlike Maven, Ivy applies exclusions to the package itself."""
     return "".join(
         f'<exclude org="{group}" module="{f"(?!{package}$).*" if artifact == "*" else artifact}" matcher="regexp"/>'
         for group, artifact in _left_out(jars)

@@ -1,9 +1,9 @@
 """The mirror job: one Spark application with a streaming query per consumer (the log stage), and the applier.
 
-The stages meet in the log only, so they may run in two applications (`--stages`). A consumer or a table that fails
-never ends another one. The job ends after SIGTERM or SIGINT; with `available_now` when everything is in the log and
-applied; and with exit code 1 when one of its stages has no consumer left. It ends with exit code 3 if another job has
-taken over a consumer of it, at once if that was its last one.
+The stages share only the log, so they may run in two applications (`--stages`). A consumer or a table that fails does
+not stop the others. The job ends after SIGTERM or SIGINT; with `available_now` when everything is in the log and
+applied; and with exit code 1 when one of its stages has no consumer left. If another job has taken over one of its
+consumers, the exit code is 3; if that was the last consumer, the job ends at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.mirror")
 
 CHECK_S = 0.2
-CLAIMS_S = 1.0  # between two looks whether another job has claimed a consumer
+CLAIMS_S = 1.0  # between two checks whether another job has claimed a consumer
 EXIT_TAKEN_OVER = 3
 APPLIER_STOP_S = 120.0
 
@@ -106,7 +106,7 @@ class Job:
 
     @contextmanager
     def _watched(self, spark: SparkSession) -> Iterator[BinlogListener]:
-        """A listener that logs each batch of the log stage."""
+        """Yields a listener that logs each batch of the log stage."""
         from spark_sink.listener import BinlogListener  # noqa: PLC0415
 
         def rows(query: str, batch: int) -> int | None:
@@ -124,7 +124,8 @@ class Job:
 
     @contextmanager
     def _metrics(self, applier: ApplyStage | None, listener: BinlogListener) -> Iterator[None]:
-        """Serve metrics, if the settings want them. Raises `BinlogError` SETTINGS if nothing can listen there."""
+        """Serve metrics if the settings name an address. Raises `BinlogError` SETTINGS if the job cannot listen
+        there."""
         if self._settings.metrics is None:
             yield
             return
@@ -149,7 +150,7 @@ class Job:
             server.server_close()
 
     def _log_stages(self) -> list[tuple[str, bool]]:
-        """Returns of each consumer whose log is written whether that works."""
+        """Returns (consumer, True if it works) of each log stage."""
         return [(stage.consumer, stage.works) for stage in self._stages]
 
     def _run_stages(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
@@ -182,7 +183,7 @@ class Job:
             log.error("the applier has failed: %s", error)
         except Exception:
             log.exception("the applier has failed")
-        # Without it the log would grow, and no table would change.
+        # Without the applier the log would grow, and no table would change.
         self._stop.set()
 
     def _wait(self) -> int:

@@ -1,4 +1,4 @@
-"""What a running mirror job serves as metrics, read for `top`."""
+"""Reads the metrics of a running mirror job, for `top`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class JobNumbers:
 
 
 def numbers_of(text: str, at: float) -> JobNumbers:
-    """Returns the reading of a text of Prometheus. Raises ValueError if it is none."""
+    """Returns the reading in a text in Prometheus format. Raises ValueError for other texts."""
     values = {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -75,8 +75,9 @@ def read_numbers(host: str, port: int) -> JobNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLine:
-    """A consumer as the job sees it; None: not known. `log_up`, `apply_up`: its stages work; `lag_...`: of its stream
-    behind the server; `apply_lag_s`: of its tables behind the log; `step_s`: seconds of steps per second, by phase."""
+    """A consumer as the job sees it; None: not known. `log_up`, `apply_up`: True if the stage works; `lag_...`: how far
+    its stream is behind the server; `apply_lag_s`: how far its tables are behind the log; `step_s`: seconds that steps
+    take per second, by phase."""
 
     consumer: str
     log_up: bool | None
@@ -95,7 +96,7 @@ class ConsumerLine:
 
 
 def consumer_lines(now: JobNumbers, before: JobNumbers | None) -> list[ConsumerLine]:
-    """Returns the consumers that a reading tells of."""
+    """Returns a line for each consumer of a reading."""
     return [_line(name, now, before) for name in now.labels(f"{MIRROR}stage_up", "consumer")]
 
 

@@ -2,12 +2,13 @@
 
     python -m spark_sink.kernels        compiles missing kernels, prints where numba keeps those of rows
 
-numba caches beside the sources, or in NUMBA_CACHE_DIR, and knows a source by its time of change: a cache is valid for
-the very files that it was made of, on the same kind of processor. Without one each worker process compiles for itself.
+numba caches beside the sources, or in NUMBA_CACHE_DIR, and identifies a source by its modification time: a cache is
+valid only for the very files from which it was made, on the same kind of processor. Without a cache each worker process
+compiles the kernels for itself.
 
-Which kernels run depends on the types of columns, so a delivered binlog is decoded that has one column of each: the
-file kernels.binlog, which the daemon delivered of a MySQL 9.7. Kernels of rarer character sets are compiled when they
-are met.
+Which kernels run depends on the types of columns. So this module decodes a delivered binlog that has one column of each
+type: the file kernels.binlog, which the daemon delivered from a MySQL 9.7. Kernels of rarer character sets are compiled
+when they are first needed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SAMPLE = Path(__file__).with_name("kernels.binlog")
 def load_kernels() -> int:
     """Load or compile the kernels. Returns how many changes were decoded for it, each in every way."""
     data, decoded = SAMPLE.read_bytes(), 0
-    # A kernel on memory that may be written is another one than on bytes.
+    # numba compiles a kernel for writable memory and another one for bytes.
     for buffer in (data, memoryview(bytearray(data))):
         for part in delivered.split_by_table(buffer):
             if isinstance(part, TableSlice):

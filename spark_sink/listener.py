@@ -1,11 +1,11 @@
-"""A listener that shows what streams on the source "binlog" do: Prometheus metrics, and one line of the log a batch.
+"""A listener that shows what streams on the source "binlog" do: as Prometheus metrics, and as a log line per batch.
 
     listener = BinlogListener()
     spark.streams.addListener(listener)
     server = serve_metrics("127.0.0.1", 9465, StreamCollector(listener))     # of spark_sink.metrics_server
 
-It reads the reports of Spark and asks nothing, so it works for any query of the session, also of Spark Connect, where
-it runs in the client. A query that reads other sources only is left out.
+It reads only the reports of Spark, so it works for any query of the session, also with Spark Connect, where it runs in
+the client. It ignores queries that read only other sources.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.streams")
 
 STREAM_PREFIX = "binlog_stream_"
-# Of a query and batch: how many rows it had, where Spark does not count them; None if that is not known.
+# Returns the number of rows of a query's batch, for queries whose rows Spark does not count; None if it is not known.
 BatchRows = Callable[[str, int], int | None]
 
 
 @dataclass(slots=True)
 class StreamTotals:
-    """What a query has read of one consumer since the listener was added. `ended_at`: s since 1970 of its last batch;
-    `phases`: seconds by Spark's names."""
+    """What a query has read of one consumer since the listener was added. `ended_at`: when its last batch ended, s
+    since 1970; `phases`: seconds by Spark's names."""
 
     last: BatchReport
     ended_at: float
@@ -73,8 +73,8 @@ class BinlogListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._totals: dict[tuple[str, str], StreamTotals] = {}
         self._active: dict[str, bool] = {}
-        self._runs: dict[str, str] = {}  # the newest run of a query; names by run
-        self._queries: dict[str, str] = {}
+        self._runs: dict[str, str] = {}  # the newest run by query
+        self._queries: dict[str, str] = {}  # the query's name by run
 
     def totals(self) -> dict[tuple[str, str], StreamTotals]:
         """The totals by query and consumer."""

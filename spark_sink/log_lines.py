@@ -33,7 +33,7 @@ def formatter(form: str, complete: Callable[[str], str] = str) -> logging.Format
 
 
 class TextLines(logging.Formatter):
-    """One line of text for each event. Tables, servers and Spark choose parts of it, so that it is made printable."""
+    """One line of text for each event. Tables, servers and Spark choose parts of the text, so it is made printable."""
 
     def __init__(self, complete: Callable[[str], str] = str) -> None:
         super().__init__(_TEXT)

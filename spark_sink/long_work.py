@@ -1,4 +1,4 @@
-"""Shows on stderr how far long work is: on a terminal a line that changes, else a line now and then."""
+"""Shows the progress of long work on stderr: on a terminal in a line that changes, else in a line now and then."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def long_work(
 ) -> Iterator[Callable[[int], None]]:
     """Show work while it is done. Yields a function that is called with what was done since its last call.
 
-    `total`: about how much there is, None if that is not known; `announced`: say in a pipe, too, that it begins. Tests
-    replace `clock`.
+    `total`: about how much there is to do, None if that is not known; `announced`: True if a line is printed at the
+    beginning, too, when stderr is not a terminal. Tests replace `clock`.
     """
     if sys.stderr.isatty():
         with _on_terminal(what, total, unit) as advance:

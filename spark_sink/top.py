@@ -29,7 +29,8 @@ _BAR_WIDTH = 20
 
 @dataclass
 class MirrorReadings:
-    """The newest readings. `error`: why the newest one of the tables failed; `job_error`: of the job's metrics.
+    """The newest readings. `error`: why the newest reading of the tables failed; `job_error`: why that of the job's
+    metrics failed.
 
     `tables`, `numbers`: read the tables and the job's metrics; `numbers` is None if the settings name no address.
     """
@@ -54,7 +55,7 @@ class MirrorReadings:
         self.lines, self.error = self.tables(), ""
 
     def _read_job(self) -> None:
-        """A job that does not run is no error."""
+        """Read the job's metrics. It is not an error if the job does not run."""
         if self.numbers is None:
             return
         try:

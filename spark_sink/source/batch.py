@@ -1,10 +1,12 @@
 """Batches: `spark.read.format("binlog")` reads what a consumer's queue holds, in a read-only session.
 
 Such a session fences no reader and acknowledges nothing, so a batch can be read beside a stream, and any number of
-times. It gets what the queue still has: from the position that the consumer's reader has acknowledged, up to the newest
-transaction that fits. What the reader acknowledges while a batch is read is gone for the batch, too.
+times. The batch gets what the queue still has: from the position that the consumer's reader has acknowledged, up to the
+newest transaction that fits into the queue. If the reader acknowledges changes while a batch is read, the batch loses
+them, too.
 
-Spark plans each action on a batch anew, so two actions may see two ends of the log, unless `endingOffsets` fixes it.
+Spark plans each action on a batch anew, so two actions may see different ends of the log, unless `endingOffsets` fixes
+the end.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class BinlogBatchReader(DataSourceReader):
         options = self._options
         start = _position(client, None if options.start == EARLIEST else options.start)
         end = _position(client, None if options.end == LATEST else options.end)
-        # Asked for last, so that its head is not older than the places.
+        # Opened last, so that the session's head is not older than the places.
         session = client.open_session(None, read_only=True)
         first = self._first(start or session.position, session)
         if end is not None and (
@@ -122,8 +124,8 @@ class BinlogBatchReader(DataSourceReader):
     def _read_up_to(
         self, client: ConsumerClient, session: Session, first: Position, end: Position | None
     ) -> Position:
-        """Wait until the daemon has read up to `end`, or the server's newest position. Returns where the batch ends:
-        without `end`, that is where the queue does if it has no room."""
+        """Wait until the daemon has read up to `end`, or without `end` up to the server's newest position. Returns
+        where the batch ends. Without `end` a batch ends where the queue does, if the queue has no more room."""
         target, at = end or session.head, first
         moved = time.monotonic()
         while at.order < target.order:
@@ -153,7 +155,7 @@ class BinlogBatchReader(DataSourceReader):
         return min(at, target, key=lambda position: position.order)
 
     def _is_full(self, client: ConsumerClient, session: Session, at: Position) -> bool:
-        """True if the queue is more than half full: one that is full and detached is filled again from there on."""
+        """True if the queue is more than half full: the daemon fills a detached queue again once it is half empty."""
         held = client.slices(session.number, session.position, at, 1).bytes
         return held > session.max_bytes_in_binlog_queue // 2
 
@@ -165,7 +167,7 @@ class BinlogBatchReader(DataSourceReader):
         return slice_batches(self._options, self._schema, partition, self._bytes)
 
     def _bytes(self, options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
-        """As `read_bytes`; of a slice that was acknowledged since the batch was planned, what is left."""
+        """As `read_bytes`. If a part of the slice was acknowledged since the batch was planned, returns the rest."""
         while True:
             try:
                 return read_bytes(options, part)

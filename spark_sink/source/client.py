@@ -112,7 +112,7 @@ class ConsumerClient:
         jitter: Callable[[], float] = random.random,
         pool: ConnectionPool | None = None,
     ) -> None:
-        """`pool`: where the connection comes from, and where `close` leaves it."""
+        """`pool`: the client takes its connection from there, and `close` gives it back."""
         self._address = address
         self._pool = pool
         self._sleep, self._clock, self._jitter = sleep, clock, jitter
@@ -198,7 +198,7 @@ class ConsumerClient:
         )
 
     def binlog(self, session: int, start: SliceCut, end: SliceCut) -> DeliveredRange:
-        """Returns the delivered binlog of (start, end]; it is in memory once."""
+        """Returns the delivered binlog of (start, end], without a second copy in memory."""
         body: dict[str, Any] = {"session": session}
         for key, cut in (("start", start), ("end", end)):
             body[key] = cut.position.as_dict()
@@ -290,7 +290,7 @@ class ConsumerClient:
             BrokenPipeError,
             ssl.SSLEOFError,
         ):
-            # The daemon closed an idle connection, which is not a fault. A new connection is not idle.
+            # The daemon may close a connection that was idle, which is not a fault. A new connection was not idle.
             self._drop()
             if not reused:
                 raise

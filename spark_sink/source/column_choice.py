@@ -12,8 +12,8 @@ ColumnPattern = tuple[str, str, str]
 
 
 class ColumnChoice:
-    """Chooses columns by patterns. A table that no pattern is about has all its columns. The names of columns are
-    compared as MySQL does, upper and lower case alike."""
+    """Chooses columns by patterns. A table that no pattern concerns keeps all its columns. Names of columns are
+    compared without regard to case, as in MySQL."""
 
     def __init__(self, patterns: Sequence[ColumnPattern] | None) -> None:
         self._patterns = [
@@ -34,7 +34,7 @@ class ColumnChoice:
 
 
 def unknown_column(pattern: str, columns: Sequence[str]) -> str | None:
-    """Returns what is wrong with a name or pattern that fits no column, with the nearest one; None if one fits."""
+    """Returns what is wrong with a name or pattern that fits no column, with the nearest column; None if one fits."""
     if any(NamePatterns([pattern.casefold()]).match(name.casefold()) for name in columns):
         return None
     what = "fits no column" if is_pattern(pattern) else "is no column"

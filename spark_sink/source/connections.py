@@ -1,8 +1,8 @@
 """HTTP connections to daemons, and a pool of idle ones for the tasks of a Python process.
 
-Spark runs one task after another in a Python worker, and each reads one slice with a client of its own. With the pool
-they share a connection: without it each slice would cost a connection, and with https a handshake and the loading of
-the certificates. A request carries its own token, so a connection is for all consumers and tokens of an address.
+Spark runs one task after another in a Python worker, and each reads one slice with a client of its own. The pool lets
+them share a connection. Without it each slice would cost a connection, and with https a handshake and the loading of
+the certificates. Each request carries its token, so one connection serves all consumers and tokens of an address.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dispatcher.model.errors import ErrorKind, UserError
 if TYPE_CHECKING:
     from spark_sink.source.endpoint import DaemonEndpoint
 
-# The daemon closes a connection after 75 s without a request. A firewall may drop one silently, later as a rule.
+# The daemon closes a connection after 75 s without a request. A firewall may drop one silently, usually later.
 IDLE_MAX_S = 60.0
-# A process has as many idle connections as it had tasks at a time, which is one, and rarely more than one daemon.
+# A process usually runs one task at a time and reads from one daemon, so it has one idle connection.
 IDLE_MAX = 4
 
 
 def open_connection(address: DaemonEndpoint) -> http.client.HTTPConnection:
-    """Returns a connection that is made with its first request. Raises `UserError` if the certificates of `ca_file`
+    """Returns a connection, which connects with its first request. Raises `UserError` if the certificates of `ca_file`
     cannot be read."""
     parts = urlsplit(address.url)
     host = parts.hostname or ""
@@ -48,7 +48,7 @@ def open_connection(address: DaemonEndpoint) -> http.client.HTTPConnection:
 
 
 class _Key(NamedTuple):
-    """What two connections must have in common to be the same to a client."""
+    """Connections with equal keys can replace each other."""
 
     scheme: str
     netloc: str
@@ -75,7 +75,7 @@ class ConnectionPool:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._idle: list[_Idle] = []  # the one given back last is the last one
+        self._idle: list[_Idle] = []  # in the order in which they were given back
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -117,7 +117,7 @@ class ConnectionPool:
         self._idle = [idle for idle in self._idle if not wanted(idle)]
 
     def _after_fork(self) -> None:
-        # The sockets are the parent's. Closing them here leaves its connections open.
+        # The sockets are the parent's. Closing them in the child leaves the parent's connections open.
         self._lock = threading.Lock()
         self.clear()
 
@@ -132,6 +132,6 @@ def _is_quiet(connection: http.client.HTTPConnection) -> bool:
 
 
 PROCESS_POOL = ConnectionPool()
-"""Of the tasks of this process."""
+"""The pool that the tasks of this process share."""
 
 atexit.register(PROCESS_POOL.clear)

@@ -1,8 +1,8 @@
 """Reads, on the driver, what the slices of a cut transaction cannot tell: how many rows the transaction has, which is
 the last one, and the text of the statement in which a slice begins.
 
-Only if the option `metadata` asks for that. The bytes of such a transaction are then fetched twice, a slice
-at a time.
+It does so only if the option `metadata` asks for these values. The bytes of such a transaction are then fetched twice:
+here, a slice at a time, and by the tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_WHOLE_TRANSACTIONS = {Metadata.QUERY, Metadata.TRANSACTION_ROWS, Metadata.TR
 def with_cut_transactions(
     client: ConsumerClient, options: SourceOptions, schema: StructType, slices: Sequence[Slice]
 ) -> list[Slice]:
-    """Returns the slices of a batch with their `cut`."""
+    """Returns the slices of a batch, with `cut` set where the options need it."""
     completed = list(slices)
     if not _OF_WHOLE_TRANSACTIONS.intersection(options.metadata):
         return completed

@@ -10,10 +10,10 @@ The `start` of `latestOffset` acknowledges: Spark passes the end of the last bat
 `commit` is called later, or never for the last batch, and is not used. Reading a range does not consume it: several
 actions on a batch, and a retried task, read it again.
 
-With `Trigger.AvailableNow` the target is the server's newest position at the start. A consumer that has failed does not
-tell it; if the options name where to begin, opening the session there revives the consumer, and tells the target. The
-query ends when `latestOffset` returns its own `start`. So `latestOffset` waits until there is something to read or the
-target is reached, and returns the target in place of a later end.
+With `Trigger.AvailableNow` the target is the server's newest position at the start. If the consumer has failed, the
+daemon cannot tell that position. If the options name where to begin, opening the session there revives the consumer,
+and the session's head is the target. The query ends when `latestOffset` returns its own `start`. So `latestOffset`
+waits until there is something to read or the target is reached, and returns the target in place of a later end.
 
 Importing this module loads pyspark's type classes only; numpy, numba and pyarrow are loaded where bytes are decoded.
 """
@@ -141,14 +141,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._session: Session | None = None
         self._anchored = False
         self._target: Position | None = None
-        self._needs_target = False  # it is the newest position that the session tells
+        self._needs_target = False  # True: the target will be the head of the session
         self._head: Position | None = None
         self._planned: tuple[Position, PolledRange] | None = None
         self._batched_at = (
             -math.inf
         )  # when the last batch with data was planned, by the monotonic clock
         self._gap_at: Position | None = None  # behind the newest gap
-        self._initial: Position | None = None  # of the place that the options name
+        self._initial: Position | None = None  # the position of the options' place
 
     def __getstate__(self) -> dict[str, Any]:
         # The executors get the options, not this process's connection and session.
@@ -175,8 +175,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
         """Spark calls this twice for a new query; the second call must not change anything.
 
-        A start that lies before a gap is returned as it is: the first batch then goes from there to where the consumer
-        goes on, and is the gap, before any change behind it, and also if there is none yet.
+        A start that lies before a gap is returned unchanged. The first batch then goes from there to where the consumer
+        goes on: it stands for the gap, before any change behind it, even if there is no such change yet.
 
         At a place, such as `latest`, the session is opened by `latestOffset`, not here: after a crash Spark calls
         `partitions` next, for the batch that it has planned (see there).
@@ -209,7 +209,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             polled = self._poll(session, after, limit)
         end = polled.end
         if polled.gap:
-            # Where the consumer goes on; the target may be of an older epoch.
+            # The batch ends where the consumer goes on, because the target may be of an older epoch.
             end = newest_form(end, polled.head)
         elif self._target is not None and end.order >= self._target.order:
             end = self._target
@@ -228,8 +228,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Position.from_dict(start), Position.from_dict(end)
         if self._session is None and self._initial is not None:
-            # An earlier process has planned this batch, and was killed before Spark committed it. Its query's place
-            # may lie elsewhere now. It began where its session did, and that is what is stored.
+            # An earlier process has planned this batch, and was killed before Spark committed it. The options' place
+            # may have another position now. The batch began where the session of that process did, and the daemon has
+            # stored that position.
             self._session = self._open(None)
             first, self._anchored = self._session.position, True
             if first.epoch != last.epoch:
@@ -290,8 +291,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._skip_gap(after, session.position)
         target, at = self._target, session.position
         if target is not None and at == after and at.epoch < target.epoch:
-            # The daemon has lost its state. Its end was in a new epoch, which the consumer has left again: the first
-            # session goes on in that of its checkpoint. The place in the log is the same.
+            # The daemon had lost its state, so it named the target in a new epoch. This first session has brought the
+            # consumer back to the checkpoint's epoch. The target's place in the log is the same.
             self._target = replace(target, epoch=at.epoch)
         self._session, self._head = session, session.head
         return session
@@ -306,7 +307,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = self._client_now().open_session(None, read_only=True).position
             if now.epoch == after.epoch:
                 raise
-        # Not within the handler: Spark passes the texts of all chained exceptions, and their reader takes one.
+        # The caller must not raise within the handler: Spark passes on the texts of all chained exceptions, and a
+        # program that reads them expects one.
         return None
 
     def _check_ahead(self, after: Position) -> None:
@@ -356,7 +358,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unlimited = isinstance(limit, ReadAllAvailable)
         max_bytes = self._max_bytes(limit, session)
         max_transactions = None if unlimited else self._options.max_transactions
-        # How long the batch may still wait for so many bytes. One that has to reach an end does not.
+        # How long the batch may still wait for `min_bytes`. A batch that has to reach a target does not wait.
         left_s = self._batched_at + self._options.max_trigger_delay_s - time.monotonic()
         waits = (
             self._options.min_bytes > 0 and not unlimited and self._target is None and left_s > 0
@@ -389,7 +391,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
-        """Returns the limit in bytes. Rows cannot be counted before decoding: their limits are the default limit."""
+        """Returns the limit in bytes. Rows cannot be counted before decoding, so a limit in rows gives the default."""
         if isinstance(limit, ReadAllAvailable):
             return None
         if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:

@@ -1,4 +1,4 @@
-"""The options of the source: every key is known and every value checked before anything is connected.
+"""The options of the source. Every key and every value is checked before the source connects to anything.
 
 Spark passes options as text and accepts keys that no source reads, so a mistyped `maxBytesPerTriger` would do nothing.
 Unknown keys are refused here, with the nearest known one.
@@ -83,9 +83,9 @@ _OF_A_QUERY = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`start`: None for the stored position; `end`: of a batch, None for the newest; `max_bytes`: None for half of
-    the queue's limit; `table`: (database, table) or None; `tables`: those selected, None for all; `select`: the
-    stream's columns beside `metadata`, None for all; `unread`: raw rows are slices."""
+    """`start`: None for the stored position; `end`: the end of a batch, None for the newest position; `max_bytes`: None
+    for half of the queue's limit; `table`: (database, table) or None; `tables`: the selected ones, None for all;
+    `select`: the stream's columns besides `metadata`, None for all; `unread`: True if raw rows are slices."""
 
     address: DaemonEndpoint
     consumer: str
@@ -142,7 +142,8 @@ class SourceOptions:
 def _of_a_table(given: Mapping[str, str]) -> Mapping[str, str]:
     """Returns the options of `CREATE TABLE ... USING binlog OPTIONS (...)`.
 
-    Spark passes them with a prefix, among the table's properties, such as its owner. Others are returned as they are.
+    Spark passes them with a prefix, among the table's properties, such as its owner. Other options are returned
+    unchanged.
     """
     if given.get("provider", "").lower() != "binlog":
         return given
@@ -335,7 +336,7 @@ class _ValueParser:
         return int(text)
 
     def _batch_sizes(self) -> tuple[int | None, int]:
-        """Returns the most bytes of a batch, None for the default, and those that it waits for."""
+        """Returns (the most bytes of a batch, None for the default; the number of bytes that it waits for)."""
         most, least = self._size("maxBytesPerTrigger"), self._size("minBytesPerTrigger") or 0
         if most is not None and least > most:
             self._findings.append(

@@ -1,8 +1,8 @@
 """Where a query begins or ends, as the options say it: a position, or a place whose position the daemon knows.
 
 The forms are those of the daemon's `start` and of `binlog-dispatcher consumers seek --to`: `earliest`, `latest`, a GTID
-set, a file and offset, a time. They are checked here, before anything is connected; the daemon asks the server where
-they are.
+set, a file and offset, a time. They are checked here, before the source connects to anything; the daemon asks the
+server where they are.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ EARLIEST, LATEST = Place('"earliest"'), Place('"latest"')
 
 
 def parse_place(text: str, words: Sequence[str]) -> Position | Place:
-    """Returns what an option says. `words`: of earliest, latest and others, those that the option takes; those that are
-    no place are for the caller. Raises `ValueError`: what is wrong."""
+    """Parses the value of an option. `words`: the words that the option accepts; the caller handles those that are not
+    places, such as `stored`. Raises `ValueError` with what is wrong."""
     text = text.strip()
     if text in ("earliest", "latest") and text in words:
         return Place(json.dumps(text))

@@ -1,4 +1,4 @@
-"""How a range is divided into the slices that tasks read, for streams and batches."""
+"""Divides a range into the slices that tasks read, for streams and batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def range_slices(
     *,
     markers: bool = False,
 ) -> list[Slice]:
-    """Returns the slices of (first, last], in order. `size`: its bytes; `markers`: it is known to hold no data."""
+    """Returns the slices of (first, last], in order. `size`: its bytes; `markers`: True if it is known to hold no
+    data."""
     slices = [
         Slice(session, number, *pair, size, markers=markers)
         for number, pair in enumerate(pairwise([SliceCut(first), *cuts, SliceCut(last)]))

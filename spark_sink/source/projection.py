@@ -1,4 +1,6 @@
-"""Brings rows of a table's layouts to the columns of a typed stream: the option `schemaChanges`. Runs on the executors.
+"""Converts rows of a table's layouts to the columns of a typed stream: the option `schemaChanges`.
+
+Runs on the executors.
 
 A stream has the columns that its table had when the query was started. The log holds rows from before and behind each
 ALTER TABLE, in the layout of their time. A TABLE_MAP has no ids of columns, so they are matched by name.
@@ -70,7 +72,7 @@ class LayoutProjection:
 
 
 def impossible(table_map: TableMap, fields: Sequence[pa.Field], dates: InvalidDates) -> list[str]:
-    """Returns a text for each of the stream's columns whose values in this layout have no place in it."""
+    """Returns a text for each column of the stream whose type cannot hold all values that it has in this layout."""
     by_name = {column.name.casefold(): column for column in table_map.columns}
     return [
         f"column {field.name!r} is {_type_text(column, dates)}, which does not fit"
@@ -82,8 +84,8 @@ def impossible(table_map: TableMap, fields: Sequence[pa.Field], dates: InvalidDa
 
 
 def lost_columns(fields: Sequence[pa.Field], chosen: Sequence[str]) -> list[str]:
-    """Returns a text for each column whose values the stream would not have. `chosen`: of the layout's columns those
-    that the options select."""
+    """Returns a text for each column whose values the stream would not have. `chosen`: the columns of the layout that
+    the options select."""
     named = {field.name.casefold() for field in fields}
     return [
         f"column {name!r} is not in the stream" for name in chosen if name.casefold() not in named

@@ -30,7 +30,8 @@ def end_row(position: Position, entry: int, *, gap: bool) -> dict[str, Any]:
 
 
 def entry_number(slice_number: int, index: int) -> int:
-    """The part of an lsn that orders the entries of one micro-batch. Raises `ValueError` out of range."""
+    """Returns the part of an lsn that orders the entries of one micro-batch. Raises `ValueError` for numbers that are
+    out of range."""
     if not (0 <= slice_number < SLICES_MAX and 0 <= index < ENTRIES_MAX):
         raise ValueError(f"entry {index} of slice {slice_number} has no number")
     return slice_number << INDEX_BITS | index

@@ -1,4 +1,4 @@
-"""Delivered bytes as the Arrow batches that Spark gets: raw, JSON or typed. Runs on the executors.
+"""Converts delivered bytes to the Arrow batches that Spark gets: raw, JSON or typed. Runs on the executors.
 
 Spark checks the schema of a task's first batch only, and would misread a later batch that differs. So every batch is
 checked here.
@@ -30,7 +30,7 @@ from spark_sink.source.single_row import single_row
 from spark_sink.source.slices import Slice
 from spark_sink.source.touched import TouchedObjects
 
-# Bytes of row changes that are decoded at a time: values take several times as much, beside the delivered bytes.
+# Bytes of row changes that are decoded at a time. Decoded values take several times as much memory as these bytes.
 DECODED_BYTES = 1 << 20
 
 
@@ -47,7 +47,7 @@ def read_slice(
 
 
 def selection_of(options: SourceOptions, schema: StructType) -> Selection:
-    """Returns what a stream selects that is not raw."""
+    """Returns the selection of a stream that is not raw."""
     expected = to_arrow_schema(schema, timezone="UTC")
     if options.table is not None:
         return TypedSelection(options, expected)
@@ -69,7 +69,8 @@ def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator
 
 def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
     """Yields the rows of a raw slice, as the mirror's log keeps them: values by the names of `RAW_SCHEMA`, without what
-    a statement touches; its `database` is the session's default one. `committed_at` is in µs since 1970 or a datetime.
+    a statement touches. The `database` of a statement is its session's default database. `committed_at` is in µs since
+    1970 or a datetime.
     """
     index = 0
     for item in delivered.split_by_table(data) if data else ():
@@ -97,7 +98,7 @@ def _rows_row(part: delivered.TableSlice) -> dict[str, Any]:
 def _json(
     expected: pa.Schema, part: Slice, data: bytes | memoryview, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    # A raw source, which the mirror reads, does not load it.
+    # Not loaded for a raw source, which the mirror reads.
     from dispatcher.binlog.decode.changes.json_render import json_objects, json_text  # noqa: PLC0415
 
     images = _images(expected)
@@ -147,7 +148,7 @@ def _images(expected: pa.Schema) -> list[str]:
 def _columns(
     batch: pa.RecordBatch, metadata: Mapping[Metadata, pa.Array], expected: pa.Schema
 ) -> pa.RecordBatch:
-    """Returns the columns of `expected`: of the batch, of the metadata, and nulls where there is none."""
+    """Returns the columns of `expected`, from the batch, else from the metadata, else nulls."""
     arrays = []
     for field in expected:
         if (i := batch.schema.get_field_index(field.name)) >= 0:
@@ -164,7 +165,7 @@ def _ddl_row(item: SelectedDdl) -> dict[str, Any]:
     ddl = item.ddl
     names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at")
     row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
-    # What it takes to parse the statement: its quotes depend on sql_mode.
+    # The values that a parser of the statement needs: the meaning of quotes depends on sql_mode.
     after = {"query": ddl.query, "sql_mode": ddl.sql_mode, "default_database": ddl.database}
     row |= {"op": "ddl", "after": json.dumps(after, ensure_ascii=False), **item.metadata}
     return row | TouchedObjects.of_ddl(ddl).columns()

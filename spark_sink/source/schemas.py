@@ -1,6 +1,7 @@
 """The schemas of streams and batches: raw, JSON and typed.
 
-Only that of a typed stream needs pyarrow, and none needs kernels: the driver learns the schema before anything else.
+Only the schema of a typed stream needs pyarrow, and no schema needs kernels: the driver asks for the schema before
+anything else.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ _METADATA: dict[Metadata, DataType] = {
 
 
 def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> StructType:
-    """Returns the schema that the options select. `definition`: that of the options' table, None if they name none;
-    `before` and `after` are JSON text then.
+    """Returns the schema that the options select. `definition`: the definition of the options' table; None if they name
+    no table, and then `before` and `after` are JSON text.
 
     Raises `UserError` for options that do not fit the table.
     """

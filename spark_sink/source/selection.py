@@ -46,8 +46,8 @@ class JsonSelection:
 
 
 class TypedSelection:
-    """Rows of one table in the types of a schema. `projections`: `before` and `after` of each layout that was met, and
-    `keys` the same of its key."""
+    """Rows of one table in the types of a schema. `projections`: by layout, how `before` and `after` are projected;
+    `keys`: by layout, how the key is projected. Both have the layouts that occurred so far."""
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
         assert options.table is not None

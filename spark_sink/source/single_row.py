@@ -1,4 +1,4 @@
-"""One row as an Arrow batch, made of its buffers.
+"""Makes an Arrow batch of one row, from its buffers.
 
 `pyarrow.array` and `pyarrow.scalar` import pandas, which takes as long as all else that a task of the source loads.
 """

@@ -30,8 +30,8 @@ def slice_batches(
     part: Slice,
     read: Callable[[SourceOptions, Slice], tuple[Slice, memoryview]],
 ) -> Iterator[pa.RecordBatch]:
-    """Returns the rows of a slice, in the form that the options select. `read`: `read_bytes`, or another with its
-    result."""
+    """Returns the rows of a slice, in the form that the options select. `read`: `read_bytes`, or a function with an
+    equal result."""
     if options.unread:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loads pyarrow
 
@@ -51,4 +51,4 @@ def slice_batches(
 
 def _then_freeze(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
-    PROCESS_OBJECTS.freeze()  # now also the kernels are loaded that the rows needed
+    PROCESS_OBJECTS.freeze()  # the kernels that the rows needed are loaded now, too

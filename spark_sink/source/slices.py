@@ -35,8 +35,8 @@ class Slice(InputPartition):
     A slice may begin and end inside of a transaction, whose other slices belong to the same batch.
     `batch_bytes`: delivered bytes of the whole batch; `batch_end`: in a batch's last slice, if it is read raw, the
     position that the batch ends with; `gap`: the server had purged what came before the batch; `markers`: the range is
-    known to hold no data, so it is not read; `cut`: of transactions that this and other slices hold parts of, what the
-    parts do not tell, if the options ask for it.
+    known to hold no data, so it is not read; `cut`: for each transaction whose parts are in this and other slices, the
+    values that the parts do not tell, if the options ask for them.
     """
 
     session: int
@@ -84,8 +84,8 @@ def data_loss(consumer: str, after: Position, goes_on: Position | None) -> Binlo
 
 
 def newest_form(position: Position, head: Position) -> Position:
-    """Returns the server's newest position if no transaction lies between the two: the beginning of a file and its end
-    so far may be one place. A copy that is made there is of the latter."""
+    """Returns `head` if no transaction lies between the two: the beginning of a file and its present end may be one
+    place in the log. A copy that is made there has the position of the end."""
     return head if head.order == position.order else position
 
 
@@ -94,8 +94,8 @@ def position_text(position: Position) -> str:
 
 
 def slice_rows(schema: pa.Schema, part: Slice) -> Iterator[pa.RecordBatch]:
-    """Yields the row of a slice that is not read. It is of the same processes as the source's own partitions, so its
-    form is that of Python."""
+    """Yields the row of a slice that is not read. The processes that read the row are those that also get the source's
+    partitions, so the slice is pickled."""
     from spark_sink.source.single_row import single_row  # noqa: PLC0415 - loads pyarrow
 
     yield single_row(schema, {"number": part.number, "slice": pickle.dumps(part)})

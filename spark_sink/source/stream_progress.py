@@ -1,7 +1,7 @@
-"""What the source tells Spark about each batch beside its range, and how a progress report of Spark's is read. Pure.
+"""What the source reports to Spark about each batch besides its range, and how Spark's progress reports are read. Pure.
 
-Spark reports per batch how many rows it has read and how long its phases took (`StreamingQueryProgress`). What it calls
-a source's `latestOffset` is any JSON that the source returns: here the server's newest position, and beside its keys
+Spark reports per batch how many rows it has read and how long its phases took (`StreamingQueryProgress`). A source's
+`latestOffset` in such a report is any JSON that the source returns: here the keys of the server's newest position, and
 `consumer`, `batch` (transactions and bytes) and `lag` (how far the batch's end is behind).
 """
 
@@ -42,9 +42,10 @@ NOT_KNOWN = SourceLag()
 class BatchReport:
     """A batch of a query, as far as it read one consumer.
 
-    `query`: its name, else its id; `consumer`: "" if the source has not told it: the first batch after a restart was
-    planned before; `transactions`, `bytes`, `lag`: None where they are not known, for the same reason; `rows`: that
-    Spark has read; `seconds`: how long the batch took, `phases`: parts of it by Spark's names; `end`: of the batch.
+    `query`: its name, else its id; `consumer`: "" if the source has not reported it, because the first batch after a
+    restart was planned before the restart; `transactions`, `bytes`, `lag`: None where they are not known, for the same
+    reason; `rows`: how many Spark has read; `seconds`: how long the batch took; `phases`: parts of that time by Spark's
+    names; `end`: the position at which the batch ends.
     """
 
     query: str
@@ -59,7 +60,7 @@ class BatchReport:
     phases: Mapping[str, float] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
-        """The values for a line of the log, those that are known."""
+        """Returns the known values, for a line of the log."""
         lag = {f"lag_{name}": value for name, value in asdict(self.lag).items()}
         values = {
             "consumer": self.consumer or None,

@@ -15,8 +15,8 @@ from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
 @dataclass(frozen=True, slots=True)
 class TouchedObjects:
     """`tables`: (database, table) of each table or view, as written, in order; `databases`: those that are touched as a
-    whole, or have a routine that is. Both are None for a statement that was not understood, which may touch anything,
-    and for one of which the log does not tell whether it touched a table or a temporary table."""
+    whole, or of which a routine is touched. Both are None for a statement that was not understood, which may touch
+    anything. They are also None if the log does not tell whether a statement touched a table or a temporary table."""
 
     tables: tuple[tuple[str, str], ...] | None
     databases: tuple[str, ...] | None

@@ -14,13 +14,13 @@ class WorkerObjects:
     """The objects of this process."""
 
     def __init__(self) -> None:
-        self._modules = 0  # that were loaded when objects were frozen last
+        self._modules = 0  # how many were loaded when objects were frozen last
 
     def freeze(self) -> None:
         """Exempt all objects from collection if modules were loaded since the last call.
 
-        Garbage is collected before. So what stays uncollected for ever is what modules hold, and what the running task
-        holds, once for each time that modules were loaded.
+        Garbage is collected first. So only objects that modules hold are never collected, and those that the running
+        task holds, once for each time that modules were loaded.
         """
         if len(sys.modules) == self._modules:
             return
