@@ -78,7 +78,7 @@ class Announcements:
         self._changed.set()
 
     async def stop(self) -> None:
-        """Publish what waits, and that the daemon is offline."""
+        """Publish the messages that wait, then that the daemon is offline."""
         await self._end(clear=False)
 
     # -- the publisher ---------------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ class Daemon:
         os._exit(EXIT_FAULT)
 
     def _on_task_error(self, name: str, error: BaseException) -> None:
-        """Shut down: a failed task is a defect, and the supervisor restarts a complete daemon."""
+        """Shut down, because a failed task is a defect; the supervisor then starts the whole daemon again."""
         self._log.error("task failed", task=name, exc_info=error)
         self._crash = error
         self._server.should_exit = True
@@ -309,7 +309,7 @@ class Daemon:
 
 
 async def measure_loop_lag(lag: Durations) -> None:
-    """Add every `LOOP_CHECK_EVERY_S` how late the event loop ran a timer. Never returns."""
+    """Measure every `LOOP_CHECK_EVERY_S` seconds how late the event loop runs a timer. Never returns."""
     while True:
         due = time.monotonic() + LOOP_CHECK_EVERY_S
         await asyncio.sleep(LOOP_CHECK_EVERY_S)

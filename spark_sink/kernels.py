@@ -31,7 +31,8 @@ SAMPLE = Path(__file__).with_name("kernels.binlog")
 
 
 def load_kernels() -> int:
-    """Load or compile the kernels. Returns how many changes were decoded for it, each in every way."""
+    """Load or compile the kernels. Returns how many changes were decoded for that; a change counts once for each way in
+    which it was decoded."""
     data, decoded = SAMPLE.read_bytes(), 0
     # numba compiles a kernel for writable memory and another one for bytes.
     for buffer in (data, memoryview(bytearray(data))):

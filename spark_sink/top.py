@@ -46,7 +46,7 @@ class MirrorReadings:
     _read: list[ConsumerLine] = field(default_factory=list)
 
     def read_rates(self) -> bool:
-        """Rates need two readings of the job's metrics, and none of the tables."""
+        """Read the job's metrics, of which rates need two readings. Returns False if they cannot be read."""
         self._read_job()
         return not self.job_error
 
@@ -76,7 +76,7 @@ class MirrorReadings:
         }
 
     def _of_job(self, line: TableLine) -> dict[str, float | None]:
-        """What the job tells of a table: rows per second, and the seconds that a step takes."""
+        """Returns what the job's metrics tell of a table: rows per second, and the seconds that a step takes."""
         own = {"consumer": line.consumer, "table": line.table}
         names = [f"{MIRROR}table_{name}_total" for name in ("rows", "steps", "phase_seconds")]
         if self._now is None:

@@ -45,7 +45,7 @@ _CACHED_BYTES_MAX = 512
 _CACHED_TYPES = frozenset((K.QUERY, K.MARIADB_BINLOG_CHECKPOINT))
 _PRE_GA = (K.PRE_GA_WRITE_ROWS, K.PRE_GA_UPDATE_ROWS, K.PRE_GA_DELETE_ROWS)
 _EMPTY = frozenset((K.STOP, K.SLAVE))
-# A comment line of a statement, which would look like a line of the output. A space before it does not change it.
+# A comment line of a statement, which would look like a line of the output. A space before it keeps it a comment.
 _COMMENT_LINE = re.compile(r"^#", re.MULTILINE)
 _DUMMY = Fields(note="no rows: it ends a statement")
 _NO_TABLE = Fields(
@@ -74,7 +74,7 @@ class BodyParser:
         try:
             if kind == _FORMAT_DESCRIPTION:
                 self.tables.clear()
-                self._cached.clear()  # another server may execute other comments of a statement
+                self._cached.clear()  # servers of other versions execute other /*!...*/ comments
                 return _format(parse_format(raw))
             body = raw[HEADER_SIZE : len(raw) - tail]
             if kind == _TABLE_MAP:

@@ -81,7 +81,7 @@ def _rows_kinds() -> U8:
 
 
 def _names() -> tuple[U8, I64]:
-    """(texts, offset and size of the name of each type that the kernel writes by itself)."""
+    """Returns (texts, offset and size in them of the name of each type that the kernel writes by itself)."""
     texts, places = b"", np.zeros((256, 2), np.int64)
     kinds = [_GTID, _ANONYMOUS, _XID, *np.flatnonzero(_ROWS_KINDS).tolist()]
     for kind in kinds:

@@ -158,7 +158,7 @@ def _classes(data: U8, p: Int, size: Int) -> Int:
 
 @part
 def _hidden_bytes(data: U8, p: Int, end: Int) -> Int:
-    """How many bytes the character at `p` has, if a terminal acts on it or does not show it; else 0. The text is valid
+    """Returns the size of the character at `p` if a terminal would act on it or not show it, else 0. The text is valid
     UTF-8."""
     first = np.int64(data[p])
     size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4

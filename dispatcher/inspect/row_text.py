@@ -258,7 +258,7 @@ def escaped(text: str) -> bytes:
 
 
 def _room(column: Column) -> int:
-    """Bytes that a literal of the column needs at most, besides those of a text."""
+    """Returns how many bytes a literal of the column needs at most, without those of a text."""
     if column.type == Type.NEWDECIMAL:
         return kernels.NUMBER_ROOM + (column.meta >> 8)
     if column.type in (Type.ENUM, Type.SET):

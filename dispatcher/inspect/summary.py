@@ -39,7 +39,8 @@ class TransactionCounts:
 
 
 class Summary:
-    """Counts entries in order. Of a compressed transaction the events inside are counted, and the payload's bytes."""
+    """Counts entries in order. A compressed transaction counts with the number of its events, but with the size of the
+    payload."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Which events belong to one transaction, and which transactions `--database` and `--table` select."""
+"""Finds which events belong to one transaction, and selects events by `--database` and `--table`."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Binlog:
         self._name = session.consumer.name
         self._after = session.acknowledged  # the end of what was taken from the queue
         self._ready: deque[Transaction] = deque()  # taken from the queue, not returned yet
-        self._returned: Transaction | Position = self._after  # the newest, or where it ends
+        self._returned: Transaction | Position = self._after  # the newest one, or its end
         self._closed = False
         self._warned = False
 

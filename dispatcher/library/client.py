@@ -53,7 +53,7 @@ START_S = 60.0
 class _NoStore:
     """A state store that stores nothing, for a program that keeps its positions itself.
 
-    The rows of prepared transactions are kept in memory by their caller, and the versions of tables are fetched again.
+    The caller keeps the rows of prepared transactions in memory, and asks the server for table definitions again.
     """
 
     epoch = 0

@@ -246,7 +246,7 @@ class ConsumerSessions:
         return session is not None and number == session.number != READ_ONLY
 
     def answer_ended(self, name: str, number: int) -> None:
-        """The answer to a `binlog` call was sent, or its client went away."""
+        """Note that the answer to a `binlog` call was sent, or that its client has disconnected."""
         session = self._sessions.get(name)
         if session is not None and number != READ_ONLY:
             session.reader.answer_ended(number, time.monotonic())

@@ -110,7 +110,7 @@ class MqttSettings(SettingsSection):
     status_seconds: WholeNumber = Field(
         default=10, ge=1, le=3600, description="How often statuses that changed are published"
     )
-    # Messages that wait for the broker: the newest status of each consumer, and up to so many events, and commits.
+    # The newest status of each consumer, at most so many events, and at most so many commits wait for the broker.
     max_queued_messages: WholeNumber = Field(
         default=10_000,
         ge=1,

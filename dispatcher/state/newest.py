@@ -4,9 +4,9 @@ SQLite ends its recovery at the first frame of the write-ahead log that is damag
 the store then opens with older positions and without an error. The same happens when a person restores a backup. This
 file reveals the loss: `compare` returns the consumers whose stored position is older than the newest known one.
 
-* A record is written after its transaction is on disk, and before the acknowledgement is answered. So no record is
-  newer than the store, and a record that is newer than the store shows a loss. A position that goes back on purpose
-  (a seek) has its record cleared before the transaction.
+* A record is written after its transaction is on disk, and before the acknowledgement is answered. So a record that is
+  newer than the store shows that the store has lost a position. If a position goes back on purpose (a seek), its record
+  is cleared before the transaction.
 * A record is written over the former one of the consumer, without a sync: one small write per acknowledgement. It
   survives a kill of the process. After a loss of power it may be older than the store, which is no loss. `sync` is
   called with each checkpoint.
@@ -181,7 +181,7 @@ class NewestPositions:
         self._open()
 
     def _open(self) -> None:
-        """Open the file for writing, and find the lines of the names that are known."""
+        """Open the file for writing, and note where the line of each known name begins."""
         self._fd = os.open(self._path, os.O_RDWR)
         self._places, offset = {}, len(self._header)
         for name in self.marks:

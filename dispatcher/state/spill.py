@@ -64,7 +64,7 @@ class Spill:
             )
         mapping = self._mapping(size)
         if isinstance(mapping, OSError):
-            # Not raised from it: callers keep the error, and its traceback would keep frames and their buffers alive.
+            # Not raised `from mapping`: callers keep the error, and a traceback would keep frames and buffers alive.
             raise self._refused(mapping, f" for {size} more bytes")
         self.bytes += size
         weakref.finalize(mapping, self._release, size).atexit = False

@@ -7,8 +7,8 @@ Invariants:
 * One process per file: two daemons would overwrite each other's acknowledgements. `lock` locks `<file>.lock` and the
   file as long as the store is open. SQLite's exclusive mode would also exclude a person with `sqlite3`.
 * A store that is older than what was acknowledged is noticed: `newest` keeps the newest positions beside the file.
-* A row contains both positions of one save: `acknowledged` is what the reader has, `covered` how far the log contains
-  nothing else for it.
+* A row contains both positions of one save: `acknowledged`, up to which the reader has stored the data, and `covered`,
+  up to which the log contains nothing else for the consumer.
 * Only the daemon's user can read the files: mode 0600, the folder 0700, whatever the umask. Files of earlier versions
   with wider modes are tightened.
 * Table versions belong to a client (a connection), not to a consumer. One row says how far the client has read its log;
@@ -112,7 +112,7 @@ class StateStore:
             raise
 
     def _release(self) -> None:
-        """Release the locks. SQLite has closed the file."""
+        """Release the locks. Called after SQLite has closed the file."""
         if self._newest is not None:
             self._newest.close()
         if self._file_lock is not None:
@@ -240,7 +240,8 @@ class StateStore:
         self._known.sync()
 
     def _check_file(self) -> None:
-        """The caller holds `_mutex`. Data written to a deleted file would be lost when this process ends."""
+        """Check that the path still names the open file, because data that is written to a deleted file is lost when
+        this process ends. The caller holds `_mutex`."""
         if self._files is None:
             return  # the store is being opened
         store, log = self._files

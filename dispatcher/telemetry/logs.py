@@ -1,8 +1,8 @@
 """Logging: structlog to stderr, as text (`console`) or as one JSON object per line (`json`).
 
-Each line has the keys `timestamp` (UTC), `level` and `event`, then those of `KEYS` that apply. Values of rows are never
-logged. Known secrets are redacted in all values, also in exceptions and in lines of libraries. A secret shorter than 5
-characters is redacted only as a complete value, because it can be part of any word.
+Each line has the keys `timestamp` (UTC), `level` and `event`, then other keys, which docs/log.md lists. Values of rows
+are never logged. Known secrets are redacted in all values, also in exceptions and in lines of libraries. A secret
+shorter than 5 characters is redacted only as a complete value, because it can be part of any word.
 """
 
 from __future__ import annotations

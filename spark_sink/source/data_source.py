@@ -176,7 +176,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark calls this twice for a new query; the second call must not change anything.
 
         A start that lies before a gap is returned unchanged. The first batch then goes from there to where the consumer
-        goes on: it stands for the gap, before any change behind it, even if there is no such change yet.
+        goes on. So the gap is a batch of its own before any change behind it, even if there is no such change yet.
 
         At a place, such as `latest`, the session is opened by `latestOffset`, not here: after a crash Spark calls
         `partitions` next, for the batch that it has planned (see there).
@@ -307,8 +307,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = self._client_now().open_session(None, read_only=True).position
             if now.epoch == after.epoch:
                 raise
-        # The caller must not raise within the handler: Spark passes on the texts of all chained exceptions, and a
-        # program that reads them expects one.
+        # Not within the handler, because an error that the caller raises would be chained: Spark passes on the texts of
+        # all chained exceptions, and their reader takes only one.
         return None
 
     def _check_ahead(self, after: Position) -> None:

@@ -9,7 +9,7 @@ from spark_sink.source.touched import TouchedObjects
 
 
 class TableFilter:
-    """Selects by the rules by which the daemon selects a consumer's tables: see `dispatcher.model.subscription`."""
+    """Selects tables by the rules that the daemon has for a consumer's tables: see `dispatcher.model.subscription`."""
 
     def __init__(self, tables: Sequence[TablePattern]) -> None:
         self._subscription = Subscription([database for database, _ in tables], tables)

@@ -47,7 +47,7 @@ class Token:
     def require_consumer(self, consumer: str) -> None:
         """Raises UserError (UNKNOWN_CONSUMER) unless the token is valid for the consumer.
 
-        The answer is the one for an unknown consumer, so that a token reveals no names of other consumers.
+        The error is the same as for an unknown consumer, so that a token does not reveal the names of other consumers.
         """
         if not self.may_see(consumer):
             raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(consumer))

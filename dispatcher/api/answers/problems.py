@@ -73,8 +73,8 @@ def refusal(status: int, what: str, headers: Mapping[str, str] | None = None) ->
 
 
 def invalid(first: Mapping[str, Any], *place: str) -> JSONResponse:
-    """The answer to a request that is not valid. `first`: pydantic's first error; `place`: where its location
-    begins."""
+    """The answer to a request that is not valid. `first`: pydantic's first error; `place`: the part of the request that
+    pydantic has validated, such as `body`, if the error's location does not begin with it."""
     if first["type"] == "json_invalid":
         return refusal(400, f"the body is not valid JSON: {first['ctx']['error']}")
     field = ".".join(map(str, (*place, *first["loc"])))

@@ -19,8 +19,8 @@ TLS_CLOSE_S = 1.0  # how long a closed TLS connection waits until its client clo
 
 
 class Holder(NamedTuple):
-    """Whom open requests are counted for: requests with one token count together, separately those with a session and
-    those without (read-only)."""
+    """Open requests with equal holders are counted together: those of one token with a session, or those of one token
+    without a session (read-only)."""
 
     token: str  # its secret
     reads_only: bool = True

@@ -35,7 +35,7 @@ _MEANINGS = {
     500: "A defect of the daemon",
     503: "Try again: the server is down, the range is being read again, or the state store is not writable",
 }
-# Possible for every request, before it is routed.
+# Statuses that any request can get before it is routed.
 EVERY = (400, 403, 408, 431, 500, 503)
 GUARDED = (*EVERY, 401, 413, 422, 429)
 OF_CONSUMER = (*GUARDED, 404, 409, 410)

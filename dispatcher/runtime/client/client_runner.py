@@ -336,8 +336,8 @@ class ClientRunner:
     ) -> SeekRequested:
         """Ask the server for a reader's position, and return the order that moves the consumer there.
 
-        Changes nothing. Raises BinlogError if the server does not have the position (see `seeking.target`), or cannot
-        be asked (RANGE_UNAVAILABLE).
+        Changes nothing. Raises BinlogError if the server does not have the position (see `seeking.seek_target`), or
+        cannot be asked (RANGE_UNAVAILABLE).
         """
         self._seek_files.append(position.file)
         try:

@@ -208,7 +208,8 @@ class ConsumerSession:
         return markers or time.monotonic() - self.told_at >= self.marker_s
 
     def has_few(self, answer: ReadableRange, bounds: PollBounds) -> bool:
-        """True if a range has fewer bytes than wanted and can grow: it ends where the queue does, which has room."""
+        """True if a range has fewer bytes than wanted and can grow: it ends where the queue ends, and the queue has
+        room."""
         if not answer.transactions or answer.bytes >= bounds.bytes_min or self.lacks_room:
             return False
         return answer.end.order == (self.queue.epoch, self.queue.queued.seq)

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Tasks:
-    """A set of tasks that end together. `on_error` is called with each that ended with an exception."""
+    """A set of tasks that end together. `on_error` is called with the name and the exception of each that failed."""
 
     def __init__(self, on_error: Callable[[str, BaseException], None]) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

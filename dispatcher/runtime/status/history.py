@@ -29,7 +29,7 @@ class StatusHistory:
         self._at = 0  # where the next sample goes
 
     def fill(self, now_s: float, samples: Iterable[tuple[str, Sample]]) -> Iterator[None]:
-        """Add one sample of each consumer, in small steps. Consumers that have none are forgotten."""
+        """Add one sample of each consumer, in small steps. Consumers without a sample are forgotten."""
         at = self._at
         self._at = (at + 1) % SAMPLES_MAX
         self._times[at] = now_s

@@ -32,7 +32,7 @@ def status_rows(
 def row_of(
     session: ConsumerSession, rate: Callable[[Counted], Rate], now: float
 ) -> dict[str, Any] | None:
-    """The row of one consumer; None if it is just being replaced and does not belong to its client any more.
+    """Returns the row of one consumer; None if the consumer is being replaced and no longer belongs to its client.
 
     `now`: s of the monotonic clock.
     """
@@ -46,7 +46,7 @@ def row_of(
 def status_samples(
     sessions: Iterable[ConsumerSession], rates: Rates
 ) -> Iterator[tuple[str, Sample]]:
-    """Yield the values of each row that the history keeps, without the cost of a whole row."""
+    """Yield the values of each consumer that the history keeps, without the cost of whole rows."""
     sessions = list(sessions)
     now = time.monotonic()
     rate = rates.sample(_counted(sessions), now)

@@ -121,7 +121,7 @@ def _consumers(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _detail(fields: Mapping[str, Any]) -> str:
-    """The error or the reason; positions and names of consumers have places of their own."""
+    """Returns the error, the reason or the warning of a line. Its other fields are not shown as a detail."""
     return str(
         fields.get("error")
         or fields.get("reason")

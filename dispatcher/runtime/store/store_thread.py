@@ -41,7 +41,7 @@ class StoreProtocol(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The epoch of consumers of which nothing is stored."""
+        """The epoch in which consumers without stored progress begin."""
 
     def load(self, consumer: str) -> Progress | None: ...
 
@@ -194,7 +194,7 @@ class StoreThread:
         return tuple(by_text.values())
 
     def new_epoch(self) -> int:
-        """The epoch of consumers of which nothing is stored."""
+        """Returns the epoch in which consumers without stored progress begin."""
         return self._state.epoch
 
     async def close(self) -> None:

@@ -1,4 +1,5 @@
-"""Topics and JSON bodies of the messages. Every body is of one moment, holds no values of rows and no secrets."""
+"""Topics and JSON bodies of the messages. Every body shows one moment, and contains no values of rows and no
+secrets."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class MqttPublisher:
                 )
                 self._outbox.send_all_statuses()
                 async with asyncio.TaskGroup() as tasks:
-                    # It also notices that the connection has ended.
+                    # `receiving` also notices that the connection has ended.
                     receiving = tasks.create_task(self._receive(client))
                     sweeping = tasks.create_task(self._sweep(client))
                     await self._send(client)
