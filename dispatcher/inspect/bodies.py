@@ -45,7 +45,7 @@ _CACHED_BYTES_MAX = 512
 _CACHED_TYPES = frozenset((K.QUERY, K.MARIADB_BINLOG_CHECKPOINT))
 _PRE_GA = (K.PRE_GA_WRITE_ROWS, K.PRE_GA_UPDATE_ROWS, K.PRE_GA_DELETE_ROWS)
 _EMPTY = frozenset((K.STOP, K.SLAVE))
-# A comment line of a statement, which would look like a line of the output. A space before it keeps it a comment.
+# A comment line of a statement would look like a line of the output. With a space before `#` it remains a comment.
 _COMMENT_LINE = re.compile(r"^#", re.MULTILINE)
 _DUMMY = Fields(note="no rows: it ends a statement")
 _NO_TABLE = Fields(

@@ -1,7 +1,7 @@
 """Events in the life of the daemon, of its connections and of its consumers, made from the lines of the log.
 
-The rules report what they do as notes, and the runtime passes these to its log. That is an `AnnouncingLog`: it writes
-each line, and makes an event of each line that `EVENTS` names, so the log and the events cannot differ.
+The rules report what they do as notes, which the runtime logs through an `AnnouncingLog`. It writes each line to the
+log, and makes an event of each line that `EVENTS` names, so the log and the events cannot differ.
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ class Outbox:
         return queue.popleft() if queue else None
 
     def put_back(self, messages: Sequence[OutMessage]) -> None:
-        """Put back messages that may not have been delivered, before all others of their kind."""
+        """Put back messages that may not have been delivered: events and commits before all others of their kind, and
+        statuses that are still the newest."""
         with self._lock:
             for message in reversed(messages):
                 if message.kind is MessageKind.STATUS:
