@@ -857,6 +857,7 @@ _HISTORIES = (
         "behind a copy a history is compared with the table",
         "tasks.history_task._copied_at",
         Return("-1"),
+        tests=_RULES + "test_a_history_has_the_rows_that_a_copy_brings_to_a_partial_table",
     ),
     _mutant(
         "a version without a folder",

@@ -245,6 +245,14 @@ def test_a_history_of_a_new_table_has_every_version() -> None:
     assert created < history.past[0][0] < alter
 
 
+def test_a_history_has_the_rows_that_a_copy_brings_to_a_partial_table() -> None:
+    stage = staged("settings history=yes unknown=partial", "old a 1=1", "start")
+    made(stage, "insert a 2=2", "append", "works", "ask a recopy", "works", "append", "works")
+    history = stage.world.lake.folders["shop/a__history"]
+    assert history.rows == stage.world.lake.folders["shop/a"].rows
+    assert {dict(row)["id"] for row in history.rows} == {1, 2}
+
+
 def _comparisons(stage: Stage) -> list[CompareVersions]:
     return [effect for effect in stage.world.running() if isinstance(effect, CompareVersions)]
 
