@@ -192,7 +192,7 @@ class Job:
 
     def _log(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
         """Run the log stages until stopped, or until all have ended. Returns 1 if one of them has failed."""
-        from spark_sink.mirror.log.stage import LogStage, StageState  # noqa: PLC0415
+        from spark_sink.mirror.log.stage import JobCalls, LogStage, StageState  # noqa: PLC0415
 
         def appended() -> None:
             if applier is not None:
@@ -202,7 +202,14 @@ class Job:
             return claims.lost(consumer) is not None
 
         stages = self._stages = [
-            LogStage(spark, self._settings, consumer, appended, partial(lost, consumer))
+            LogStage(
+                spark,
+                self._settings,
+                consumer,
+                JobCalls(
+                    appended, partial(lost, consumer), partial(claims.control.applied, consumer)
+                ),
+            )
             for consumer in self._settings.consumers
         ]
         look_at = time.monotonic() + CLAIMS_S

@@ -110,8 +110,11 @@ class ControlTable:
         return self.rows().records
 
     def applied(self, consumer: str) -> int:
-        """Returns the lsn up to which everything of the consumer is applied or is recorded in the row of a table."""
-        return self.rows().applied.get(consumer, 0)
+        """Returns the lsn up to which everything of the consumer is applied or is recorded in the row of a table. Waits
+        until this object has written rows: an older lsn would let the log give numbers of entries twice."""
+        with self._writing, self._lock:
+            self._read()
+            return self._rows.applied.get(consumer, 0)
 
     # -- writing ---------------------------------------------------------------------------------------------
 

@@ -81,7 +81,8 @@ class BinlogLog:
         self.path = f"{target.rstrip('/')}/{FOLDER}"
         self._files = LogFiles(self._session, self.path)
         self._rows = LogRows(self._session, self.path)
-        self._lock = threading.Lock()
+        self._listing = threading.Lock()  # guards `_files`
+        self._lock = threading.Lock()  # guards `_appended`
         self._system = FileSystem(spark)
         self._appended: dict[str, tuple[int, int]] = {}  # (table version, append) by consumer
 
@@ -226,7 +227,7 @@ class BinlogLog:
         ]
 
     def _after(self, consumer: str, lsn: int) -> list[LogFile]:
-        with self._lock:
+        with self._listing:
             return self._files.after(consumer, lsn)
 
     # -- retention -------------------------------------------------------------------------------------------

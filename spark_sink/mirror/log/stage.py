@@ -25,7 +25,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, with_name
-from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.log.append import LogAppender
 from spark_sink.mirror.rules import remedies
@@ -83,6 +82,16 @@ class StageFault:
         return POLICY[self.kind].action if self.kind else Action.RETRY
 
 
+@dataclass(frozen=True, slots=True)
+class JobCalls:
+    """What a stage calls of its job. `appended`: the log has grown; `lost`: returns True if another job has claimed the
+    consumer; `applied`: returns the lsn up to which the consumer is applied."""
+
+    appended: Callable[[], None]
+    lost: Callable[[], bool]
+    applied: Callable[[], int]
+
+
 class LogStage:
     """Runs the query of one consumer. `check` must be called again and again; it does not wait, since a thread starts
     the query, which takes seconds."""
@@ -92,20 +101,18 @@ class LogStage:
         spark: SparkSession,
         settings: MirrorSettings,
         consumer: str,
-        appended: Callable[[], None],
-        lost: Callable[[], bool],
+        job: JobCalls,
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`appended` is called after each append; `lost`: True if another job has claimed the
-        consumer; tests replace `clock` (seconds, monotonic) and `jitter` (0..1)."""
+        """Tests replace `clock` (seconds, monotonic) and `jitter` (0..1)."""
         self.consumer = consumer
         self.state = StageState.WAITING
         self.restarts = 0
         self._spark, self._settings = spark, settings
-        self._appended, self._clock, self._jitter = appended, clock, jitter
-        self._lost, self._given_up = lost, False
+        self._job, self._clock, self._jitter = job, clock, jitter
+        self._given_up = False
         # A session of its own, in which the appender reads the recorded numbers of appends and commits.
         self._appender = LogAppender(spark.newSession(), settings.target)
         self._query: StreamingQuery | None = None
@@ -142,7 +149,7 @@ class LogStage:
 
     def look_for_claims(self) -> None:
         """End the stage if another job has claimed the consumer. Does not wait until the query has ended."""
-        if not self._given_up and self._lost():
+        if not self._given_up and self._job.lost():
             self._give_up()
 
     def _give_up(self) -> None:
@@ -165,7 +172,7 @@ class LogStage:
         self._failure = None
         self._began = self._clock()
         try:
-            if self._lost():
+            if self._job.lost():
                 self._give_up()
                 return
             end = self._claim()
@@ -200,7 +207,7 @@ class LogStage:
 
     def _claim(self) -> LogEnd:
         """Begin a run. Raises `BinlogError` if the log's end is lost, unless the settings allow to go on behind it."""
-        applied = ControlTable(self._spark, self._settings.target).applied(self.consumer)
+        applied = self._job.applied()
         behind_loss = None if self._settings.fail_on_data_loss else self._stored_position
         # One at a time: the first claim of a target creates the log.
         with _CLAIMING:
@@ -228,7 +235,7 @@ class LogStage:
                 raise BinlogError(ErrorKind.INTERNAL, text, where=self.consumer) from None
             self._rows[number] = rows
             self._rows.pop(number - BATCHES_KEPT, None)
-            self._appended()
+            self._job.appended()
 
         return append
 
@@ -291,7 +298,7 @@ class LogStage:
 
     def _is_lost(self) -> bool:
         try:
-            return self._lost()
+            return self._job.lost()
         except Exception as error:  # noqa: BLE001 - such as storage that does not answer; `_start` asks again
             log.debug("%s: whether the claim is lost is not known: %s", self.consumer, error)
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +82,25 @@ def test_rows_can_be_read_while_rows_are_written(
     monkeypatch.setattr(control_table, "append_file", appending)
     control.write([TableRecord("b", "shop", "db", "second")])
     assert (read, control.rows().serial) == ([1], 2)
+
+
+def test_the_applied_lsn_is_read_after_rows_that_are_being_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlTable(spark, str(tmp_path / "target"))
+    control.write([], ("shop", 5))
+    asked = []
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def appending(session: SparkSession, path: str, file: bytes, rows: int) -> None:
+            asked.append(pool.submit(control.applied, "shop"))
+            wait(asked, 0.2)  # an answer that does not wait for the commit is wrong
+            append_file(session, path, file, rows)
+
+        monkeypatch.setattr(control_table, "append_file", appending)
+        control.write([], ("shop", 9))
+    assert asked[0].result() == 9
 
 
 def test_requests_stand_until_the_record_names_them_and_survive_a_compaction(

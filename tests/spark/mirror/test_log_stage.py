@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from dispatcher.model.errors import ErrorKind
-from spark_sink.mirror.log.stage import FENCED_MAX, LogStage, StageFault, StageState
+from spark_sink.mirror.log.stage import FENCED_MAX, JobCalls, LogStage, StageFault, StageState
 from spark_sink.mirror.values.settings import MirrorSettings
 
 FENCED = StageFault(ErrorKind.SESSION_FENCED, "session fenced: a newer session reads it")
@@ -25,8 +25,7 @@ class Stage:
             MagicMock(),
             settings,
             "shop",
-            lambda: None,
-            lambda: self.lost,
+            JobCalls(lambda: None, lambda: self.lost, lambda: 0),
             clock=lambda: self.time,
             jitter=lambda: 0.0,
         )
