@@ -83,7 +83,8 @@ def _family(column: Column) -> str:
 # -- numbers -------------------------------------------------------------------------------------------------
 
 
-def _range(column: Column) -> tuple[int, int]:
+def integer_range(column: Column) -> tuple[int, int]:
+    """Returns the smallest and the greatest number of an integer type or a YEAR."""
     if column.type == Type.YEAR:
         return 0, 2155
     bits = _INTEGER_BITS[column.type]
@@ -97,7 +98,7 @@ def _outside(lowest: int, greatest: int) -> tuple[str, str]:
 def _integer_to_integer(
     old: Column, new: Column, rules: ConversionRules
 ) -> list[tuple[str, str]] | str:
-    (low, high), (new_low, new_high) = _range(old), _range(new)
+    (low, high), (new_low, new_high) = integer_range(old), integer_range(new)
     if rules.strict or (new_low <= low and high <= new_high):
         return []
     return [_outside(new_low, new_high)]
@@ -126,7 +127,7 @@ def _integer_to_decimal(
 ) -> list[tuple[str, str]] | str:
     if new.meta >> 8 > _DIGITS_MAX:
         return "more than 38 digits are text in the mirror"
-    digits = len(str(max(map(abs, _range(old)))))
+    digits = len(str(max(map(abs, integer_range(old)))))
     return _fits_decimal(digits, new, rules) + _negative(old, new, rules)
 
 
@@ -136,7 +137,7 @@ def _decimal_to_integer(
     if old.meta >> 8 > _DIGITS_MAX:
         return "more than 38 digits are text in the mirror"
     rounded = [("{c} <> round({c}, 0)", "a value has a fraction")] if old.meta & 0xFF else []
-    low, high = _range(new)
+    low, high = integer_range(new)
     # MySQL cuts a larger DECIMAL to this limit for BIGINT UNSIGNED, too.
     return rounded + ([] if rules.strict else [_outside(low, min(high, (1 << 63) - 1))])
 
@@ -160,7 +161,7 @@ def _integer_to_real(
 ) -> list[tuple[str, str]] | str:
     exact = _DOUBLE_EXACT if new.type == Type.DOUBLE else _FLOAT_EXACT
     predicates = _negative(old, new, rules)
-    if max(map(abs, _range(old))) > exact:
+    if max(map(abs, integer_range(old))) > exact:
         predicates.append((f"{{c}} < -{exact} OR {{c}} > {exact}", "a value would be rounded"))
     return predicates
 

@@ -19,6 +19,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from dispatcher.binlog.charset.collations import BINARY
 from dispatcher.binlog.sql.clauses import Computed, DefinedColumn, Literal, LiteralKind
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
+from spark_sink.mirror.schema.conversions import integer_range
 
 # A value of a Spark column; TIME is microseconds.
 FillValue = int | float | Decimal | str | bytes | date | datetime | None
@@ -83,15 +84,17 @@ def _value(  # noqa: C901, PLR0911 - one return per family of types
     if column.type in _TIMES:
         return _TIMES[column.type](default, column, invalid_dates)
     if column.type in _INTEGERS:
-        return int(_rounded(default, 0))
+        return int(_within(*integer_range(column), _rounded(default, 0)))
     match column.type:
         case Type.YEAR:
             return _year(default)
         case Type.NEWDECIMAL:
-            value = _rounded(default, column.meta & 0xFF)
-            return value if column.meta >> 8 <= 38 else f"{value:f}"
+            digits, scale = column.meta >> 8, column.meta & 0xFF
+            limit = 10 ** (digits - scale) - Decimal(1).scaleb(-scale)
+            value = _within(0 if column.unsigned else -limit, limit, _rounded(default, scale))
+            return value if digits <= 38 else f"{value:f}"
         case Type.FLOAT | Type.DOUBLE:
-            return _double(default)
+            return _double(default, column)
         case Type.BIT:
             return _bits(default, column)
         case Type.ENUM:
@@ -130,9 +133,17 @@ def _rounded(default: Literal | None, scale: int) -> Decimal:
     return abs(value) if value.is_zero() else value
 
 
-def _double(default: Literal | None) -> float:
+def _within(low: Decimal | int, high: Decimal | int, value: Decimal) -> Decimal:
+    """Returns `value`. Of values outside of the type, a server refuses some, and cuts others to the limit unless
+    sql_mode is strict."""
+    if not low <= value <= high:
+        raise _UnknownFillError(_FORM)
+    return value
+
+
+def _double(default: Literal | None, column: Column) -> float:
     number = _number(default)
-    if len(number.as_tuple().digits) > _EXACT_DIGITS:
+    if (number < 0 and column.unsigned) or len(number.as_tuple().digits) > _EXACT_DIGITS:
         raise _UnknownFillError(_FORM)
     return float(number)
 
