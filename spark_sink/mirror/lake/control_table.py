@@ -35,7 +35,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_sink.mirror.lake.checkpoints import BACKSTOP
 from spark_sink.mirror.lake.damage import naming_damage
-from spark_sink.mirror.lake.delta_commit import append_file
+from spark_sink.mirror.lake.delta_commit import append_file, create_table
 from spark_sink.mirror.lake.delta_log import delta_version, has_commit
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.lake.group_commit import GroupCommit
@@ -175,7 +175,7 @@ class ControlTable:
             table = table.addColumn(name, _TYPES.get(name, "string"))
         for key, value in _PROPERTIES.items():
             table = table.property(key, value)
-        table.execute()
+        create_table(self._spark, self.path, table)
 
     def _commit(self, rows: list[dict[str, Any]]) -> None:
         """Write rows, and set their serial and time."""

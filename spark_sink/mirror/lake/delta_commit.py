@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.errors import AnalysisException
 
 from spark_sink.mirror.lake.data_file import add_action, new_name
@@ -21,18 +22,41 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def create_table(spark: SparkSession, path: str, builder: DeltaTableBuilder) -> None:
-    """Run a builder that creates a Delta table at `path` if there is none.
+_CREATING_S = 5.0  # for another process, from the folder of its commits to its first commit
+_POLL_S = 0.5
+_NO_COMMIT = "DELTA_TABLE_NOT_FOUND"
+_UNFINISHED = (_NO_COMMIT, "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
 
-    If a creation is killed before its first commit, it leaves an empty folder for the commits. This function deletes
-    such a folder, because Delta would take it for a table and then fail to find one.
+
+def create_table(
+    spark: SparkSession,
+    path: str,
+    builder: DeltaTableBuilder,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Create a Delta table at `path` by a builder of `createIfNotExists`. Other processes may do the same.
+
+    While the folder of the commits is without a commit, Delta fails. This function then waits for the first commit of
+    another process. If there is none after `_CREATING_S`, that process was killed, and this function deletes the
+    folder. Tests replace `sleep` (seconds).
     """
+    files, commits = FileSystem(spark), f"{path}/_delta_log"
+    for _ in range(round(_CREATING_S / _POLL_S)):
+        try:
+            builder.execute()
+            return
+        except DeltaConcurrentModificationException:
+            pass  # another process was first
+        except AnalysisException as error:
+            if error.getCondition() not in _UNFINISHED or not files.exists(commits):
+                raise
+        sleep(_POLL_S)
     try:
         builder.execute()
     except AnalysisException as error:
-        if error.getCondition() != "DELTA_TABLE_NOT_FOUND" or delta_version(spark, path) >= 0:
+        if error.getCondition() != _NO_COMMIT or delta_version(spark, path) >= 0:
             raise
-        FileSystem(spark).delete(f"{path}/_delta_log")
+        files.delete(commits)
         builder.execute()
 
 

@@ -242,13 +242,8 @@ class LogAppender:
         table = table.partitionedBy("consumer", "day")
         for key, value in _PROPERTIES.items():
             table = table.property(key, value)
-        try:
-            with _CREATING:
-                create_table(self._spark, self.log.path, table)
-        except PySparkException:
-            # Another consumer's first claim may have created the table meanwhile.
-            if delta_version(self._spark, self.log.path) < 0:
-                raise
+        with _CREATING:
+            create_table(self._spark, self.log.path, table)
 
     def _add_columns(self) -> None:
         """Add the columns that a log of an earlier version of the mirror lacks."""

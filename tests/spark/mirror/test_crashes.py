@@ -6,16 +6,22 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pytest
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaTable
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from spark_sink.mirror.lake import delta_commit
 from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.lake.delta_commit import create_table
+from spark_sink.mirror.lake.delta_log import delta_version, table_properties
 from spark_sink.mirror.log.append import LogAppender
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.runtime.folder_mover import FolderMover
-from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.tables.delta import TABLE_ID_PROPERTY, MirroredTable
 from spark_sink.mirror.tables.steps import RowStep
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Condition = Callable[..., bool]
+COLUMNS = StructType([StructField("id", IntegerType())])
 
 
 def _always(*_: Any) -> bool:
@@ -116,12 +123,46 @@ def test_the_applier_ends_at_each_point_and_goes_on(
     assert all(reached), [point for point, hit in zip(POINTS, reached, strict=True) if not hit]
 
 
-def test_tables_whose_creation_was_killed_are_created(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_whose_creation_was_killed_are_created(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Delta makes the folder of the commits before the first of them."""
-    log = LogAppender(spark, str(tmp_path))
+    monkeypatch.setattr(delta_commit, "_CREATING_S", 0.5)
+    log, control = LogAppender(spark, str(tmp_path)), ControlTable(spark, str(tmp_path))
     table = MirroredTable("one", str(tmp_path / "t"), "shop.t")
-    for path in (log.log.path, table.path):
+    for path in (log.log.path, control.path, table.path):
         (Path(path) / "_delta_log" / "_staged_commits").mkdir(parents=True)
-    table.create(spark, StructType([StructField("id", IntegerType())]))
+    table.create(spark, COLUMNS)
     assert table.columns(spark).names == ["id"]
     assert log.claim("shop").append == 1
+    control.write([], ("shop", 7))
+    assert control.applied("shop") == 7
+
+
+def test_a_table_that_another_process_creates_at_the_same_time_is_used(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Delta refuses the place while its folder of commits is without a commit."""
+    path, waits = tmp_path / "t", list[float]()
+    MirroredTable("one", str(tmp_path / "other"), "shop.t").create(spark, COLUMNS)
+    (path / "_delta_log").mkdir(parents=True)
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        first = f"{0:020d}.json"
+        (tmp_path / "other" / "_delta_log" / first).rename(path / "_delta_log" / first)
+
+    builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(COLUMNS)
+    create_table(spark, str(path), builder, sleep)
+    assert len(waits) == 1
+    assert delta_version(spark, str(path)) == 0
+    assert table_properties(spark, str(path))[TABLE_ID_PROPERTY] == "one"
+
+
+def test_a_creation_that_loses_to_another_process_uses_its_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    builder = MagicMock()
+    builder.execute.side_effect = [DeltaConcurrentModificationException("t"), None]
+    create_table(spark, str(tmp_path), builder, lambda _: None)
+    assert builder.execute.call_count == 2
