@@ -181,6 +181,8 @@ def _year(default: Literal | None) -> int:
 def _invalid_date(text: str, invalid_dates: InvalidDates) -> str | None:
     if invalid_dates is InvalidDates.ERROR:
         raise _UnknownFillError("its default is an invalid date")
+    if invalid_dates is InvalidDates.TEXT and not text.startswith("0000-00-00"):
+        raise _UnknownFillError("sql_mode decides whether its default becomes 0000-00-00")
     return text if invalid_dates is InvalidDates.TEXT else None
 
 

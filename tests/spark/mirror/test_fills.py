@@ -141,6 +141,12 @@ def test_values_that_the_statement_does_not_tell(definition: str) -> None:
         ("DATETIME(2) DEFAULT '2024-02-29'", InvalidDates.TEXT, "2024-02-29 00:00:00.00"),
         ("DATE DEFAULT '2023-02-29'", InvalidDates.NULL, None),
         ("TIMESTAMP NOT NULL DEFAULT 0", InvalidDates.NULL, None),
+        ("DATE DEFAULT '0000-00-00'", InvalidDates.TEXT, "0000-00-00"),
+        (
+            "DATE DEFAULT '2024-00-00'",
+            InvalidDates.TEXT,
+            Recopy("ADD COLUMN c: sql_mode decides whether its default becomes 0000-00-00"),
+        ),
         (
             "DATE NOT NULL",
             InvalidDates.ERROR,
