@@ -88,6 +88,20 @@ class Written:
     begins_file: bool
 
 
+def flush(server: Instance, times: int) -> None:
+    """Begin new files. MariaDB logs soon after that which file a recovery begins with: the newest one at the end."""
+    server.execute(*["FLUSH BINARY LOGS"] * times)
+    if server.mariadb:
+        file, _ = server.binlog_position()
+        query = f"SHOW BINLOG EVENTS IN '{file}'"
+        until(
+            lambda: any(
+                row[2] == "Binlog_checkpoint" and row[5] == file for row in server.execute(query)
+            ),
+            "the server has logged its checkpoint",
+        )
+
+
 def write(server: Instance) -> list[Written]:
     """Transactions over several files, one of them without any.
 
@@ -95,11 +109,12 @@ def write(server: Instance) -> list[Written]:
     the statement in seconds, which it does.
     """
     exact = server.kind == "mysql97"
-    server.execute("FLUSH BINARY LOGS")
+    flush(server, 1)
     ((now,),) = server.execute("SELECT UNIX_TIMESTAMP()")
     written = []
     for n, files in enumerate((0, 0, 0, 1, 0, 2, 0)):
-        server.execute(*["FLUSH BINARY LOGS"] * files or ["DO 1"])
+        if files:
+            flush(server, files)
         ((moment,),) = server.execute(CLOCK)
         at = int(now) + 100 * (n + 1)
         end = end_of(server)
