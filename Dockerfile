@@ -11,8 +11,8 @@
 # an engine; docs/kubernetes.md describes the images.
 
 # The base image is pinned by the digest of its multi-architecture index, so that every build starts from the same bytes:
-# python:3.13-slim as of September 2026, Python 3.13.15 on Debian 13. Renew it at least monthly, for Debian's security
-# updates, in this line:
+# python:3.13-slim as of September 2026, Python 3.13.15 on Debian 13. Replace the digest at least monthly, to get Debian's
+# security updates. This command prints the newest one:
 #
 #   docker buildx imagetools inspect python:3.13-slim      # the line "Digest:" at the top
 FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS base
@@ -30,7 +30,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY dispatcher dispatcher
 COPY spark_sink spark_sink
 COPY deploy/image/compile_kernels.py /tmp/compile_kernels.py
-# The kernels are compiled for this processor; `entrypoint.sh` copies them to where the daemon may write.
+# The kernels are compiled for this processor; `entrypoint.sh` copies them into a folder that the daemon can write.
 RUN pip install --no-deps --no-build-isolation . \
     && NUMBA_CACHE_DIR=/opt/binlog-dispatcher/kernels python /tmp/compile_kernels.py daemon
 COPY deploy/image/entrypoint.sh /opt/binlog-dispatcher/bin/entrypoint.sh
@@ -45,10 +45,11 @@ COPY pyproject.toml README.md LICENSE ./
 COPY dispatcher dispatcher
 COPY spark_sink spark_sink
 COPY deploy/image/compile_kernels.py /tmp/compile_kernels.py
-# As those of the daemon: every pod of an executor begins with them.
+# The kernels of the mirror, compiled as in the daemon's image: each pod of an executor starts with them.
 RUN pip install --no-deps --no-build-isolation . \
     && NUMBA_CACHE_DIR=/opt/binlog-dispatcher/kernels python -P /tmp/compile_kernels.py mirror
-# Delta's jars and those of S3 lie beside Spark's own, for drivers and executors however they are started.
+# The jars of Delta and of S3 are linked into Spark's folder of jars: so each driver and executor finds them, however it is
+# started.
 RUN BINLOG_DISPATCHER_CACHE=/opt/binlog-dispatcher/cache python -P -m spark_sink.jars --s3 \
     && ln -s "$(python -P -c 'import pyspark; print(pyspark.__path__[0])')" /opt/binlog-dispatcher/spark \
     && find /opt/binlog-dispatcher/cache -name '*.jar' -exec ln -s {} /opt/binlog-dispatcher/spark/jars/ ';' \

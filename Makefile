@@ -1,5 +1,5 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
-# go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
+# go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs/development.md.
 .PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
@@ -17,14 +17,14 @@ help:
 	@echo "make test     run lint, then all tests"
 	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
 	@echo "              tests of the mirror: kills, histories of DDL, copies under load"
-	@echo "make simulate simulate SEEDS=1000 histories of dispatching, and as many of the mirror, from FIRST=0 on, in JOBS=1"
-	@echo "              processes (DAEMON=1 or MIRROR=1: of one of them only)"
-	@echo "make mutants  break each rule of dispatching and of the mirror, and check that the simulation detects it"
-	@echo "make soak     test slow, idle and many consumers, and judged histories, for 40 minutes"
+	@echo "make simulate simulate the daemon with SEEDS=1000 seeds from FIRST=0 on, and the mirror with the same seeds, in JOBS=1"
+	@echo "              processes (DAEMON=1: the daemon only; MIRROR=1: the mirror only)"
+	@echo "make mutants  break each rule of the daemon and of the mirror in turn, and check that the simulation detects it"
+	@echo "make soak     test slow, idle and many consumers, and random histories, for 40 minutes"
 	@echo "make fuzz     fuzz every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     run ruff, mypy and the import contracts"
-	@echo "make bench    measure what the project promises, beside other programs (FULL=1: larger logs, everything)"
-	@echo "make manifests  write what is generated: dashboard, docs/metrics.md, docs/settings.md,"
+	@echo "make bench    measure what the project promises, and other programs for comparison (FULL=1: larger logs, every part)"
+	@echo "make manifests  write the generated files: dashboard, docs/metrics.md, docs/settings.md,"
 	@echo "              docs/http-api-reference.md, plain Kubernetes manifests (needs Helm or Go)"
 	@echo "make image    run the steps of the Dockerfile in a chroot, without a container engine, as root"
 	@echo "make servers  download the MySQL and MariaDB servers of the tests into the cache folder"
@@ -73,20 +73,20 @@ screenshot: jars
 	@$(PY) -m deploy.screenshot docs
 	@$(PY) -m deploy.spark_ui docs/spark-ui.png
 
-# Peers of other languages need Maven with a JDK, and Node; one that cannot run is listed in the report with its reason.
+# The other programs need Maven with a JDK, or Node; the report lists each program that cannot run, with the reason.
 bench: kernels
 	@deploy/setup.sh mirror npm venv
 	@$(PY) -c 'import matplotlib' 2>/dev/null || $(PY) -m pip install -q --require-hashes --no-deps -r deploy/bench.lock
 	@$(PY) -m benchmarks $(if $(FULL),--full)
 	@$(if $(FULL),$(PY) -m benchmarks.report)
 
-# Tests start programs by the thousand, and collect 600 files in each worker: without compiled files, which some environments
-# forbid, each of them compiles its modules again.
+# The tests start thousands of programs, and each worker imports 600 files. Some environments set this variable, which
+# forbids compiled files; then each program and each worker compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Linting and compiling kernels use a core each. Kernels are compiled first; otherwise, in a clean clone, every test worker,
 # daemon and Spark worker would compile the same kernels at the same time. With an archive of classes each JVM of the tests
-# starts with less CPU.
+# needs less CPU time to start.
 test: servers jars
 	@$(MAKE) -j2 -Otarget lint kernels classes
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
@@ -100,7 +100,7 @@ test-deep: servers jars kernels
 SEEDS ?= 1000
 FIRST ?= 0
 JOBS ?= 1
-# Both, unless one is chosen.
+# Both simulations, unless one is chosen.
 SIMULATIONS = $(if $(MIRROR),$(if $(DAEMON),tests.simulation),tests.simulation) \
 	$(if $(DAEMON),$(if $(MIRROR),tests.mirror_simulation),tests.mirror_simulation)
 simulate: setup
@@ -112,7 +112,7 @@ mutants: setup
 	@set -e; for package in $(SIMULATIONS); do \
 		$(PY) -m $$package.mutate --seeds $(MUTANT_SEEDS) --jobs $(JOBS); done
 
-# The tests of tests/faults that `make test` runs for seconds each, with longer durations.
+# `make test` runs these tests of tests/faults for some seconds each; here they run longer.
 JUDGE_HISTORIES ?= 200
 SLOW_SECONDS ?= 60
 QUIET_SECONDS ?= 600
@@ -142,7 +142,7 @@ lint: setup
 	.venv/bin/lint-imports --no-logo
 
 # Resolves the newest versions within pyproject.toml's bounds, for all Pythons and platforms. deploy/daemon.lock and
-# deploy/spark.lock have the same versions of what the images need.
+# deploy/spark.lock hold the packages that the images need, in the same versions.
 UV_COMPILE = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links -q
 lock: setup
