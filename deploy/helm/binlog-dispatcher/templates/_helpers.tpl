@@ -47,8 +47,8 @@ app.kubernetes.io/component: daemon
 {{- end -}}
 {{- end -}}
 
-{{/* The memory limit: the base, and of each consumer its queue with the last batches and a segment of its log. A queue that a
-reader asks for again after a restart may be larger, so a quarter is added. */}}
+{{/* The memory limit: the base, and for each consumer 1.25 times the sum of its queue's limit and 4 MiB. The 4 MiB are for the
+last batches and a segment. The quarter is added because a queue that is filled again after a restart may be larger. */}}
 {{- define "binlog-dispatcher.memory" -}}
 {{- if .Values.resources.memory -}}
 {{- .Values.resources.memory -}}
