@@ -1,4 +1,4 @@
-"""Records a request and an answer of each call in `EXAMPLES_PATH` of the API: `python -m deploy.api_examples`.
+"""Records a request and an answer of each call of the API into `EXAMPLES_PATH`: `python -m deploy.api_examples`.
 
 A MySQL server and a daemon run for a few seconds. The address of the server is replaced by `db1:3306`.
 """
@@ -20,7 +20,7 @@ _POLLED = {"markers": False, "min_bytes": 0, "max_transactions": None}
 
 
 class Recorder:
-    """Makes calls of a consumer's reader, and keeps the first of each operation. `examples`: by operation."""
+    """Makes the calls of a consumer's reader. `examples`: for each operation, its first request and answer."""
 
     def __init__(self, daemon: Daemon, consumer: str) -> None:
         self.daemon = daemon
@@ -48,7 +48,7 @@ class Recorder:
 
 
 def record() -> dict[str, Json]:
-    """Run server and daemon. Returns the examples."""
+    """Run a server and a daemon, and make all calls. Returns the examples by operation."""
     with ExitStack() as stack:
         server = stack.enter_context(
             start_server("mysql97", "--gtid-mode=ON", "--enforce-gtid-consistency=ON")

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def openapi_document() -> Json:
-    """What a daemon serves at /openapi.json."""
+    """Returns the document that a daemon serves at /openapi.json."""
 
     async def no_metrics() -> tuple[bytes, str]:
         return b"", ""
@@ -58,7 +58,8 @@ def operations(document: Json) -> Iterator[tuple[str, str, Json]]:
 
 
 class _Writer:
-    """Renders one document. Recorded examples hold what OpenAPI cannot: the length of a binlog."""
+    """Renders one document. It also reads the recorded examples, because OpenAPI has no place for the length of a
+    binlog."""
 
     def __init__(self, document: Json) -> None:
         self.schemas: Json = document["components"]["schemas"]

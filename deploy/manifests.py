@@ -1,7 +1,8 @@
 """Renders the plain manifests in deploy/kubernetes from the Helm chart: `make manifests`, after a change of the chart.
 
-Also copies the alert rules and the dashboard into the chart, because a chart cannot read files outside of its folder.
-Each manifest begins with a digest of what it was rendered from, so that a test can tell without Helm that it is stale.
+It also copies the alert rules and the dashboard into the chart, because a chart cannot read files outside its folder.
+Each manifest begins with a digest of the files that it was rendered from, so that a test without Helm can tell whether
+the manifest is up to date.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ DEPLOY = Path(__file__).parent
 CHART = DEPLOY / "helm/binlog-dispatcher"
 RENDERED = DEPLOY / "kubernetes"
 KUBE_VERSION = "1.34"
-# What the chart holds copies of.
+# Files of which the chart holds copies.
 COPIES = {
     DEPLOY / "prometheus/alerts.yaml": CHART / "files/alerts.yaml",
     DEPLOY / "grafana/binlog-dispatcher.json": CHART / "files/binlog-dispatcher.json",
@@ -39,19 +40,19 @@ MANIFESTS: dict[str, tuple[str, ...]] = {
         "-s", "templates/mirror-settings.yaml", "-s", "templates/mirror-sparkapplication.yaml",
     ),
 }  # fmt: skip
-# Labels that say that Helm manages an object.
+# Beginnings of the lines that exist only because Helm rendered the manifest; they are left out.
 _OF_HELM = ("app.kubernetes.io/managed-by:", "helm.sh/chart:", "# Source:")
 
 
 def helm() -> str:
-    """The program: $HELM, or on PATH, or where `deploy/setup.sh helm` puts it."""
+    """Returns the program: $HELM, or the one on PATH, or the one that `deploy/setup.sh helm` builds."""
     if named := os.environ.get("HELM") or shutil.which("helm"):
         return named
     return str(DEPLOY.parent / ".cache/bin/helm")
 
 
 def template(*arguments: str) -> str:
-    """The chart rendered with Helm. Raises CalledProcessError, whose `stderr` says why."""
+    """Returns the chart rendered with Helm. Raises CalledProcessError; its `stderr` says why."""
     command = [
         helm(),
         "template",
@@ -70,7 +71,7 @@ def template(*arguments: str) -> str:
 
 
 def digest() -> str:
-    """Of all files that the manifests are rendered from, and of the arguments."""
+    """Returns a digest of all files that the manifests are rendered from, and of the arguments."""
     whole = hashlib.sha256()
     files = [path for path in CHART.rglob("*") if path.is_file()]
     for path in sorted([*files, _EXAMPLE, _MIRROR]):

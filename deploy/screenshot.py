@@ -1,7 +1,7 @@
 """Draws the pictures of docs/status-page.md from a real run: `python -m deploy.screenshot docs`.
 
-A MySQL server, a daemon and readers run for about a minute. One consumer is read slowly and is detached, one has lost
-its reader, one asks for transactions that the server has purged, and the server of another is down.
+A MySQL server, a daemon and readers run for about a minute. One consumer has a slow reader and is detached, one has
+lost its reader, one asks for transactions that the server has purged, and one has a server that is down.
 """
 
 from __future__ import annotations

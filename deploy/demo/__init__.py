@@ -3,10 +3,10 @@
     python -m deploy.demo [--seconds N] [--seed N] [--target DIR] [--keep]
 
     runner     starts everything, runs the demo, reports the result
-    processes  the daemon and Spark as child processes; none outlives the demo
+    processes  runs the daemon and Spark as child processes, and ends them with the demo
     schema     the tables of a shop, in three databases
     operations random transactions of the shop, repeatable by a seed
-    load       threads that execute them
+    load       threads that execute these transactions
     watch      observes daemon, server and mirror job, and checks rules
     view       shows the observations: live on a terminal, as lines elsewhere
     delta      reads Delta tables without Spark

@@ -58,7 +58,7 @@ EXAMPLES_MAX = 3
 
 
 def compare(table: Table, mysql: Iterable[Row], mirrored: Iterable[Row]) -> Result:
-    """Compare the rows of both sides, with their values in the order of the table's columns."""
+    """Compare the rows of MySQL and Delta. The values of a row are in the order of the table's columns."""
     at = [table.columns.index(name) for name in table.key]
     result = Result(table)
     expected_rows: dict[Row, Row] = {tuple(row[i] for i in at): row for row in mysql}
@@ -130,7 +130,7 @@ def tables_of(connection: Connection[Cursor], databases: Sequence[str]) -> list[
 
 
 def rows_of_mysql(connection: Connection[Cursor], table: Table) -> list[Row]:
-    """The connection's time zone must be UTC."""
+    """Returns all rows of the table. The connection's time zone must be UTC."""
     columns = ", ".join(f"`{name}`" for name in table.columns)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {columns} FROM `{table.database}`.`{table.name}`")

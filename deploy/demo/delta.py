@@ -103,8 +103,8 @@ def _wide_type(spark_type: Any) -> pa.DataType | None:
 
 
 def _part(file: Path, columns: dict[str, tuple[str, pa.DataType | None]]) -> pa.Table:
-    """The rows of one file. `columns`: by name, the name in the files and the type after widening. Columns that were
-    added later are NULL."""
+    """The rows of one file. `columns`: for each column by name, its name in the files and its type after widening. A
+    column that was added after the file was written is NULL."""
     with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as source:
         data = source.read()
     arrays = {}
@@ -121,6 +121,6 @@ def _cast(column: pa.ChunkedArray, wide: pa.DataType) -> pa.ChunkedArray:
     if column.type == wide:
         return column
     if pa.types.is_decimal(wide) and pa.types.is_integer(column.type):
-        # Arrow wants room for every value of the integer type.
+        # Arrow requires a decimal type that has room for every value of the integer type.
         column = column.cast(pa.decimal128(min(38, 19 + wide.scale), wide.scale))
     return column.cast(wide)

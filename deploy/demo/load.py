@@ -30,7 +30,8 @@ _RETRIED = (1205, 1213)  # lock wait timeout, deadlock
 
 @dataclass(slots=True)
 class WriteCounts:
-    """Counts of one writer, or of all. Each writer has its own counts, so that none waits for another."""
+    """What one writer has written, or all writers together. Each writer has its own counts, so no writer waits for a
+    lock."""
 
     transactions: int = 0
     statements: int = 0
@@ -39,7 +40,7 @@ class WriteCounts:
 
 
 def make_existing_table(connection: Connection[Cursor], parts: int) -> None:
-    """Create a table of `parts` rows that the binlog does not hold. The account needs the right to set sql_log_bin."""
+    """Create a table of `parts` rows that are not in the binlog. The account needs the right to set sql_log_bin."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
         for statement in EXISTING_TABLE:
@@ -68,12 +69,12 @@ class Writers:
         ]
 
     def start(self) -> None:
-        """Write the first rows."""
+        """Start the threads. They write the first rows, and then wait for `go_on`."""
         for thread in self._threads:
             thread.start()
 
     def go_on(self) -> None:
-        """Write until stopped."""
+        """Let the threads write until `stop`."""
         self._go_on.set()
 
     def stop(self) -> None:
@@ -104,7 +105,7 @@ class Writers:
         self._execute(ADD_COLUMNS)
 
     def change_by_shadow(self) -> None:
-        """Change a table through a shadow table, and swap the two, while the writers write to it."""
+        """Change a table by a shadow table that takes its place, while the writers write to it."""
         self._execute(SHADOW_TABLE)
 
     def _execute(self, statements: Iterable[str]) -> None:

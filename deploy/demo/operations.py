@@ -41,7 +41,7 @@ class Statement:
 
 @dataclass(slots=True)
 class Transaction:
-    """`done` is called after the commit. With `undo` the transaction is rolled back, so it must not be mirrored."""
+    """A transaction. `done` is called after its commit. With `undo` it is rolled back, so it must not be mirrored."""
 
     statements: list[Statement]
     done: Callable[[], None] = lambda: None
@@ -253,7 +253,7 @@ def cancel(shop: Shop) -> Transaction:
 
 
 def rename(shop: Shop) -> Transaction:
-    """Update keys: of a customer, whose old key a new customer gets at once, and of order lines."""
+    """Change the key of a customer, give its old key to a new customer, and change the keys of order lines."""
     old, new = shop.chance.choice(shop.customers), shop.new_id()
     again = new_customers(shop, 1).statements[0]
     order = shop.chance.choice(shop.orders)
@@ -294,7 +294,7 @@ def forget(shop: Shop) -> Transaction:
 
 
 def use_parts(shop: Shop) -> Transaction:
-    """Change rows of the table that is copied meanwhile: updates, a deletion, new rows, and a key that moves."""
+    """Change rows of the table that the mirror copies meanwhile: updates, a deletion, new rows, and a changed key."""
     chance = shop.chance
     # Each writer has its own ids, so that no key is inserted twice.
     own = range(shop.writer + 1, shop.parts + 1, 3)
@@ -333,7 +333,7 @@ _OPERATIONS: tuple[tuple[Callable[[Shop], Transaction], int], ...] = (
 
 
 def first_rows(shop: Shop) -> Iterator[Transaction]:
-    """Insert rows into nearly all tables. Each transaction must be done before the next is requested."""
+    """Insert rows into nearly all tables. The caller executes each transaction before it asks for the next one."""
     yield first_stock(shop)
     yield new_customers(shop, 30)
     for _ in range(10):
@@ -342,7 +342,7 @@ def first_rows(shop: Shop) -> Iterator[Transaction]:
 
 
 def operations(shop: Shop) -> Iterator[Transaction]:
-    """Endless operations. Each must be done before the next is requested."""
+    """Yields operations without end. The caller executes each one before it asks for the next one."""
     kinds, weights = zip(*_OPERATIONS, strict=True)
     while True:
         (make,) = shop.chance.choices(kinds, weights)

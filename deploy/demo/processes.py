@@ -1,7 +1,7 @@
 """The demo's child processes: each has a log file, and is ended together with everything that it started.
 
-Each process leads its own session, so Ctrl-C in a terminal reaches only the demo, and all descendants (Spark's JVM, its
-Python workers) are found by their session, in whatever process group they are.
+Each process leads its own session. So Ctrl-C in a terminal reaches only the demo, and the demo finds all descendants
+(Spark's JVM, its Python workers) by their session, whatever their process group is.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TAIL_LINES = 25
 
 
 class DemoFailed(Exception):
-    """The demo cannot continue, or a rule was violated. The text is printed to the user."""
+    """The demo cannot continue, or a rule was violated. The demo prints the text."""
 
 
 class Interrupts:
-    """Turns the signals that end the demo into KeyboardInterrupt, but not between a fork and the record of its pid: an
-    exception there would leave a process running."""
+    """Turns the signals that end the demo into KeyboardInterrupt. Between a fork and the recording of its pid it delays
+    the exception, which would leave the process running."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -38,7 +38,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Delay the KeyboardInterrupt of a signal to the end of the block."""
+        """Delay the KeyboardInterrupt of a signal until the end of the block."""
         self._held += 1
         try:
             yield
@@ -62,7 +62,7 @@ INTERRUPTS = Interrupts()
 
 
 class DemoProcess:
-    """A running process; messages use `name`."""
+    """A running process. `name`: for messages."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ def of_session(session: int) -> list[int]:
             stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue  # has ended
-        # pid (name) state ppid pgrp session ...; a name may hold anything, brackets too. proc(5)
+        # pid (name) state ppid pgrp session ...; the name may contain any character, also brackets. proc(5)
         state, _, _, entry_session = stat.rpartition(")")[2].split()[:4]
         if int(entry_session) == session and state != "Z":
             pids.append(int(entry.name))

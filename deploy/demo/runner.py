@@ -3,9 +3,11 @@
 First MySQL starts, then the daemon and the mirror job in parallel (Spark needs about ten seconds, and waits for the
 daemon). Then the tables are created: the consumers begin at `earliest`, so the mirror contains all rows. Writers write
 for a while. Meanwhile the mirror copies a table that is older than the binlog, two tables get columns, and one is
-replaced by a shadow table. Then the demo waits for the mirror. A consumer's `covered` set contains all that the server
-had executed when the last writer stopped only if the consumer's transactions of that set were acknowledged, and the
-mirror job acknowledges what is in its log; its metrics say how far the tables have applied the log.
+replaced by a shadow table.
+
+Then the demo waits for the mirror. The mirror job acknowledges what is in its log. So when a consumer's `covered` set
+contains all that the server has executed, the mirror's log holds all changes; the job's metrics say how far the tables
+have applied the log.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*")
 MIRRORED = tuple(consumer.name for consumer in CONSUMERS if consumer.shared)
 
 OBSERVE_EVERY_S = 0.5
-# The first start on a machine compiles; later ones take seconds.
+# The first start on a machine compiles kernels; later starts take seconds.
 START_TIMEOUT_S = 240.0
 CATCH_UP_TIMEOUT_S = 600.0  # two quiet cores need a minute
 END_S = 10.0
@@ -58,8 +60,8 @@ ENDING_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`target`: folder for the Delta tables, which are kept; None: they are removed. `parts`: rows of the table that is
-    copied. `picture`: an SVG file to write."""
+    """`target`: a folder for the Delta tables, which the demo leaves there; None: it removes them. `parts`: rows of the
+    table that is copied. `picture`: an SVG file to write."""
 
     seconds: float
     seed: int
@@ -136,8 +138,8 @@ class RunningDemo:
 
 
 def run(options: Options, console: Console) -> int:
-    """Run the demo and return its exit code. Raises DemoFailed, ServerUnavailable or KeyboardInterrupt; all processes
-    have ended then."""
+    """Run the demo and return its exit code. Raises DemoFailed, ServerUnavailable or KeyboardInterrupt, after all
+    processes have ended."""
     began = time.monotonic()
     with _work_folder() as work, ExitStack() as running:
         target = options.target or work / "delta"
@@ -259,8 +261,8 @@ def _part(
 ) -> DemoProcess:
     temporary = work / "tmp"
     temporary.mkdir(exist_ok=True)
-    # A killed Spark leaves temporary files, and a JVM a file of performance data in /tmp. In a run of a minute the
-    # optimizing compiler costs more time than it saves.
+    # A killed Spark leaves temporary files, and a JVM leaves a file of performance data in /tmp; these options put them
+    # into the work folder. In a run of a minute the JVM's optimizing compiler costs more time than it saves.
     java = f"-Djava.io.tmpdir={temporary} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     given = {
         **environment,

@@ -44,7 +44,8 @@ STATEMENTS = (
         quantity MEDIUMINT NOT NULL, at DATETIME(6) NOT NULL, remark VARCHAR(200), label VARBINARY(64))""",
 )
 
-# A table that is older than the binlog: its rows are written with sql_log_bin=0, so only a copy can bring them.
+# A table whose rows are not in the binlog (they are written with sql_log_bin=0), so the mirror gets them only by a
+# copy.
 EXISTING = "warehouse.parts"
 EXISTING_TABLE = (
     """CREATE TABLE warehouse.parts (
@@ -62,7 +63,8 @@ DOUBLE_EXISTING_TABLE = """INSERT INTO warehouse.parts
         ELT(1 + (id + {rows}) % 3, 'new', 'used', 'worn')
     FROM warehouse.parts WHERE id <= {most}"""
 
-# Executed during the load. The first gives existing rows NULL, the second a value that no log holds.
+# Executed during the load. The first new column is NULL in existing rows. The second has a default value in existing
+# rows, and the binlog holds no event that sets it.
 ADD_COLUMNS = (
     "ALTER TABLE shop.customers ADD COLUMN nickname VARCHAR(40) NULL",
     "UPDATE shop.customers SET nickname = name WHERE id % 3 = 0",
@@ -72,7 +74,7 @@ ADD_COLUMNS = (
 _PRODUCT = "id, sku, title, price, factor, weight, margin, picture, state, added, released"
 _NEW_PRODUCT = ", ".join(f"NEW.{name}" for name in _PRODUCT.split(", "))
 # A schema change with a shadow table, as pt-online-schema-change makes it: triggers keep the shadow up to date while
-# the rows are copied; then the two tables change their names.
+# the rows are copied; then the shadow takes the name of the table.
 SHADOW_TABLE = (
     "CREATE TABLE shop._products_new LIKE shop.products",
     "ALTER TABLE shop._products_new MODIFY margin INT, ADD COLUMN rating DECIMAL(3,1) NOT NULL DEFAULT 5.0",
@@ -87,7 +89,7 @@ SHADOW_TABLE = (
     "DROP TABLE shop._products_old",
 )
 
-# What happened to tables besides changes of rows, for the table of results.
+# What happened to these tables besides changes of rows; the table of results shows it.
 EVENTS = {
     EXISTING: "copied while it was written to",
     "shop.customers": "got a column",

@@ -1,4 +1,4 @@
-"""Shows the demo: tables that are updated in place on a terminal, a line every few seconds elsewhere."""
+"""Shows the demo. On a terminal it updates tables in place; elsewhere it prints a line every few seconds."""
 
 from __future__ import annotations
 
@@ -207,12 +207,12 @@ def results_table(results: Sequence[Result]) -> Table:
 
 
 def save_picture(path: Path, state: ViewState, results: Sequence[Result], verdict: str) -> None:
-    """Write the demo's view during the load, and of_user result, as an SVG picture that refers to no other file."""
+    """Write the demo's view during the load, and its results, as an SVG picture that refers to no other file."""
     console = Console(record=True, file=io.StringIO(), width=112)
     console.print(_picture(state))
     console.print(results_table(results))
     console.print(verdict, highlight=False)
-    # rich refers to a font on a web server; the picture uses the viewer's own.
+    # rich refers to a font on a web server. Without that, the program that shows the picture uses a font of its own.
     picture = re.sub(
         r"@font-face \{.*?\}\n?", "", console.export_svg(title="make demo"), flags=re.DOTALL
     )

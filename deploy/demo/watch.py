@@ -5,7 +5,7 @@ daemon's memory, and the mirror job's metrics. `Rules` is pure: it takes observa
 
 The process list and the daemon's states are not read at the same instant, and a server notices that a replica has
 disconnected only at its next write, at the latest at the next heartbeat. So a wrong number of dump threads is a
-violation only if it lasts longer than that while the states do not change.
+violation only if it lasts for `GRACE_S` while the states do not change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dispatcher.model.gtid import GtidSet
 
 MEMORY_BASE_BYTES = 250 * 10**6
 GRACE_S = 3.0
-ANSWER_S = 60.0  # the first start on a machine compiles and does not answer in that time
+ANSWER_S = 60.0  # the first start on a machine compiles kernels before it answers
 _DUMP = ("Binlog Dump", "Binlog Dump GTID")
 _MIRROR = "binlog_mirror_"
 
@@ -45,8 +45,8 @@ class DemoConsumer:
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """A consumer's progress, from the mirror job's metrics. `tables`: how many are in each state; `copied`, `to_copy`:
-    rows of the copies that are running."""
+    """A consumer's progress, from the mirror job's metrics. `tables`: how many tables are in each state; `copied`,
+    `to_copy`: rows that the running copies have read, and will have read at their end."""
 
     rows: int = 0
     steps: int = 0
@@ -81,7 +81,7 @@ class Observation:
         return len(self.executed.subtract(done))
 
     def unapplied(self, consumer: str) -> int:
-        """The number of transactions that the mirror's log has and its tables have not."""
+        """The number of transactions that are in the mirror's log and not yet in its tables."""
         acknowledged = self.rows[consumer]["acknowledged"]
         progress = self.mirrored.get(consumer)
         if not acknowledged or progress is None:

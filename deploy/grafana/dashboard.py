@@ -1,9 +1,8 @@
 """Writes the Grafana dashboard: `python -m deploy.grafana.dashboard`.
 
-It is generated because its panels repeat the same forty lines of JSON. `ROWS` says what is on it, in the order of the
-questions on call: is a queue full and who is behind, does data flow, are the connections there, who reads, what fails,
-what is short, and on Spark's side the mirror and all streams. The format is that of Grafana 10 and newer (schema
-version 39).
+It is generated because each panel repeats the same forty lines of JSON. `ROWS` lists the panels, in the order in which
+a person on call needs them: full queues and lag, throughput, connections, readers, faults, resources, and on Spark's
+side the mirror and all streams. The format is that of Grafana 10 and newer (schema version 39).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ WIDTH = 24
 HEIGHT = 8
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-# The labels that the variables of the dashboard select by.
+# Selectors of labels; the dashboard's variables give the values.
 DAEMON = '{instance=~"$instance"}'
 CONNECTION = '{instance=~"$instance",connection=~"$connection"}'
 CONSUMER = '{instance=~"$instance",consumer=~"$consumer"}'
@@ -32,7 +31,8 @@ RATE = "[$__rate_interval]"
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`queries`: (PromQL, legend); `limit`: legend of the query that is drawn as a dashed line; `kind`: of Grafana."""
+    """A panel. `queries`: (PromQL, legend); `limit`: the legend of the query that is drawn as a dashed line; `kind`:
+    the panel's type in Grafana."""
 
     title: str
     queries: tuple[tuple[str, str], ...]
@@ -177,7 +177,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
 
 
 def queries() -> Iterator[str]:
-    """Every query of the dashboard, with its variables."""
+    """Yields each query of the dashboard, with variables such as `$instance` in it."""
     for _, panels in ROWS:
         for panel in panels:
             for expression, _ in panel.queries:

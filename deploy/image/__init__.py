@@ -1,1 +1,1 @@
-"""The container images, and how their steps are run where no engine runs."""
+"""The container images, and a program that runs the steps of the Dockerfile without a container engine."""

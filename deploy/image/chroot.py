@@ -1,10 +1,10 @@
 """Runs the steps of the Dockerfile without a container engine: `python -m deploy.image.chroot [daemon|mirror]`.
 
-The base image is replaced by the same Debian release from `debootstrap`; everything else is executed as it is written,
-each stage in a folder that is its root. Then the image is run as a container would be: its own user, a read-only root,
-a fresh volume, a /tmp of its own, and nothing else. It needs root, and Debian's package debootstrap.
+The base image is replaced by the same Debian release from `debootstrap`; every other step is executed as it is written,
+each stage in a folder that is its root. Then the image is run as a container would be: with its own user, a read-only
+root, a fresh volume and a /tmp of its own. The program needs root, and Debian's package debootstrap.
 
-What it does not show: that the base image is available and has its digest, and that an engine understands the file.
+It does not check that the base image is available and has its digest, nor that an engine understands the Dockerfile.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pathlib import Path
 from deploy.image.dockerfile import Instruction, Stage, parse_dockerfile
 
 ROOT = Path(__file__).parents[2]
-# Debian 13 has Python 3.13, as the base image.
+# Debian 13 has Python 3.13, as the base image has.
 SUITE = "trixie"
 PACKAGES = "python3,python3-venv,ca-certificates"
 DEADLINE_S = 90.0
-# What this machine needs to reach package registries; not part of the image.
+# Files and variables with which this machine reaches package registries; they are not part of the image.
 _NETWORK_FILES = (
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -51,7 +51,7 @@ state: {path: /var/lib/binlog-dispatcher/state.db}
 
 @dataclass(slots=True)
 class Tree:
-    """A stage that was built: its root folder and what the next stage inherits."""
+    """A stage that was built: its root folder, and the settings that the next stage inherits."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Builder:
         self._built: dict[str, Tree] = {}
 
     def build(self, name: str) -> Tree:
-        """The tree of a stage, built if it is not yet. Raises CalledProcessError for a step that fails."""
+        """Returns the tree of a stage, which the first call builds. Raises CalledProcessError if a step fails."""
         if name not in self._built:
             self._built[name] = self._build(self._stages[name])
         return self._built[name]
@@ -149,7 +149,8 @@ def _inside(root: Path, path: str) -> Path:
 
 @contextmanager
 def _network(root: Path) -> Iterator[dict[str, str]]:
-    """Let a step reach the registries that this machine reaches, and leave nothing of that in the image."""
+    """Give a step this machine's access to registries during the block. Yields environment variables for the step. The
+    files are removed from the image at the end."""
     kept: dict[Path, bytes | None] = {}
     for name in _NETWORK_FILES:
         here, there = Path(name), _inside(root, name)
@@ -180,9 +181,9 @@ def _enter(tree: Tree, command: Sequence[str], environment: dict[str, str]) -> N
 
 
 def container(tree: Tree, command: Sequence[str], mounts: dict[Path, str]) -> list[str]:
-    """The command that runs `command` as a container would be run: read-only root, user of the image.
+    """Returns a command that runs `command` as in a container: with a read-only root, and as the image's user.
 
-    `mounts`: places in the image by folders of this machine.
+    `mounts`: for each folder of this machine, its place in the image.
     """
     root = tree.root
     lines = [f"mount --bind {root} {root}", f"mount -t proc proc {root}/proc"]
@@ -206,7 +207,7 @@ def check_daemon(tree: Tree, work: Path) -> None:
     mounts = {volume: "/var/lib/binlog-dispatcher", settings: "/etc/binlog-dispatcher"}
     environment = {**tree.environment, "REPL_PASSWORD": "secret", "API_TOKEN": "0123456789abcdef"}
     command = container(tree, [*tree.entrypoint, *tree.command], mounts)
-    # The health check's address is the image's port; here it is another one, which is free.
+    # The health check asks the image's port; here the daemon listens on another port, which is free.
     probe = [word.replace(":8085/", ":18085/") for word in tree.healthcheck]
     began = time.monotonic()
     with log.open("wb") as output:
@@ -255,7 +256,7 @@ def check_mirror(tree: Tree, work: Path) -> None:
     volume = work / "mirror-volume"
     volume.mkdir()
     shutil.chown(volume, 8085, 8085)
-    # An engine would make the host's name known.
+    # A container engine would let the container resolve the name of its host.
     local = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
     environment = {**tree.environment, **local}
     mounts = {volume: "/var/lib/binlog-mirror"}
@@ -302,7 +303,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="image-") as temporary:
         work = options.keep or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        work.chmod(0o755)  # the image's user goes through it
+        work.chmod(0o755)  # the image's user must be able to enter it
         tree = Builder(work).build(options.target)
         check = check_daemon if options.target == "daemon" else check_mirror
         check(tree, work)

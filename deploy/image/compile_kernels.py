@@ -1,7 +1,8 @@
 """A step of the images' builds: compile the kernels of the daemon, or of `mirror`, into $NUMBA_CACHE_DIR.
 
-The cache belongs to the sources as they are, by their time of change. Engines keep these times in whole seconds when
-they store a layer, so the fractions are cut off first; compiled Python files, which know whole seconds, stay valid.
+numba uses a cached kernel only if the source file has the same time of change. Container engines keep only whole
+seconds of these times when they store a layer, so this step first cuts off the fractions. Compiled Python files stay
+valid, because they record whole seconds.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from pathlib import Path
 
 
 def cut_fractions(folder: Path) -> None:
-    """Cut off the fractions of seconds of the times of change of all Python files."""
+    """Set the times of change of all Python files to whole seconds."""
     for path in folder.rglob("*.py"):
         seconds = int(path.stat().st_mtime)
         os.utime(path, (seconds, seconds))
 
 
 def inspect_each_type() -> None:
-    """Show the binlog with one column of each type, from which the mirror's kernels are compiled too."""
+    """Inspect the binlog with one column of each type, so that numba compiles the kernels that decode rows.
+
+    The mirror's kernels are compiled from the same binlog.
+    """
     from dispatcher.inspect.command import Login, parse_options, run_inspection  # noqa: PLC0415
 
     spec = find_spec("spark_sink")
@@ -40,7 +44,7 @@ def main(image: str) -> None:
         spec = find_spec(package)
         assert spec is not None and spec.origin is not None, f"{package} is not installed"
         cut_fractions(Path(spec.origin).parent)
-    # Imported only now: the name of the cache's folder follows from the times.
+    # Imported only after the times are set, because numba derives the name of the cache's folder from them.
     if image == "mirror":
         from spark_sink.kernels import load_kernels as load_decoding_kernels  # noqa: PLC0415
 

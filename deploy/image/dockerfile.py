@@ -1,4 +1,4 @@
-"""Reads a Dockerfile: as much of its language as the one of this repository uses.
+"""Reads a Dockerfile. It understands those parts of the language that this repository's Dockerfile uses.
 
 https://docs.docker.com/reference/dockerfile
 """
@@ -33,7 +33,7 @@ class Stage:
 
 
 def parse_dockerfile(text: str) -> dict[str, Stage]:
-    """The stages by name, in order. Raises ValueError for a line that is not understood."""
+    """Returns the stages by name, in order. Raises ValueError for a line that it does not understand."""
     stages: dict[str, Stage] = {}
     stage: Stage | None = None
     for instruction in _instructions(text):

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Entry point of the mirror's image: `driver …` and `executor …` are what Spark asks of an image on Kubernetes, with its
-# settings in the environment; anything else is a command of the mirror.
+# Entry point of the mirror's image. On Kubernetes Spark runs it with `driver …` or `executor …`, and with its settings in
+# the environment; any other argument is a command of the mirror.
 set -eu
-# The image holds compiled kernels and is read-only; numba needs them in a folder that it can write.
+# The image holds compiled kernels and may be read-only; numba needs them in a folder that it can write.
 mkdir -p "$NUMBA_CACHE_DIR"
 for release in "${SPARK_HOME%/*}"/kernels/*; do
     [ -e "$release" ] || continue
