@@ -11,11 +11,11 @@ from spark_sink.mirror.values.settings import MirrorSettings
 PATH = Path(__file__).parents[1] / "docs/settings.md"
 
 _ABOUT = {
-    "defaults": "Each consumer can override each of them, in its own section.",
+    "defaults": "Each consumer can override each of these settings, in its own section.",
     "consumers.NAME": "`NAME`: at most 64 letters, digits, `_`, `.` and `-`. A consumer needs `databases`, and either "
     "`mysql` with `password_file` or `password`, or `files`. It may also set each key of `defaults`.",
-    "api": "The limits, `listen` and `tls` need a restart, the others apply at a reload.",
-    "state": "These need a restart.",
+    "api": "A change of the limits, of `listen` or of `tls` needs a restart; the others apply at a reload.",
+    "state": "A change of these settings needs a restart.",
     "log": "",
     "mqtt": "Without this section nothing is published.",
 }  # fmt: skip
@@ -23,7 +23,7 @@ _ABOUT = {
 
 def of_mirror() -> list[SettingReference]:
     """The settings of the mirror."""
-    # The reference names what the user chooses in `tables` a pattern, because it is no table's name.
+    # The keys of `tables` are patterns that the user chooses, not names.
     rows = section_settings("", MirrorSettings)
     return [row._replace(path=row.path.replace("tables.NAME", "tables.PATTERN")) for row in rows]
 
@@ -66,14 +66,16 @@ Written by `python -m deploy.settings_reference` from the models. Complete examp
 [config/dispatcher.example.yaml](../config/dispatcher.example.yaml) and
 [config/mirror.example.yaml](../config/mirror.example.yaml).
 
-* Sources, later ones override earlier ones: the files of `--config` (repeatable; a folder stands for its `*.yaml`),
-  environment variables, options of the command line.
+* Settings come from these sources, and each source overrides those before it: the files of `--config` (repeatable; a
+  folder stands for its `*.yaml`), environment variables, options of the command line.
 * An environment variable's name is the path in capitals with `__` between its parts: `DISPATCHER__API__LISTEN`,
-  `DISPATCHER__CONSUMERS__SHOP__PASSWORD`; of the mirror `SPARK_SINK_TARGET`, `SPARK_SINK_COPY__MYSQL`.
+  `DISPATCHER__CONSUMERS__SHOP__PASSWORD`. For the mirror the names begin with `SPARK_SINK_`: `SPARK_SINK_TARGET`,
+  `SPARK_SINK_COPY__MYSQL`.
 * In files, `${{NAME}}` stands for an environment variable, `$${{NAME}}` for a literal `${{NAME}}`. Names of files are
   relative to the settings file's folder.
 * A size is a number of bytes, or `64MiB` (powers of 1024), or `64MB` (powers of 1000).
-* `[]` in a path stands for the elements of a list. An empty default: not set. Unknown keys are errors.
+* `[]` in a path stands for the elements of a list. If the default is empty, the setting is not set. Unknown keys are
+  errors.
 
 `binlog-dispatcher check --config F` reports everything that is wrong at once, with file and line.
 

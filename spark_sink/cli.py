@@ -126,7 +126,8 @@ def run(  # noqa: PLR0913 - each option is one setting
     available_now: Annotated[
         bool | None,
         typer.Option(
-            "--available-now", help="Mirror up to the server's tip at the start, then end."
+            "--available-now",
+            help="Mirror up to the end that the server's log has at the start, then end.",
         ),
     ] = None,
     trigger_interval: Annotated[
@@ -136,7 +137,7 @@ def run(  # noqa: PLR0913 - each option is one setting
         str | None, typer.Option(help="Bytes of an append, like 16MiB.")
     ] = None,
     parallel_tables: Annotated[
-        int | None, typer.Option(help="Tables that are brought forward at a time.")
+        int | None, typer.Option(help="Tables to which changes are applied at a time.")
     ] = None,
     invalid_dates: Annotated[
         str | None, typer.Option(help="What a date like 0000-00-00 becomes: null, error or text.")
@@ -145,7 +146,7 @@ def run(  # noqa: PLR0913 - each option is one setting
         bool | None,
         typer.Option(
             "--fail-on-data-loss/--no-fail-on-data-loss",
-            help="Stop, or go on, behind changes that the server has purged before they were read.",
+            help="If the server has purged changes before they were read: stop, or skip them and continue.",
             show_default=False,
         ),
     ] = None,
@@ -156,7 +157,9 @@ def run(  # noqa: PLR0913 - each option is one setting
     ca_file: Annotated[
         Path | None, typer.Option(help="PEM file of the authority of the daemon's certificate.")
     ] = None,
-    master: Annotated[str | None, typer.Option(help="Spark master; spark-submit's wins.")] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark master; that of spark-submit overrides it.")
+    ] = None,
     conf: Conf = None,
     log_level: LogLevel = None,
 ) -> None:
@@ -344,7 +347,7 @@ def copy(
     tables: Tables,
     *,
     consumer: Annotated[
-        str, typer.Option(help="The consumer of tables that the mirror does not have yet.")
+        str, typer.Option(help="The consumer of tables that are not yet in the mirror.")
     ] = "",
     config: Config = None,
     target: Target = None,
@@ -373,7 +376,9 @@ def changelog(  # noqa: PLR0913 - each option is one choice
     limit: Annotated[
         int | None, typer.Option(min=1, help="Print at most so many changes.", show_default=False)
     ] = None,
-    consumer: Annotated[str, typer.Option(help="Whose log, if several have the table.")] = "",
+    consumer: Annotated[
+        str, typer.Option(help="The consumer, if several consumers have the table.")
+    ] = "",
     config: Config = None,
     target: Target = None,
     conf: Conf = None,
@@ -401,7 +406,7 @@ def verify_mirror(
     ] = None,
     *,
     wait_seconds: Annotated[
-        float, typer.Option(help="How long to wait for a table to be at the server's position.")
+        float, typer.Option(help="How long to wait until a table is at the server's position.")
     ] = 120,
     config: Config = None,
     target: Target = None,

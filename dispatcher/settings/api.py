@@ -52,7 +52,7 @@ OpenName = Literal["metrics", "docs", "readyz"]
 
 
 class TokenSettings(SettingsSection):
-    """A token of the API, and what it allows."""
+    """A token of the API, and what it allows its holder."""
 
     token: SecretStr | None = Field(
         default=None, description="A bearer token of at least 16 characters"
@@ -67,8 +67,8 @@ class TokenSettings(SettingsSection):
         default=None,
         min_length=1,
         description=(
-            "What it allows ([http-api.md](http-api.md#tokens-and-scopes)); without it `read` and "
-            "`acknowledge`, and `metrics` if `consumers` is `all`"
+            "What the token allows ([http-api.md](http-api.md#tokens-and-scopes)); the default is `read` and "
+            "`acknowledge`, and also `metrics` if `consumers` is `all`"
         ),
     )
 
@@ -110,7 +110,7 @@ class ApiLimitSettings(SettingsSection):
             "([http-api.md](http-api.md#shares))"
         ),
     )
-    # Spark requests one per partition that it reads.
+    # Spark requests one answer for each partition that it reads.
     max_answers_per_consumer: WholeNumber = Field(
         default=64,
         ge=1,
@@ -127,7 +127,7 @@ class ApiLimitSettings(SettingsSection):
         default=10, ge=1, le=3600, description="Time for the headers of a request to arrive"
     )
     body_timeout_seconds: WholeNumber = Field(
-        default=30, ge=1, le=3600, description="Time for the body to arrive, after that"
+        default=30, ge=1, le=3600, description="Time for the body to arrive after the headers"
     )
     write_timeout_seconds: WholeNumber = Field(
         default=60,
@@ -143,8 +143,8 @@ class ApiSettings(ApiLimitSettings):
     listen: Annotated[HostPort, BeforeValidator(parse_listen)] = Field(
         default=HostPort(host="127.0.0.1", port=8085),
         description=(
-            "The address of the API and of the page; other than loopback needs `tokens`. Port 0: any free "
-            "port"
+            "The address of the API and of the status page; an address other than loopback requires `tokens`. "
+            "Port 0: any free port"
         ),
     )
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
@@ -157,10 +157,10 @@ class ApiSettings(ApiLimitSettings):
     proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
         default=(),
         description=(
-            "Addresses and networks of the proxies before the daemon, whose `X-Forwarded-For` and "
-            "`X-Forwarded-Proto` are believed ([http-api.md](http-api.md#behind-a-proxy))"
+            "Addresses and networks of the proxies before the daemon; it trusts `X-Forwarded-For` and "
+            "`X-Forwarded-Proto` from them ([http-api.md](http-api.md#behind-a-proxy))"
         ),
     )
     tokens: tuple[TokenSettings, ...] = ()
-    open: tuple[OpenName, ...] = Field(default=(), description="What needs no token")
+    open: tuple[OpenName, ...] = Field(default=(), description="Requests that need no token")
     tls: ApiTlsSettings | None = None

@@ -44,7 +44,7 @@ def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
 
 
 def _of_the_other_source(tree: Tree, name: str, key: str) -> bool:
-    """True for keys of a server if the consumer reads files, and the other way round."""
+    """True if the key belongs to a server and the consumer reads files, or the other way round."""
     from_files = "files" in tree.values["consumers"][name]
     return key == ("tls" if from_files else "files")
 

@@ -1,7 +1,7 @@
 """Warnings about exposed secrets: files that every user can read, connections on which a password can be intercepted.
 
-Read access by the file's group is not reported: a file of root that the daemon's group can read is a common way to give
-a service its settings.
+Read access by the file's group is not reported: settings of a service are often a file that root owns and the service's
+group can read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _SECRET_FILE_KEYS = frozenset({"password_file", "token_file", "key"})
 
 
 def warnings_of(tree: Tree) -> tuple[str, ...]:
-    """One line per file that every user can read: settings files that contain a secret, and secret files they name."""
+    """Returns one line per file that every user can read. It looks at settings files that contain a secret, and at the
+    files of secrets that they name."""
     messages: dict[Path, str] = {}
     for file, origin in tree.inline_secrets.items():
         messages[file] = f"{origin}: every user of this machine can read the secret in this file"
@@ -34,7 +35,8 @@ def warnings_of(tree: Tree) -> tuple[str, ...]:
 
 
 def password_warnings(consumers: Mapping[str, ConsumerSettings]) -> tuple[str, ...]:
-    """One warning for each connection to another machine whose password an impostor of the server could learn."""
+    """Returns a warning for each connection to another machine on which a program that poses as the server could learn
+    the password."""
     names_by_risk: dict[str, list[str]] = {}
     for name, consumer in consumers.items():
         if consumer.mysql is None or all(host.loopback for host in consumer.mysql.addresses):

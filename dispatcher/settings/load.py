@@ -33,7 +33,7 @@ from dispatcher.settings.mqtt import MqttSettings
 from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree, read_sources
 
-# Keys that people expect in a consumer, and where the setting is.
+# Keys that people try in a consumer, and where the setting is.
 _INSTEAD = {
     "hosts": "list several hosts in mysql: user@host1:port,host2:port",
     **{key: f"set the {key} in mysql: user@host:port" for key in ("host", "port", "user")},
@@ -169,7 +169,8 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
 
 
 def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
-    """Report a missing source or password of a consumer with other invalid keys: the model does not check it then."""
+    """Report a missing source or password of a consumer that has other invalid keys; then the model does not check
+    it."""
     if values.keys().isdisjoint(("mysql", "files")):
         tree.report(path, NO_SOURCE)
     elif "files" not in values and values.keys().isdisjoint(("password", "password_file")):

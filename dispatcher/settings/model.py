@@ -65,24 +65,24 @@ class ConnectionLimitSettings(SettingsSection):
         default=60,
         ge=0,
         le=86_400,
-        description=f"How long another host of `mysql` has to reach the consumers' positions. {_SAME}",
+        description=f"How long the daemon waits for another host of `mysql` to reach the consumers' positions. {_SAME}",
     )
     max_bytes_in_binlog_dispatcher_buffer: ByteSize = Field(
-        default=4 * 2**20, ge=1, description=f"Received bytes that are queued at once. {_SAME}"
+        default=4 * 2**20, ge=1, description=f"Received bytes that are queued at a time. {_SAME}"
     )
     max_flush_milliseconds_in_binlog_dispatcher: WholeNumber = Field(
         default=1000,
         ge=1,
         le=3_600_000,
-        description=f"Longest time for which received events wait while the server keeps sending. {_SAME}",
+        description=f"Longest time after which received events are queued while the server keeps sending. {_SAME}",
     )
     heartbeat_milliseconds: WholeNumber = Field(
         default=1000,
         ge=100,
         le=3_600_000,
         description=(
-            "How often an idle server sends a heartbeat. Without a byte for three of them the connection is "
-            f"lost. {_SAME}"
+            "How often an idle server sends a heartbeat. The connection is lost after three of these intervals "
+            f"without a byte. {_SAME}"
         ),
     )
 
@@ -100,29 +100,29 @@ class ConsumerLimitSettings(SettingsSection):
         ge=0,
         le=3_600_000,
         description=(
-            "For how long in total the other consumers of the connection wait while this consumer's queue is "
-            "full; refilled at 5 % of the elapsed time"
+            "How long in total the other consumers of the connection wait while this consumer's queue is full; "
+            "the time grows again by 5 % of the elapsed time"
         ),
     )
     on_queue_full: Literal["detach", "wait"] = Field(
         default="detach",
         description=(
-            "After that time: `detach` lets the others go on without the consumer; with `wait` they wait "
-            "without a limit"
+            "After that time: `detach` lets the other consumers continue without this one; with `wait` they "
+            "wait without a limit"
         ),
     )
     on_purged: Literal["fail", "latest"] = Field(
         default="fail",
         description=(
-            "If the server has purged what the consumer needs next: `fail` stops it, `latest` goes on at the "
-            "end of the log, in a new epoch"
+            "If the server has purged what the consumer needs next: with `fail` the consumer stops, with `latest` "
+            "it continues at the end of the log, in a new epoch"
         ),
     )
     assume_current_schema: bool = Field(
         default=False,
         description=(
-            "If the log does not name columns and the table may have changed since: use its current columns "
-            "instead of stopping ([metadata.md](metadata.md))"
+            "If the log does not name a table's columns and the table may have changed since: true uses its "
+            "current columns, false stops the consumer ([metadata.md](metadata.md))"
         ),
     )
 
@@ -137,7 +137,7 @@ class LimitSettings(ConnectionLimitSettings, ConsumerLimitSettings):
         default=60,
         ge=0,
         le=86_400,
-        description="Least time between two markers; a marker moves a reader past transactions without data for it",
+        description="Shortest time between two markers; a marker moves a reader past transactions without data for it",
     )
     mqtt: ConsumerMqttSettings = ConsumerMqttSettings()
 
@@ -180,7 +180,7 @@ class MysqlSettings(SettingsSection):
 
 
 class FilesSettings(SettingsSection):
-    """A folder of binlog files. `prefix` chooses the log; without it the folder may contain only one log."""
+    """A folder of binlog files. `prefix` chooses the log; without a prefix the folder may contain only one log."""
 
     path: Path = Field(
         description="A folder of binlog files, read instead of a server ([files.md](files.md))"
@@ -206,12 +206,12 @@ class MysqlTlsSettings(SettingsSection):
     """`ca` verifies the server, `cert` and `key` authenticate the daemon."""
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = Field(
-        default="preferred", description="As MySQL's `--ssl-mode`"
+        default="preferred", description="Use of TLS, with the values of MySQL's `--ssl-mode`"
     )
     ca: ReadableFile | None = Field(
         default=None,
         description=(
-            "The authority that signed the server's certificate, for the two verify modes; without it the "
+            "The authority that signed the server's certificate, for the two verify modes; the default is the "
             "system's authorities"
         ),
     )
@@ -224,7 +224,7 @@ class MysqlTlsSettings(SettingsSection):
         description="The server's RSA key, with which the password is encrypted without TLS",
     )
     allow_public_key_retrieval: bool = Field(
-        default=False, description="Take an unverified key that the server sends"
+        default=False, description="Use a key that the server sends, without verifying it"
     )
 
     @model_validator(mode="after")
@@ -324,12 +324,13 @@ class ConnectionSettings(ConnectionLimitSettings):
 
     @property
     def secret(self) -> str:
-        """The password, of either key."""
+        """The password, from the key that is set."""
         return secret_of(self.password, self.password_file)
 
     @property
     def connection_key(self) -> tuple[str | None, ...]:
-        """The identity of the source: consumers with equal keys share a connection, or the reading of a folder."""
+        """The identity of the source: consumers with equal keys share a connection to the server, or one reading of the
+        folder."""
         if self.files is not None:
             return "files", str(self.files.path), self.files.prefix
         assert self.mysql is not None
@@ -356,7 +357,9 @@ class SubscriptionSettings(ConsumerLimitSettings):
         min_length=1,
         description="`database.table`, names or patterns; without it all tables of the databases",
     )
-    exclude_tables: NameList = Field(default=(), description="Tables that are left out of these")
+    exclude_tables: NameList = Field(
+        default=(), description="Names or patterns of tables that are left out"
+    )
     start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = Field(
         default=StartSettings(),
         description=(
@@ -411,8 +414,8 @@ class ConsumerSettings(LimitSettings, SubscriptionSettings, ConnectionSettings):
 
 
 class StateSettings(SettingsSection):
-    """The state store. The limits apply to all consumers together; at the limit, or with 0, a consumer that needs the
-    space stops."""
+    """The state store. The limits apply to all consumers together. When a limit is reached, a consumer that needs
+    space stops; the limit may be 0."""
 
     path: Path = Field(
         default=Path("/var/lib/binlog-dispatcher/state.db"),
@@ -421,10 +424,10 @@ class StateSettings(SettingsSection):
     max_bytes_in_spill: ByteSize = Field(
         default=10 * 2**30,
         ge=0,
-        description="Files beside it for transactions that are larger than their queues, of all consumers",
+        description="Size of all files beside it, which hold transactions larger than their consumers' queues",
     )
     max_bytes_in_prepared: ByteSize = Field(
-        default=256 * 2**20, ge=0, description="Rows of prepared XA transactions, of all consumers"
+        default=256 * 2**20, ge=0, description="Size of the rows of all prepared XA transactions"
     )
 
 

@@ -42,7 +42,7 @@ class MqttTlsSettings(SettingsSection):
 
     ca: ReadableFile | None = Field(
         default=None,
-        description="The authority that signed the broker's certificate; without it the system's authorities",
+        description="The authority that signed the broker's certificate; the default is the system's authorities",
     )
     cert: ReadableFile | None = Field(default=None, description="The daemon's certificate")
     key: ReadableFile | None = Field(default=None, description="The key of `cert`")
@@ -55,7 +55,7 @@ class MqttTlsSettings(SettingsSection):
 
 
 class ConsumerMqttSettings(SettingsSection):
-    """What is published of one consumer besides its status and its events."""
+    """What the daemon publishes about one consumer, in addition to its status and its events."""
 
     commits: bool = Field(
         default=False,
@@ -72,7 +72,7 @@ def _host_name() -> str:
 
 
 class MqttSettings(SettingsSection):
-    """The broker. `name`: of the daemon, in topics and in the client's identifier."""
+    """The broker. `name`: the daemon's name in topics and in the client's identifier."""
 
     url: Annotated[BrokerAddress, BeforeValidator(BrokerAddress.read)] = Field(
         description="The broker; `mqtts://host:port` for TLS. Without the section nothing is published"
@@ -86,7 +86,7 @@ class MqttSettings(SettingsSection):
     name: str = Field(
         default_factory=_host_name,
         pattern=r"^[A-Za-z0-9_.-]{1,64}$",
-        description="Of this daemon, in topics and in the client's identifier; without it the name of the host",
+        description="The daemon's name in topics and in the client's identifier; the default is the name of the host",
     )
     client_id: str = Field(
         default="binlog-dispatcher-{name}",
@@ -97,7 +97,9 @@ class MqttSettings(SettingsSection):
     topic_prefix: str = Field(
         default="binlog-dispatcher/{name}", min_length=1, description="What all topics begin with"
     )
-    qos: WholeNumber = Field(default=1, ge=0, le=2, description="Of all messages")
+    qos: WholeNumber = Field(
+        default=1, ge=0, le=2, description="The quality of service of all messages"
+    )
     protocol: Annotated[Literal["5", "3.1.1"], BeforeValidator(_version)] = Field(
         default="5", description="The version of MQTT"
     )
@@ -105,17 +107,17 @@ class MqttSettings(SettingsSection):
         default=30,
         ge=5,
         le=3600,
-        description="A daemon that is cut off is offline after one and a half of this",
+        description="The broker reports a lost daemon as offline after 1.5 times this time",
     )
     status_seconds: WholeNumber = Field(
         default=10, ge=1, le=3600, description="How often statuses that changed are published"
     )
-    # The newest status of each consumer, at most so many events, and at most so many commits wait for the broker.
+    # The newest status of each consumer waits for the broker, and at most this many events and this many commits.
     max_queued_messages: WholeNumber = Field(
         default=10_000,
         ge=1,
         le=10_000_000,
-        description="Events, and commits, that wait for the broker; the oldest are dropped",
+        description="How many events may wait for the broker, and how many commits; then the oldest are dropped",
     )
 
     @field_validator("topic_prefix", "client_id")
@@ -148,7 +150,7 @@ class MqttSettings(SettingsSection):
 
     @property
     def secret(self) -> str | None:
-        """The password, of either key; None if the daemon has none."""
+        """The password, from the key that is set; None if the daemon has none."""
         if self.password is None and self.password_file is None:
             return None
         return secret_of(self.password, self.password_file)

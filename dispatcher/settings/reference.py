@@ -27,7 +27,7 @@ from dispatcher.settings.values import parse_bytes
 REQUIRED = "required"
 NONE = ""  # the default of a setting that is not set
 
-# Sections that a person writes as one value.
+# Sections that the settings file has as one value, and its form.
 _WRITTEN_AS = {
     MysqlSettings: "user@host:port",
     StartSettings: "position",
@@ -72,7 +72,7 @@ def daemon_settings() -> Iterator[SettingReference]:
 def section_settings(
     section: str, model: type[BaseModel], *, without: Sequence[str] = ()
 ) -> Iterator[SettingReference]:
-    """The settings of a section, sections in it included."""
+    """The settings of a section, including those of the sections in it."""
     for name, field in model.model_fields.items():
         if name in without:
             continue
@@ -180,7 +180,7 @@ def _written(value: Any, *, size: bool) -> str:
 
 
 def format_size(value: int) -> str:
-    """67108864 as 64MiB; a size that no unit divides in bytes."""
+    """Returns 67108864 as 64MiB, and a size that is no multiple of a unit in bytes."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if value and value % 1024**power == 0:
             return f"{value // 1024**power}{unit}"
@@ -201,7 +201,7 @@ def _plain(field: FieldInfo) -> list[Any]:
 
 
 def _limits_of(field: FieldInfo) -> str:
-    """`>= 1`, `1 to 64`, or nothing."""
+    """Returns the limits as text, such as `>= 1` or `1 to 64`; empty if there are none."""
     at_least = next((item.ge for item in field.metadata if hasattr(item, "ge")), None)
     at_most = next((item.le for item in field.metadata if hasattr(item, "le")), None)
     as_text = format_size if _type_of(field) == "size" else str

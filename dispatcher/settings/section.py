@@ -1,4 +1,4 @@
-"""Used by all sections of the settings: the frozen base model, addresses, and secrets that one of two keys sets."""
+"""What all sections of the settings use: the frozen base model, addresses, and secrets that one of two keys sets."""
 
 from __future__ import annotations
 

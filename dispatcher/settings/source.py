@@ -1,11 +1,12 @@
 """Reads settings from their sources into one tree of plain values, and records the file and line of each value.
 
-Sources, later ones override earlier ones: YAML files in the given order (a folder stands for its *.yaml and *.yml in
-the order of their names), environment variables `DISPATCHER__SECTION__KEY`, command line. Mappings are merged key by
-key; any other value is replaced. `${NAME}` in a file stands for an environment variable, `$${NAME}` for `${NAME}`.
+Each of these sources overrides those before it: YAML files in the given order (a folder stands for its *.yaml and *.yml
+in the order of their names), environment variables `DISPATCHER__SECTION__KEY`, the command line. Mappings are merged
+key by key; any other value is replaced. `${NAME}` in a file stands for an environment variable, `$${NAME}` for
+`${NAME}`.
 
-YAML is read as nodes, because values carry no line numbers and do not show duplicate keys. pydantic-settings' own
-sources have no line numbers either, and ignore unknown environment variables.
+YAML is read as nodes, because plain values have no line numbers and do not show duplicate keys. The sources of
+pydantic-settings have no line numbers either, and they ignore unknown environment variables.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
-    """`name`: a file, an environment variable or a command line option. `line` counts from 1; 0 = none."""
+    """Where a value was set. `name`: a file, an environment variable or a command line option; `line`: from 1, or 0 if
+    there is none."""
 
     name: str
     line: int = 0
@@ -60,7 +62,7 @@ class Finding:
     def __str__(self) -> str:
         key = ".".join(map(str, self.path))
         line = f"{self.origin}: {key}: {self.message}" if key else f"{self.origin}: {self.message}"
-        return printable(line)  # keys, values and the names of files may be of any text
+        return printable(line)  # keys, values and names of files may contain any character
 
 
 @dataclass(slots=True)
@@ -71,18 +73,18 @@ class Tree:
     origins: dict[KeyPath, Origin] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     unread: set[KeyPath] = field(default_factory=set)  # paths without a value because of a finding
-    # Settings files that contain a secret, and where the first one is.
+    # For each settings file that contains a secret: where the first secret is.
     inline_secrets: dict[Path, Origin] = field(default_factory=dict)
 
     def origin(self, path: KeyPath) -> Origin:
-        """Where the path was set, or the nearest of its parents that has an origin."""
+        """Returns where the path was set, or where its nearest parent that has an origin was set."""
         for end in range(len(path), -1, -1):
             if (origin := self.origins.get(path[:end])) is not None:
                 return origin
         return Origin("settings")
 
     def report(self, path: KeyPath, message: str) -> None:
-        """Add a finding, unless the value could not be read completely: that has been reported already."""
+        """Add a finding, unless the value could not be read completely, which is a finding of its own."""
         partly_read = len(path) > 2 and any(u[: len(path)] == path for u in self.unread)
         if path not in self.unread and not partly_read:
             self.findings.append(Finding(self.origin(path), path, message))
@@ -194,7 +196,7 @@ class _NodeReader:
             if not isinstance(key_node, ScalarNode):
                 self._report(key_node, path, "a key must be text, not a list or mapping")
                 continue
-            # The text as written: a database or a consumer may be called 2024 or null.
+            # A key is taken as it is written: the name of a database or a consumer may be 2024 or null.
             key: str = key_node.value
             if key in values:
                 self._report(

@@ -36,7 +36,8 @@ def parse_whole_number(value: Any, expected: str = "a whole number") -> int:
 
 
 def parse_timestamp(value: Any) -> int:
-    """ISO 8601 to microseconds since 1970; UTC is assumed without an offset. A date alone means midnight."""
+    """Converts ISO 8601 to microseconds since 1970. A time without an offset is UTC; a date without a time is
+    midnight."""
     expected = "expected a time like 2026-11-21T12:00:00Z, in 1970 or later"
     if isinstance(value, str):
         try:

@@ -1,8 +1,9 @@
 """Reads YAML 1.2 as PyYAML's nodes, which know their lines and show keys that occur twice.
 
 The parser is libyaml, because a parser in Python takes longer for a thousand consumers than the rest of the start.
-libyaml implements YAML 1.1, so this module decides what a plain scalar means in 1.2. It refuses three characters that
-only 1.1 takes for line breaks. In brackets, a text that begins with `?` or `:` needs quotes, which 1.2 does not demand.
+libyaml implements YAML 1.1, so this module decides what a plain scalar means in YAML 1.2. It refuses the three
+characters that are line breaks only in YAML 1.1. In brackets, a text that begins with `?` or `:` needs quotes, although
+YAML 1.2 does not require them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _UNREADABLE = re.compile(
     r"[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
 
-_PLAIN = "plain"  # the tag of a scalar without quotes, which may be another value than text
+_PLAIN = "plain"  # the tag of a scalar without quotes, which may be a number, a boolean or null
 _TEXT = BaseResolver.DEFAULT_SCALAR_TAG
 # The core schema of YAML 1.2.
 _WORDS: dict[str, bool | None] = {
@@ -35,7 +36,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 class InvalidYaml(Exception):
-    """`line` counts from 1."""
+    """The text is no valid YAML. `line` counts from 1."""
 
     def __init__(self, problem: str, line: int) -> None:
         super().__init__(problem)
@@ -113,7 +114,8 @@ def value_of(scalar: ScalarNode) -> Any:
 
 
 def _hint(problem: str, text: str, error: yaml.MarkedYAMLError) -> str:
-    """A pattern such as * without quotes is an alias in YAML, and ?x or ::1 in a list is no text in YAML 1.1."""
+    """Returns advice to add quotes, or "". Without quotes, a pattern such as * is an alias in YAML, and ?x or ::1 in a
+    list is no text in YAML 1.1."""
     if "alias" in problem:
         return '; a pattern that begins with * needs quotes, such as "*"'
     at = text[error.problem_mark.index :][:1]

@@ -53,13 +53,13 @@ Pattern = Annotated[str, BeforeValidator(_pattern)]
 
 
 class MirroredConsumer(SettingsSection):
-    """A consumer to mirror. `include`, `exclude`: patterns like `shop.*`; a table that is excluded is not mirrored."""
+    """A consumer to mirror. `include`, `exclude`: patterns like `shop.*`; an excluded table is not mirrored."""
 
     include: tuple[Pattern, ...] = Field(
         default=("*",), description="The consumer's tables to mirror"
     )
     exclude: tuple[Pattern, ...] = Field(
-        default=(), description="Of these, tables that are not mirrored"
+        default=(), description="Those of these tables that are not mirrored"
     )
 
     def excludes(self, name: tuple[str, str]) -> bool:
@@ -69,35 +69,44 @@ class MirroredConsumer(SettingsSection):
 
 
 class TableSettings(SettingsSection):
-    """Policies for the tables that a pattern names; None leaves the choice to the next pattern that fits."""
+    """Policies for the tables that match a pattern. For a policy that is None, the next matching pattern counts."""
 
     unknown_tables: Literal["copy", "partial", "stop"] | None = Field(
         default=None,
         description=(
-            "Rows of a table whose CREATE the log does not hold; without it `copy` with a server to copy "
-            "from, else `stop`"
+            "What to do if rows arrive of a table whose CREATE TABLE is not in the log; the default is `copy` "
+            "if `copy.mysql` is set, else `stop`"
         ),
     )
     on_gap: Literal["copy", "partial"] | None = Field(
         default=None,
-        description="What to do after purged changes; without it `copy` with a server to copy from, else `partial`",
+        description=(
+            "What to do with tables if the server has purged changes; the default is `copy` if `copy.mysql` is set, "
+            "else `partial`"
+        ),
     )
     on_alter: Literal["recopy", "stop", "new_column"] | None = Field(
         default=None,
         description=(
-            "Changes of existing rows that no log holds; without it `recopy` "
-            "([schema-changes.md](schema-changes.md))"
+            "What to do if an ALTER changes existing rows in a way that the log does not show; the default is "
+            "`recopy` ([schema-changes.md](schema-changes.md))"
         ),
     )
     deletes: Literal["hard", "soft"] | None = Field(
         default=None,
-        description="`hard`, without it, deletes the row; `soft` sets its column `_deleted`",
+        description="`hard`, the default, deletes the row; `soft` sets its column `_deleted`",
     )
     metadata_columns: tuple[Literal["_seq", "_gtid", "_committed_at", "_deleted"], ...] | None = (
-        Field(default=None, description="Columns about the transaction that wrote a row last")
+        Field(
+            default=None,
+            description="Additional columns that describe the transaction that wrote a row last",
+        )
     )
     seconds_between_steps: float | None = Field(
-        default=None, ge=0, le=86_400, description="Shortest time between two steps of rows"
+        default=None,
+        ge=0,
+        le=86_400,
+        description="Shortest time between two steps that apply rows",
     )
     history: bool | None = Field(
         default=None,
@@ -131,7 +140,7 @@ class CopySettings(SettingsSection):
         default=None, repr=False, description="A file that contains the password"
     )
     tls: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = Field(
-        default="preferred", description="As MySQL's `--ssl-mode`"
+        default="preferred", description="Use of TLS, with the values of MySQL's `--ssl-mode`"
     )
     ca_file: Path | None = Field(
         default=None, description="The authority that signed the server's certificate"
@@ -140,13 +149,13 @@ class CopySettings(SettingsSection):
         default=2, ge=1, le=64, description="Ranges of a table that are read at a time"
     )
     max_rows_per_second: WholeNumber = Field(
-        default=0, ge=0, description="Of one table; 0: no limit"
+        default=0, ge=0, description="Rows of one table that are read per second; 0: no limit"
     )
     pause_above_threads_running: WholeNumber = Field(
-        default=0, ge=0, description="Wait while the server runs more threads; 0: no limit"
+        default=0, ge=0, description="Pause while the server runs more threads than this; 0: never"
     )
     pause_above_replica_lag_seconds: WholeNumber = Field(
-        default=0, ge=0, description="Wait while the replica is further behind; 0: no limit"
+        default=0, ge=0, description="Pause while the replica is further behind than this; 0: never"
     )
     max_bytes_in_chunk: ByteSize = Field(
         default=32 * 2**20,
@@ -156,11 +165,11 @@ class CopySettings(SettingsSection):
     wait_seconds: WholeNumber = Field(
         default=600,
         ge=1,
-        description="How long to wait for the server to execute the position at which the log stands",
+        description="How long to wait for the server to execute everything that the mirror's log holds",
     )
     lock_keyless_tables: bool = Field(
         default=False,
-        description="Lock a table without a key for the instant at which it is copied",
+        description="Copy a table without a key, and lock it for a moment for that ([copy.md](copy.md))",
     )
 
     @model_validator(mode="after")
@@ -180,7 +189,7 @@ class SparkSettings(SettingsSection):
     """The Spark that the job starts itself. `conf` overrides every setting of the job."""
 
     master: str = Field(
-        default="local[*,4]", description="The Spark that the command starts itself"
+        default="local[*,4]", description="The master of the Spark that the command starts itself"
     )
     driver_memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$")] = Field(
         default="2g", description="Memory of the driver's JVM"
@@ -215,8 +224,8 @@ class MirrorSettings(SettingsSection):
     catalog: str | None = Field(
         default=None,
         description=(
-            "Name of each table in a catalog of Spark's, such as `main.{database}.{table}`; without it in "
-            "none ([targets.md](targets.md#names-in-a-catalog))"
+            "Name of each table in one of Spark's catalogs, such as `main.{database}.{table}`; by default the "
+            "tables are in no catalog ([targets.md](targets.md#names-in-a-catalog))"
         ),
     )
     stages: Literal["log", "apply", "both"] = Field(
@@ -231,7 +240,8 @@ class MirrorSettings(SettingsSection):
         default=None, description="The authority that signed the daemon's certificate"
     )
     available_now: bool = Field(
-        default=False, description="Mirror up to the server's tip at the start, then end"
+        default=False,
+        description="Mirror up to the end that the server's log has at the start, then end",
     )
     trigger_interval: str = Field(
         default="0 seconds",
@@ -239,10 +249,12 @@ class MirrorSettings(SettingsSection):
     )
     fail_on_data_loss: bool = Field(
         default=True,
-        description="Stop if the server has purged changes; false: go on behind them, see `on_gap`",
+        description="Stop if the server has purged changes; false: skip them and continue, see `on_gap`",
     )
     max_bytes_per_trigger: ByteSize | None = Field(
-        default=None, ge=1, description="Bytes of an append; without it half of the queue's limit"
+        default=None,
+        ge=1,
+        description="Bytes of an append; the default is half of the queue's limit",
     )
     max_partitions: WholeNumber = Field(
         default=4, ge=1, le=254, description="Slices in which an append is read"
@@ -250,16 +262,18 @@ class MirrorSettings(SettingsSection):
     max_bytes_per_partition: ByteSize = Field(
         default=64 * 2**20,
         ge=1,
-        description="Of a slice; a larger transaction is divided into more slices",
+        description="Bytes of a slice; a larger transaction is divided into more slices",
     )
     retry_timeout_seconds: WholeNumber = Field(
         default=600, ge=1, description="How long to wait for a daemon that does not answer"
     )
     parallel_tables: WholeNumber = Field(
-        default=2, ge=1, le=64, description="Tables that are brought forward at a time"
+        default=2, ge=1, le=64, description="Tables to which changes are applied at a time"
     )
     max_bytes_per_step: ByteSize = Field(
-        default=256 * 2**20, ge=2**20, description="Of the log, in one step of a table"
+        default=256 * 2**20,
+        ge=2**20,
+        description="Bytes of the log that one step applies to a table",
     )
     # In YAML, `null` is not read as a text.
     invalid_dates: Annotated[
@@ -325,8 +339,8 @@ class MirrorSettings(SettingsSection):
         return value
 
     def policy(self, name: tuple[str, str]) -> TableSettings:
-        """Returns the policies of a table: for each policy, the first value that a fitting pattern sets, in the order
-        of the file."""
+        """Returns the policies of a table: for each policy, the value of the first matching pattern that sets it, in
+        the order of the file."""
         label = ".".join(name)
         chosen: dict[str, Any] = {}
         for pattern, section in self.tables.items():
@@ -339,8 +353,8 @@ class MirrorSettings(SettingsSection):
         return self.policy(name).omit_columns or ()
 
     def excludes(self, consumer: str, name: tuple[str, str]) -> bool:
-        """True if the consumer does not mirror a table with this name. A consumer that the settings do not have mirrors
-        all its tables."""
+        """True if the consumer does not mirror a table with this name. If a consumer is not in the settings, all its
+        tables are mirrored."""
         section = self.consumers.get(consumer)
         return section is not None and section.excludes(name)
 
