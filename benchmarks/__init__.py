@@ -1,1 +1,1 @@
-"""Benchmarks: ratios measured in one run, alternating, medians. `python -m benchmarks`."""
+"""Benchmarks: medians and ratios of programs that are measured in turn, in one run. `python -m benchmarks`."""

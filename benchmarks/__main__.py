@@ -1,8 +1,8 @@
-"""`make bench`: measures what the project promises, beside other programs, in one run.
+"""`make bench`: measures what the project promises, and other programs for comparison, in one run.
 
-The quick form takes a few minutes, on smaller logs and with fewer rounds; `FULL=1 make bench` takes the logs of the
-promises, five rounds, and everything that takes long. Both write a report; one that fails in a part lists the part, and
-goes on. `python -m benchmarks.report` makes tables and plots of a report.
+The quick form takes a few minutes: it has smaller logs and fewer rounds. `FULL=1 make bench` measures all parts, on
+logs of the size that the promises are about, in five rounds. Both write a report. If a part fails, the report lists it,
+and the run continues. `python -m benchmarks.report` makes tables and plots of a report.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ QUICK = HERE.parent / ".cache" / "bench" / "report.json"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a run. `log_part`: measures on each generated log, while its server runs; `measure`: on its own."""
+    """A part of a run. `log_part` is called for each generated log, while its server runs; `measure` is called once."""
 
     name: str
     measure: Callable[[Run], None] | None = None
@@ -55,7 +55,7 @@ class Part:
     full_only: bool = False
 
 
-# In this order. A part that measures on its own is one line here.
+# The parts run in this order.
 PARTS = (
     Part("transport", log_part=transport.measure),
     Part("decoding", log_part=decode.measure),
@@ -66,11 +66,11 @@ PARTS = (
     Part("many sources", measure=many_sources.measure, full_only=True),
     Part("mirror", measure=mirror.measure_part, full_only=True),
     Part(source.PART, measure=source.measure_part, full_only=True),
-    # Last: its slopes follow from what the others have measured.
+    # This part is the last one, because its slopes follow from what the other parts have measured.
     Part("scaling", measure=scaling.measure, full_only=True),
 )
 
-# What was asked for and is not there to be had.
+# Programs that should be measured too, and the reason why they are not.
 ABSENT = (("go-mysql", "the Go module proxy that was at hand refuses its module"),)
 
 
@@ -86,7 +86,8 @@ def main() -> int:
     complete = options.full and not options.only and options.scale >= 1
     path = options.report or (COMMITTED if complete else QUICK)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # As pip does. Otherwise each start compiles the sources, where Python may not write what it has compiled.
+    # pip compiles the modules that it installs, too. Otherwise each start would compile them again if Python may not
+    # write compiled files.
     compileall.compile_dir(Path(dispatcher.__file__).parent, quiet=1)
     console = Console()
     started = time.monotonic()
@@ -139,10 +140,10 @@ def _measure_log(run: Run, part: Part, server: Instance, log: GeneratedLog) -> N
 
 
 def _guarded(run: Run, name: str, measure: Callable[[], None]) -> None:
-    """A part that fails is listed with its error, and does not end the run."""
+    """Measure. If that fails, list the part with its error, and do not end the run."""
     try:
         measure()
-    except Exception as error:  # noqa: BLE001 - whatever it was, the other parts are still measured
+    except Exception as error:  # noqa: BLE001 - after any error the other parts are still measured
         run.say(traceback.format_exc())
         run.not_run(name, f"{type(error).__name__}: {error}")
     run.save()

@@ -1,6 +1,7 @@
-"""An HTTP server that does nothing: the daemon's uvicorn and event loop, and answers as long as those to `read`.
+"""An HTTP server that does nothing: it has the daemon's uvicorn and event loop, and its answers are as long as those of
+`read`.
 
-What its calls cost is the part of a reader's cycle that no change of the daemon can save while it keeps them.
+The cost of its calls is a part of a reader's cycle that the daemon cannot save as long as it uses uvicorn.
 `python -m benchmarks.bare_server` listens, and prints its port.
 """
 

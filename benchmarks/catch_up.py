@@ -1,7 +1,8 @@
 """A consumer that was away catches up over 1 GB, on a side dispatcher, while another consumer follows the log's end.
 
-The server goes on writing 1,000 one-row transactions per second meanwhile. Its rate is compared with that of `recv` of
-the same file, under the same load; and what the live consumer got meanwhile, with what was written.
+Meanwhile the server writes 1,000 one-row transactions per second. Two things are compared: the rate at which the
+consumer catches up with the rate of `recv` of the same file under the same load, and the number of transactions that
+the live consumer got with the number that was written.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _rounds(run: Run, server: Instance, log: GeneratedLog, daemon: MeasuredDaemo
     wire, ours, kept = [], [], []
     start = daemon.start_of(log)
     for _ in range(3):
-        # The rest of the log follows the file, and grows: what counts is the rate.
+        # The server sends the file and then the rest of the log, which grows; so only the rate can be compared.
         drained = run_module(
             "drain", server.host, server.port, USER, PASSWORD, log.file, timeout_s=300
         )
@@ -80,7 +81,7 @@ def _delivered(daemon: MeasuredDaemon) -> int:
 
 @contextmanager
 def _load(server: Instance) -> Iterator[None]:
-    """Transactions of one row, so many each tenth of a second, until the block ends."""
+    """Write `_PER_TENTH_SECOND` transactions of one row each tenth of a second, until the block ends."""
     ending = threading.Event()
     write = write_one_by_one(_LIVE_DATABASE)
 

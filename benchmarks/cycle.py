@@ -2,11 +2,11 @@
 
 A daemon, started by its command line, reads a real server. Three things are measured:
 
-* the daemon's CPU time for a cycle: a reader takes a log that is queued already, one transaction at a time, so that
-  nothing but cycles runs. With `perf`, also the instructions in user space, which vary less than any time;
-* the latency from the commit, as the server's GTID event tells it, to the last byte at the reader, while one program
-  writes at a rate, with the daemon's CPU time meanwhile;
-* the start: seconds and CPU seconds until `/readyz` answers, with kernels that are compiled.
+* the daemon's CPU time for a cycle: a reader takes a log that is already queued, one transaction at a time, so that
+  the daemon does nothing else. With `perf`, also the instructions in user space, which vary less than times;
+* the latency from the time of commit in the server's GTID event to the last byte at the reader, while one program
+  writes at a given rate; and the daemon's CPU time meanwhile;
+* the start: seconds and CPU seconds until `/readyz` answers, if kernels are already compiled.
 
 CPU times and instructions can be compared on a busy machine; latencies and seconds need a quiet one.
 """
@@ -54,7 +54,7 @@ Json = dict[str, Any]
 
 
 class Connection:
-    """One HTTP connection that is kept alive. It understands what the daemon sends, and no more of HTTP than that."""
+    """One HTTP connection that is kept alive. It understands only those parts of HTTP that the daemon uses."""
 
     def __init__(self, port: int, consumer: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -95,7 +95,7 @@ class Connection:
 
 
 class Cycle(Protocol):
-    """Acknowledges what was read before, waits for what follows, and returns (end of it, its bytes)."""
+    """Acknowledges what was read before, waits for the next range, and returns (end of the range, its bytes)."""
 
     def __call__(self, session: int, after: Json, **bounds: Any) -> tuple[Json, bytes]: ...
 
@@ -143,7 +143,7 @@ def instructions(pid: int) -> Iterator[list[int]]:
         return
     command = ["perf", "stat", "-x,", "-e", "instructions:u", "-p", str(pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as perf:
-        # It says nothing when it begins; what it misses at first are some of the warm cycles.
+        # perf does not report when it begins to count, so the first cycles of the block may be missing.
         yield counted
         perf.send_signal(signal.SIGINT)
         assert perf.stderr is not None
@@ -157,7 +157,7 @@ def instructions(pid: int) -> Iterator[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class CycleCost:
-    """Of one cycle of one transaction: CPU milliseconds of the daemon, and its instructions (None: not counted)."""
+    """The cost of a cycle of one transaction: the daemon's CPU milliseconds and instructions (None: not counted)."""
 
     name: str
     cpu_ms: float
@@ -165,7 +165,7 @@ class CycleCost:
 
 
 def cost_of_cycles(daemon: Daemon, server: Instance, cycles: int) -> list[CycleCost]:
-    """Each kind of cycle reads as many transactions, which are written, and queued, before it begins."""
+    """Measure each kind of cycle. Each reads the same number of transactions, which are queued before it begins."""
     costs = []
     for name, kind in CYCLES.items():
         with closing(Connection(daemon.port, _CONSUMER)) as connection:
@@ -189,7 +189,7 @@ def cost_of_cycles(daemon: Daemon, server: Instance, cycles: int) -> list[CycleC
 
 
 def cost_of_bare_calls(calls: int) -> CycleCost:
-    """What a call of `read` costs an HTTP server that does nothing, see `benchmarks.bare_server`."""
+    """Measure the cost of a call of `read` to an HTTP server that does nothing, see `benchmarks.bare_server`."""
     command = [sys.executable, "-m", "benchmarks.bare_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -210,7 +210,7 @@ def cost_of_bare_calls(calls: int) -> CycleCost:
 
 
 def _until_queued(api: Api, seq: int) -> None:
-    """Wait until the daemon has read so far, which a read-only session tells without fencing the reader."""
+    """Wait until the daemon has read up to `seq`. A read-only session shows that, and does not fence the reader."""
     until(lambda: api.session(_CONSUMER, read_only=True)["head"]["seq"] >= seq, "all is queued")
 
 
@@ -225,8 +225,9 @@ def write(server: Instance, transactions: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds from commit to the reader, at so many transactions per second. `cpu_share`: of the daemon, 1 = one
-    core; `cycles`: answers with data; `cycle_ms`: the daemon's CPU milliseconds for each of them, all included."""
+    """Milliseconds from commit to the reader, at `per_s` transactions per second. `cpu_share`: the daemon's CPU time
+    per second, 1 = one core; `cycle_ms`: all CPU milliseconds of the daemon, divided by the number of answers with
+    data."""
 
     name: str
     per_s: float
@@ -238,7 +239,7 @@ class Latency:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a reader has seen: microseconds from commit to arrival, of each transaction."""
+    """What a reader has received: for each transaction the microseconds from commit to arrival."""
 
     latency_us: list[int] = field(default_factory=list)
     cycles: int = 0
@@ -260,11 +261,11 @@ def latency(daemon: Daemon, server: Instance, name: str, rate: int, seconds: flo
         command = [sys.executable, "-m", "benchmarks.cycle", "--write-to", str(server.port)]
         command += ["--rates", str(rate), "--seconds", str(seconds + 2)]
         with subprocess.Popen(command) as writer:
-            while not seen.cycles:  # the writer begins
+            while not seen.cycles:  # until the writer has begun
                 after, data = step(session, after, wait_ms=_WAIT_MS)
                 if data:
                     seen.add(data)
-            after = _follow(step, session, after, _Seen(), 1.0)  # until all are warm
+            after = _follow(step, session, after, _Seen(), 1.0)  # until all caches are warm
             seen, before, began = _Seen(), cpu_seconds(daemon.pid), time.monotonic()
             _follow(step, session, after, seen, seconds)
             spent, took = cpu_seconds(daemon.pid) - before, time.monotonic() - began
@@ -321,8 +322,8 @@ class Start:
 
 
 def start_time(settings: Json, folder: Path, consumers: int, rounds: int) -> Start:
-    """Start it again and again, on a state store that knows its consumers. The first start is not measured: it makes
-    the store, and compiles kernels if none are kept."""
+    """Start a daemon several times, on a state store that knows its consumers. The first start is not measured: it
+    makes the store, and compiles kernels that are not in the cache."""
     ready, spent = [], []
     with ExitStack() as stack:
         daemon = Daemon(folder, settings)

@@ -1,5 +1,5 @@
-"""A daemon under measurement: started by its command line, with a folder of its own, its CPU time and memory read
-from the system."""
+"""A daemon that is measured: it is started by its command line, with a folder of its own, and its CPU time and memory
+are read from the system."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from benchmarks.processes import (
 )
 from dispatcher.model.gtid import GtidSet
 
-_START_TIMEOUT_S = 300.0  # also on a machine that does much else
+_START_TIMEOUT_S = 300.0  # enough for a busy machine
 _STOP_TIMEOUT_S = 30.0
-# A daemon is idle when it takes less than this share of a core for so long.
+# A daemon is idle when it takes less than this share of a core for `_QUIET_S`.
 _IDLE_SHARE, _QUIET_S, _SAMPLE_S = 0.2, 0.3, 0.05
 Json = dict[str, Any]
 
 
 def consumer(server_port: int, databases: Sequence[str], **settings: object) -> Json:
-    """The settings of a consumer. Without TLS, which would cost every reader of the log the same."""
+    """The settings of a consumer. They disable TLS, because it would cost each reader of the log the same."""
     return {
         "mysql": f"{USER}@127.0.0.1:{server_port}",
         "password": PASSWORD,
@@ -49,7 +49,7 @@ def consumer(server_port: int, databases: Sequence[str], **settings: object) -> 
 
 
 class MeasuredDaemon:
-    """`with MeasuredDaemon(consumers) as daemon:` runs it; it has answered, and reads its servers' logs."""
+    """`with MeasuredDaemon(consumers) as daemon:` runs a daemon. When the block begins, the daemon answers requests."""
 
     def __init__(self, consumers: Mapping[str, Json], **settings: object) -> None:
         self._settings = {"consumers": consumers, "log": {"level": "warning"}, **settings}
@@ -79,7 +79,7 @@ class MeasuredDaemon:
         self._stack.close()
 
     def until_streaming(self, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """Wait until it reads the log of every consumer."""
+        """Wait until the daemon reads the log for each consumer."""
         self._until(
             lambda: all(row["state"] == "streaming" for row in self.rows()), "stream", timeout_s
         )
@@ -93,7 +93,7 @@ class MeasuredDaemon:
         return cpu_seconds(self._process.pid)
 
     def cpu_s_until_queued(self, seq: int) -> float:
-        """Wait until every consumer's queue is filled up to this transaction. Returns the CPU time that this took."""
+        """Wait until each consumer's queue is filled up to this transaction. Returns the daemon's CPU time for that."""
         deadline = time.monotonic() + TIMEOUT_S
         before, asking = self.cpu_s, 0.0
         while time.monotonic() < deadline:
@@ -105,11 +105,11 @@ class MeasuredDaemon:
         raise CommandFailed("the daemon did not read the log in time")
 
     def until_quiet(self) -> None:
-        """Wait until it takes little CPU time."""
+        """Wait until the daemon takes little CPU time."""
         self._cpu_s_when_quiet()
 
     def _cpu_s_when_quiet(self) -> float:
-        """Wait until it takes little CPU time. Returns what it had taken when that began."""
+        """Wait until the daemon takes little CPU time. Returns its CPU time up to the beginning of that period."""
         began, cpu_s = time.monotonic(), self.cpu_s
         while time.monotonic() - began < _QUIET_S:
             time.sleep(_SAMPLE_S)
@@ -129,13 +129,13 @@ class MeasuredDaemon:
         reset_peak(self._process.pid)
 
     def read(self, jobs: Sequence[Json], last_seq: int) -> dict[str, float]:
-        """Let readers read to a transaction. Returns what they print."""
+        """Let readers read up to this transaction. Returns what they print."""
         with self.readers(jobs) as readers:
             return readers.read(last_seq)
 
     @contextmanager
     def readers(self, jobs: Sequence[Json]) -> Iterator[Readers]:
-        """Readers in a process of their own, whose sessions are open."""
+        """Start readers in a process of their own. When the block begins, their sessions are open."""
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.reader", str(self.port), str(self._process.pid)]
             + [json.dumps(list(jobs))],
@@ -149,7 +149,7 @@ class MeasuredDaemon:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """The daemon's process stands still in this block."""
+        """Stop the daemon's process (SIGSTOP) during the block."""
         self._process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -157,7 +157,7 @@ class MeasuredDaemon:
             self._process.send_signal(signal.SIGCONT)
 
     def start_of(self, log: GeneratedLog) -> Json:
-        """Returns the position before a log of the server whose end this daemon has read."""
+        """Returns the position at the beginning of a log. The daemon must have read the log to its end."""
         known = self.rows()[0]["acknowledged"]
         return {
             **known,
@@ -184,7 +184,8 @@ class MeasuredDaemon:
                     return
             except (urllib.error.URLError, TimeoutError):
                 pass  # it does not listen yet, or starts so many consumers that it cannot answer
-            # An answer about a thousand consumers takes the daemon's time, so it is asked less often.
+            # An answer about a thousand consumers takes much of the daemon's time, so the daemon is asked less often
+            # then.
             time.sleep(max(0.05, 5 * (time.monotonic() - asked)))
         raise CommandFailed(f"the daemon did not {what} in time: {self._said()}")
 
@@ -201,7 +202,7 @@ class MeasuredDaemon:
 
 
 def _executed(row: Json) -> int:
-    """How many transactions the connection of this consumer has read."""
+    """Returns the number of transactions that this consumer's connection has read."""
     text = row["dispatcher_mysql_binlog_executed_gtid_set"]
     return len(GtidSet.parse(text)) if text else 0
 
@@ -216,13 +217,13 @@ class Readers:
             raise CommandFailed(f"the readers ended with {process.wait()}")
 
     def begin(self) -> None:
-        """Let them read for ever."""
+        """Let the readers read without end."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{2**62}\n")
         self._process.stdin.flush()
 
     def read(self, last_seq: int) -> dict[str, float]:
-        """Let them read to a transaction. Returns what they print."""
+        """Let the readers read up to this transaction. Returns what they print."""
         timer = threading.Timer(TIMEOUT_S, self._process.kill)
         timer.start()
         printed, _ = self._process.communicate(f"{last_seq}\n")

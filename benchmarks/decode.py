@@ -1,11 +1,14 @@
-"""How fast rows are decoded: to Arrow, beside MySQL's tool and the readers of other projects, on the same log.
+"""How fast rows are decoded to Arrow, compared with MySQL's tool and with the readers of other projects, on the same
+log.
 
-Ours starts from delivered bytes in memory, as an executor has them; `mysqlbinlog` from the file; the readers of other
-projects from a connection to the server, which is the only input that they have. Compared is the CPU time of the whole
-process (for ours: of decoding), so that what other cores do does not count. Slow readers read the first rows of the log
-only; `benchmarks.peers` says how many. Before anything is measured, decoded values are compared with those of SELECT.
+This project's decoder reads delivered bytes in memory, as an executor has them; `mysqlbinlog` reads the file; the
+readers of other projects read from a connection to the server, their only input. The CPU time of the whole process is
+compared (for this project: of decoding), so that the load of other cores does not count. Slow readers read only the
+first rows of the log; `benchmarks.peers` says how many. Before the measurement, decoded values are compared with those
+of SELECT.
 
-`python -m benchmarks.decode FILE ROUNDS` decodes a file of a server's log so often, and prints the CPU seconds as JSON.
+`python -m benchmarks.decode FILE ROUNDS` decodes a file of a server's log ROUNDS times, and prints the CPU seconds as
+JSON.
 """
 
 from __future__ import annotations
@@ -37,11 +40,12 @@ INSPECT, EMPTY = "inspect", "inspect of an empty file"
 _TEXT_TARGET, _PEER_TARGET, _INSPECT_TARGET = 10.0, 200.0, 1.0
 _RATE = "rows per CPU second"
 _COMPARED_BATCHES = 1
-_ROUNDS_OF_PROCESS = 3  # ours takes a hundredth of the others' time
+# This project's decoder takes a hundredth of the others' time, so it is measured more often.
+_ROUNDS_OF_PROCESS = 3
 
 
 def measure(run_: Run, server: Instance, log: GeneratedLog) -> None:
-    """Does nothing for logs of other shapes than bulk and OLTP."""
+    """Measure on a log, if its shape is bulk or OLTP."""
     if log.name not in (BULK.name, OLTP.name):
         return
     file = server.datadir / log.file
@@ -139,7 +143,7 @@ def _batches(data: bytes) -> Iterable[pa.RecordBatch]:
     return (part.batch for part in delivered.changes(data) if isinstance(part, TableChanges))
 
 
-# -- the decoded values are those of the server ---------------------------------------------------------------
+# -- comparing decoded values with those of the server ---------------------------------------------------------
 
 Values = Iterable[tuple[str, tuple[Any, ...]]]
 
@@ -182,7 +186,7 @@ def _checksum(values: Values) -> str:
 
 
 def _plain(value: Any) -> str:
-    # PyMySQL's TIMESTAMP has no zone, and its BIGINT UNSIGNED is an int where ours is a Decimal; the texts are equal.
+    # PyMySQL returns TIMESTAMP without a time zone, and BIGINT UNSIGNED as int instead of Decimal. The texts are equal.
     if hasattr(value, "tzinfo"):
         value = value.replace(tzinfo=None)
     return str(value)

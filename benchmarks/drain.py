@@ -1,4 +1,4 @@
-"""The wire: `recv` of one binlog file into a 4 MiB buffer, without parsing. Prints what it took as JSON.
+"""Measures `recv` alone: receives one binlog file into a 4 MiB buffer, without parsing. Prints the times as JSON.
 
 Runs in a process of its own, as the daemon does. `python -m benchmarks.drain HOST PORT USER PASSWORD FILE`.
 """
@@ -22,7 +22,7 @@ _SERVER_ID = 0xB0000001
 
 
 def dump_socket(host: str, port: int, user: str, password: str, file: str) -> socket.socket:
-    """Log in and ask for the dump of a log from this file on, to its present end. Returns the connection's socket."""
+    """Log in and ask for a dump from this file up to the present end of the log. Returns the connection's socket."""
     connection: Any = pymysql.connect(
         host=host, port=port, user=user, password=password, ssl_disabled=True
     )
@@ -30,16 +30,18 @@ def dump_socket(host: str, port: int, user: str, password: str, file: str) -> so
         cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
     request = struct.pack("<IHI", 4, _NON_BLOCKING, _SERVER_ID) + file.encode()
     connection._execute_command(COM_BINLOG_DUMP, request)
-    # PyMySQL closes its socket when the connection is not referred to any more.
+    # PyMySQL closes its socket when the connection object is deleted, so this function returns a duplicate of it.
     sock: socket.socket = connection._sock.dup()
     connection._force_close()
     return sock
 
 
 def chunks(sock: socket.socket) -> Iterator[memoryview]:
-    """Yields what arrives, in one buffer that is used again, until the server has sent the end of its log.
+    """Yields the bytes that arrive until the server has sent the end of its log. They are in one buffer, which is
+    reused.
 
-    The server ends a dump with an EOF packet and keeps the connection open.
+    The server ends a dump with an EOF packet and keeps the connection open, so a pause of the server is taken as the
+    end.
     """
     buffer = memoryview(bytearray(BUFFER_BYTES))
     sock.settimeout(None)
@@ -54,7 +56,7 @@ def chunks(sock: socket.socket) -> Iterator[memoryview]:
 
 
 def drain(host: str, port: int, user: str, password: str, file: str) -> dict[str, float]:
-    """`seconds` and `cpu_seconds` from the first byte to the last."""
+    """Receive the dump. Returns `bytes`, and `seconds` and `cpu_seconds` from the first byte to the last."""
     sock = dump_socket(host, port, user, password, file)
     total, started, ended = 0, 0.0, 0.0
     cpu = time.process_time()

@@ -1,7 +1,7 @@
-"""Many MySQL servers in one process, each of which writes a little all the time. Prints its port.
+"""Many fake MySQL servers in one process, each of which always writes a little. Prints its port.
 
-One port plays all of them: each account is a server of its own, with a server uuid of its own. Their logs are equal, so
-that each transaction is encoded once, with the project's own encoders, however many servers send it.
+All of them have one port: each account stands for another server, with its own server uuid. Their logs are equal, so
+each transaction is encoded only once, with the project's own encoders, however many servers send it.
 `python -m benchmarks.fake_servers BYTES_PER_SECOND`; it runs until its standard input ends.
 """
 
@@ -20,7 +20,7 @@ _TABLE = ("shop", "orders")
 
 
 class _Conversation(Session):
-    """A connection's answers go to a stream, not to a socket."""
+    """A connection whose answers are written to a stream instead of a socket."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -35,7 +35,7 @@ class _Conversation(Session):
         self.sequence = (self.sequence + 1) & 0xFF
 
     def events(self, raws: list[bytes]) -> None:
-        """Events of a dump. Each is shorter than a packet may be."""
+        """Send events of a dump. Each must be short enough for one packet."""
         out = []
         for raw in raws:
             out.append(event_packet(raw, self.sequence))
@@ -44,7 +44,7 @@ class _Conversation(Session):
 
 
 class Servers:
-    """`log` is what each server has written; `dumps`: the connections that follow it."""
+    """The servers. `log`: what each of them has written; `dumps`: the connections that follow the log."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self.log = LogWriter()
@@ -87,13 +87,13 @@ class Servers:
         if request[0] == _DUMP:
             offset = int.from_bytes(request[1:5], "little")
             session.events(list(self.log.dump(file=self.log.file.name, offset=offset)))
-            session.packet(EOF)  # the daemon asks for single events so, and does not wait for more
+            session.packet(EOF)  # the daemon uses this kind of dump to read single events
             return
         session.events(list(self.log.dump(held=_held(request))))
         self.dumps.add(session)
 
     def _write(self) -> list[bytes]:
-        """Every server writes one transaction. Returns its events."""
+        """Add one transaction to the log of all servers. Returns its events."""
         before = len(self.log.file.events)
         self.log.begin()
         self.log.statement(self._statement)
@@ -101,7 +101,7 @@ class Servers:
         return [raw for raw, _ in self.log.file.events[before:]]
 
     async def write_on(self) -> None:
-        """Each second a transaction, sent at once to every connection that follows."""
+        """Write a transaction each second, and send it at once to each connection that follows the log."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -128,7 +128,7 @@ def _greeting() -> bytes:
 
 
 def _held(request: bytes) -> list[tuple[str, int]]:
-    """The transactions that a COM_BINLOG_DUMP_GTID names as executed."""
+    """Returns the transactions that a COM_BINLOG_DUMP_GTID names as executed, as (source, number)."""
     name_size = int.from_bytes(request[7:11], "little")
     at = 11 + name_size + 8 + 4
     sources = int.from_bytes(request[at : at + 8], "little")

@@ -1,9 +1,9 @@
-"""What consumers cost: 64 that share a log, and 500 idle ones beside one that reads.
+"""What consumers cost: 64 consumers that share a log, and 500 idle consumers beside one that reads.
 
-Three daemons follow the same server. In each round they stand still while the server writes the log; then one after the
-other goes on. So each begins with the same log before it, with its sessions open, and nothing but the log to do. Its
-CPU time is compared: first until the log is in the queues, which is what the promise is about; then until readers have
-fetched and acknowledged it, where 64 consumers also mean 64 times as many calls.
+Three daemons follow the same server. In each round they are stopped while the server writes the log; then they
+continue, one after the other. So each daemon begins with the same log and with open sessions, and has nothing else to
+do. Two CPU times are compared: until the log is in the queues, which the promise is about; and until readers have
+fetched and acknowledged the log, where 64 consumers also make 64 times as many calls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUEUED, DELIVERED = "CPU until queued", "CPU until acknowledged"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A daemon with these consumers, of which some have readers."""
+    """A daemon with these consumers. `readers`: the consumers that have a reader."""
 
     name: str
     consumers: dict[str, Json]
@@ -35,7 +35,7 @@ class Variant:
 
 
 def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
-    """Does nothing for logs of another shape."""
+    """Measure on a log, if its shape is mixed64."""
     if log.name != MIXED64.name:
         return
     variants = _variants(server, log.databases)
@@ -48,7 +48,7 @@ def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
             daemons[variant.name] = daemon
         for number in range(run.rounds + 1):
             for name, found in _round(server, log.rows, variants, daemons).items():
-                if number:  # the first round warms caches
+                if number:  # the first round only warms caches
                     for quantity, cpu_s in found.items():
                         cpu[name, quantity].append(cpu_s)
     medians = {key: run.series(PART, log.name, *key, "s", rounds) for key, rounds in cpu.items()}
@@ -94,7 +94,7 @@ def _round(
         spent = {}
         for name, (standing, readers) in waiting.items():
             daemon = daemons[name]
-            standing.close()  # it goes on
+            standing.close()  # lets the daemon continue
             queued = daemon.cpu_s_until_queued(written.seq_after)
             before = daemon.cpu_s
             readers.read(written.seq_after)

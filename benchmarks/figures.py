@@ -1,7 +1,8 @@
-"""What a run of the benchmarks finds, as values, and as the JSON of `benchmarks/report.json`.
+"""The results of a run of the benchmarks, as values, and as the JSON of `benchmarks/report.json`.
 
-A `Series` holds one quantity of one subject on one log, with every round. A `Target` is a promise, the value that this
-run found for it, and whether that keeps the promise. What could not be measured is a `NotRun`.
+A `Series` holds the values of all rounds for one quantity of one subject on one log. A `Target` is a promise, the value
+that this run measured for it, and whether that value keeps the promise. A `NotRun` is something that could not be
+measured.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Relation = Literal[">=", "<=", "<"]
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """A generated log: what its name stands for, and its size."""
+    """A generated log: its name, what the log consists of, and its size."""
 
     name: str
     what: str
@@ -32,7 +33,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """`rounds`: in the order in which they were measured. `log` is empty if no generated log was read."""
+    """The values of one quantity. `rounds`: in the order of measurement; `log`: empty if no generated log was read."""
 
     part: str
     log: str
@@ -48,7 +49,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`id`: such as "P1 bulk". `value` is None, and `met` False, if it was not measured."""
+    """A promise. `id`: such as "P1 bulk". If it was not measured, `value` is None and `met` is False."""
 
     id: str
     what: str
@@ -102,7 +103,7 @@ class Report:
 
 
 class Run:
-    """What the parts of one run share: its form, its report, and how to say what happens.
+    """What the parts of one run share: its form, its report, and a function that prints the progress.
 
     `rounds`: how often each quantity is measured. `path`: the report is written there after each part, so that a run
     that is ended early leaves what it found.
@@ -113,7 +114,7 @@ class Run:
         self.say = say
         self.full = report.form == "full"
         self.rounds = 5 if self.full else 3
-        self.scale = 1.0  # of what is generated; less to try the suite
+        self.scale = 1.0  # factor for the size of generated logs; smaller to try the suite
         self._path = path
 
     def log(self, facts: LogFacts) -> None:
@@ -123,7 +124,7 @@ class Run:
     def series(
         self, part: str, log: str, subject: str, quantity: str, unit: str, rounds: Iterable[float]
     ) -> float:
-        """Record every round. Returns the median."""
+        """Record the values of all rounds. Returns their median."""
         found = Series(
             part, log, subject, quantity, unit, tuple(_significant(value) for value in rounds)
         )
@@ -140,7 +141,7 @@ class Run:
         limit: float,
         unit: str = "",
     ) -> None:
-        """Record a value beside its promise, which replaces an earlier one of the same name."""
+        """Record a promise and its value. They replace an earlier value of the same promise."""
         met = value is not None and _holds(value, relation, limit)
         text = f"{relation} {limit:g}{f' {unit}' if unit else ''}"
         rounded = None if value is None else _significant(value)
@@ -150,7 +151,8 @@ class Run:
         self.say(f"{name}: {what}: {shown} (target {text}) {'met' if met else 'NOT MET'}")
 
     def not_run(self, subject: str, reason: str) -> None:
-        """`reason`: an error's text may be passed; names and paths of this machine are taken out of it."""
+        """Record what could not be measured. `reason`: may be the text of an error; names and paths of this machine are
+        removed from it."""
         self.report.not_run.append(NotRun(subject, _without_names(reason)))
         self.say(f"not run: {subject}: {reason}")
 
@@ -171,7 +173,7 @@ def _significant(value: float) -> float:
 
 
 def _without_names(text: str) -> str:
-    """A line without the addresses, paths and names of this machine, for a report that is published."""
+    """Returns the line without addresses, paths and names of this machine, because the report is published."""
     hidden = ("://", os.uname().nodename)
     words = [
         "…"

@@ -1,6 +1,6 @@
-"""What limits a promise that a run has not kept: why, which figures of the same run show it, and what would be next.
+"""Why a run has not kept a promise: the reason, the figures of the same run that show it, and a possible improvement.
 
-`make bench` prints it for each promise that was measured and not kept, and so does the report's page.
+`make bench` prints this for each promise that was measured and not kept. The report's page has it, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`reason`: why the promise is not kept; `evidence`: what shows it; `next`: what would come nearer to it."""
+    """Why a promise is not kept. `evidence`: series that show the reason; `next`: a possible improvement."""
 
     reason: str
     next: str
@@ -46,11 +46,10 @@ def _transport(subject: str, quantity: str) -> Evidence:
 
 
 _BYTES = Limit(
-    "each byte is verified, copied into the queue and sent by one thread, while the relay only receives and sends"
-    " it; of large rows a quarter of the time is the copy into the queue, a third receiving, verifying and sending, and"
-    " the rest Python for each batch and each answer",
-    "let a segment refer to the receive buffer, so that a large row is not copied; fewer instructions of Python for"
-    " each batch",
+    "one thread verifies each byte, copies it into the queue and sends it, while the relay only receives and sends it;"
+    " with large rows, copying into the queue takes a quarter of the time, receiving, verifying and sending take a"
+    " third, and Python code for each batch and each answer takes the rest",
+    "let a segment refer to the receive buffer, so that a large row is not copied; run less Python code for each batch",
     (
         _transport("relay", "CPU"),
         _transport("relay that verifies and copies", "CPU"),
@@ -61,9 +60,9 @@ _BYTES = Limit(
 LIMITS: Mapping[str, Limit] = {
     "P1": _BYTES,
     "P2": Limit(
-        "mysqlbinlog writes what it receives, and verifies nothing; a transaction of one row costs the daemon its"
-        " index and its part of a poll besides",
-        "as for the relay; for small transactions, fewer instructions of Python for each batch",
+        "mysqlbinlog writes what it receives, and verifies nothing; for a transaction of one row, the daemon also makes"
+        " an index entry and a part of a poll's answer",
+        "as for the relay; for small transactions, run less Python code for each batch",
         (
             _transport("mysqlbinlog --raw", "wall"),
             _transport("daemon", "wall"),
@@ -71,17 +70,17 @@ LIMITS: Mapping[str, Limit] = {
         ),
     ),
     "P3": Limit(
-        "some 20,000 instructions of Python for each consumer that gets something of a batch",
-        "the counts of all queues in arrays, so that no Python runs for a consumer",
+        "for each consumer that gets events of a batch, Python code executes some 20,000 instructions",
+        "keep the counts of all queues in arrays, so that no Python code runs for a single consumer",
         (
             Evidence("fan-out", _LOG, "1 consumer", "CPU until queued"),
             Evidence("fan-out", _LOG, "64 consumers", "CPU until queued"),
         ),
     ),
     "P5": Limit(
-        "the walk over the rows takes a quarter of bulk; OLTP pays for an index of six events, and their checksums,"
-        " for each row",
-        "index and rows in one pass over the bytes",
+        "for bulk, finding the rows takes a quarter of the time; for OLTP, each row needs the index and the checksums"
+        " of six events",
+        "make the index and find the rows in one pass over the bytes",
         (
             Evidence("decoding", _LOG, "to Arrow", "rows per CPU second"),
             Evidence("decoding", _LOG, "mysqlbinlog -v", "rows per CPU second"),
@@ -89,13 +88,13 @@ LIMITS: Mapping[str, Limit] = {
     ),
     "P8": Limit(
         "two cores run the writer, the server, the daemon and the reader; each waits for a core",
-        "measure with a core for each of them; fewer instructions for a cycle",
+        "measure with a core for each of the four; execute fewer instructions for a cycle",
         (Evidence("a reader's cycle", "", "read", "CPU for a cycle"),),
     ),
     "P8b": Limit(
-        "acknowledging takes a quarter, of which a quarter is the hand-over to the thread that stores; no function"
-        " takes more than 3 % by itself",
-        "fewer calls of the system in the store: it asks for the state of its files at each commit",
+        "acknowledging takes a quarter of the time, and a quarter of that is passing the position to the thread that"
+        " stores it; no single function takes more than 3 %",
+        "make fewer system calls in the store: it asks for the state of its files at each commit",
         (
             Evidence(
                 "a reader's cycle", "", "a call of a server that does nothing", "CPU for a call"
@@ -103,29 +102,30 @@ LIMITS: Mapping[str, Limit] = {
         ),
     ),
     "P9": Limit(
-        "what is not a queue: Python's modules, numba, and LLVM's library",
-        "load no numba where all kernels are kept",
+        "this memory holds no queue: it is Python's modules, numba, and LLVM's library",
+        "do not load numba if all kernels are in the cache",
         (Evidence("memory", "", "idle", "resident"),),
     ),
     "P10": Limit(
-        "the side dispatcher and the main one share the core of the event loop",
+        "the side dispatcher and the main dispatcher share one core, that of the event loop",
         "as for the relay",
         (Evidence("catching up", "wide", "recv", "rate"),),
     ),
     "P11": Limit(
         "importing the daemon's modules and numba",
-        "import nothing for the log that only a terminal needs, such as rich",
+        "for the daemon's log, do not import what only a terminal needs, such as rich",
         (Evidence("a reader's cycle", "", "1 consumer", "CPU until ready"),),
     ),
     "P12": Limit(
-        "each second each connection wakes the loop and makes a batch of one transaction, with the costs of a batch",
-        "fewer instructions of Python for each batch",
+        "each second each connection wakes the event loop and makes a batch of one transaction, which costs as much as"
+        " a larger batch",
+        "run less Python code for each batch",
         (Evidence("many sources", "", "100 sources", "CPU"),),
     ),
     "P13": Limit(
-        "the start, which imports numba, numpy and pydantic; in the figures of before the kernels for text, also an"
-        " object in Python for each event",
-        "import the parsers of rare events when one comes; parse the arguments without pydantic",
+        "the start, which imports numba, numpy and pydantic; figures from before the kernels for text also include a"
+        " Python object for each event",
+        "import the parsers of rare events only when such an event comes; parse the arguments without pydantic",
         (
             Evidence("inspect", _LOG, "inspect of an empty file", "user CPU"),
             Evidence("inspect", _LOG, "mysqlbinlog -v", "user CPU"),
@@ -133,12 +133,12 @@ LIMITS: Mapping[str, Limit] = {
     ),
     "mirror": Limit(
         "Spark's tasks, Delta's commits and MySQL share two cores",
-        "a machine with more cores; docs/performance.md has the phases",
+        "use a machine with more cores; docs/performance.md has the phases",
     ),
     "Spark": Limit(
-        "a million JSON rows cost 1.1 s to decode, 0.9 s in the JVM's tasks, which copy each row, 0.6 s to compile and"
-        " plan, and 0.5 s in MySQL and the daemon; two cores have 2 s in a second",
-        "a reader in Java that gives Spark columns: its Python sources give rows",
+        "for a million JSON rows, decoding takes 1.1 s of processor time, the JVM's tasks, which copy each row, 0.9 s,"
+        " compiling and planning 0.6 s, and MySQL and the daemon 0.5 s; two cores have only 2 s in a second",
+        "write a reader in Java that gives columns to Spark; Python sources give rows",
         tuple(
             Evidence("Spark source", "", f"{form} rows, {part}", "processor time for 1 M rows")
             for form in ("json", "typed")
@@ -146,7 +146,7 @@ LIMITS: Mapping[str, Limit] = {
         ),
     ),
 }
-"""By the promise's name, or by its first word for all that begin with it."""
+"""The limit by the name of a promise, or by a first word for all promises whose names begin with it."""
 
 
 def limit_of(name: str) -> Limit | None:
@@ -155,7 +155,7 @@ def limit_of(name: str) -> Limit | None:
 
 
 def missed(report: Report) -> Iterator[Missed]:
-    """Yields the promises that were measured and not kept, with what limits them."""
+    """Yields the promises that were measured and not kept, each with its limit."""
     for target in report.targets:
         limit = limit_of(target.id)
         if not target.met and target.value is not None and limit is not None:

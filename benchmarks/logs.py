@@ -1,8 +1,8 @@
-"""Logs written by a real server, in five shapes; each is one file of its log.
+"""Logs that a real server writes, in five shapes; each log is one file.
 
-* bulk: statements of 1000 rows, where the time depends on bytes
-* OLTP: transactions of one row, where it depends on the number of events
-* mixed64: the same, each transaction in another one of 64 databases
+* bulk: statements of 1000 rows; the time of a reader depends on the bytes
+* OLTP: transactions of one row; the time of a reader depends on the number of events
+* mixed64: transactions of one row, spread over 64 databases
 * wide: rows of 200 columns, in statements of 100 rows
 * blobs: rows of 1 MB, one in a transaction
 
@@ -28,14 +28,14 @@ _SERVER_OPTIONS = (
     "--innodb-buffer-pool-size=256M",
     "--max-connections=1200",
     "--binlog-cache-size=1M",
-    "--net-write-timeout=600",  # a daemon that is stopped meanwhile keeps its dump
+    "--net-write-timeout=600",  # so that a daemon that is stopped for a while keeps its dump
 )
 _TABLE = """CREATE TABLE {}.t (
     id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, customer INT NOT NULL, name VARCHAR(60), price DECIMAL(12,2),
     weight DOUBLE, created DATETIME(3), changed TIMESTAMP(6) NULL, token BINARY(16), state ENUM('new','paid','sent'),
     note VARCHAR(200))"""
 _COLUMNS = "customer, name, price, weight, created, changed, token, state, note"
-# Of the number of the row, which is an expression.
+# Values of columns, as expressions in the row's number.
 _ROW = (
     "{0}, CONCAT('customer number ', {0}), {0} + 0.25, {0} / 7, '2026-01-02 03:04:05.678',"
     " '2026-01-02 03:04:05.678901', UNHEX(LPAD(HEX({0}), 32, '5')), ELT({0} % 3 + 1, 'new', 'paid', 'sent'),"
@@ -58,7 +58,7 @@ _WIDE_COLUMNS = 199  # besides the key
 
 @dataclass(frozen=True, slots=True)
 class GeneratedLog:
-    """One file of a server's log; `gtid_before`: the set that it begins with."""
+    """One file of a server's log. `gtid_before`: the executed set at its beginning."""
 
     name: str
     databases: tuple[str, ...]
@@ -76,7 +76,8 @@ class GeneratedLog:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of log. `prepare` makes the tables, `write` writes so many rows and is what the log holds."""
+    """A kind of log. `prepare` makes the tables; `write` writes this number of rows, which are all that the log
+    holds."""
 
     name: str
     what: str
@@ -114,7 +115,8 @@ def _write_bulk(cursor: Cursor, rows: int) -> None:
 
 
 def prepare_one_by_one(databases: tuple[str, ...]) -> Callable[[Cursor], None]:
-    """Tables in these databases, and a procedure in the first one for `write_one_by_one`."""
+    """Returns a function that makes a table in each database, and in the first one a procedure for
+    `write_one_by_one`."""
 
     def prepare(cursor: Cursor) -> None:
         _prepare_tables(cursor, databases)
@@ -200,7 +202,7 @@ SHAPES = (BULK, OLTP, MIXED64, WIDE, BLOBS)
 
 @contextmanager
 def server_with(shape: Shape, rows: int, *options: str) -> Iterator[tuple[Instance, GeneratedLog]]:
-    """A new server that holds one log of this shape, and an account that may replicate."""
+    """Start a server that has one log of this shape, and an account that may replicate."""
     with start_server("mysql97", *_SERVER_OPTIONS, *options) as server:
         server.add_user(USER, PASSWORD)
         with server.connect() as connection, connection.cursor() as cursor:
@@ -234,7 +236,7 @@ def facts(shape: Shape, log: GeneratedLog) -> LogFacts:
 
 
 def transactions_of(server: Instance) -> int:
-    """How many transactions the server has executed: the seq of the end of its log."""
+    """Returns the number of transactions that the server has executed, which is the seq of the end of its log."""
     with server.connect() as connection, connection.cursor() as cursor:
         return len(GtidSet.parse(_executed(cursor)))
 

@@ -1,4 +1,4 @@
-"""What a run was measured on: the machine and the versions of everything, without names and paths."""
+"""The machine of a run, and the versions of all programs, without names and paths."""
 
 from __future__ import annotations
 

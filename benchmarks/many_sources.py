@@ -1,7 +1,7 @@
-"""One daemon for very many servers, each of which writes 1 KB/s: fake servers, and a daemon with a consumer of each.
+"""One daemon for very many servers, each of which writes 1 KB/s. The servers are fakes; each has one consumer.
 
-No reader runs: its calls would be counted, whose cost `benchmarks.cycle` knows. After all connections stream, the
-daemon's CPU time of some seconds and its memory are measured, so including its own surveys of the servers.
+No reader runs, because the cost of its calls would be included; `benchmarks.cycle` measures that. When all connections
+stream, the daemon's memory is measured, and its CPU time of some seconds, including its surveys of the servers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _measure_one(count: int, seconds: float) -> tuple[float, float]:
             }
         with MeasuredDaemon(consumers) as daemon:
             daemon.until_streaming(_STREAM_TIMEOUT_S)
-            time.sleep(5.0)  # until the work of the start is done
+            time.sleep(5.0)  # until the daemon has finished the work of its start
             before, began = daemon.cpu_s, time.monotonic()
             time.sleep(seconds)
             cores = (daemon.cpu_s - before) / (time.monotonic() - began)

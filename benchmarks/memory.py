@@ -1,8 +1,8 @@
-"""How much memory the daemon takes when others behave badly: the largest resident memory, and what bounds it.
+"""How much memory the daemon takes in bad conditions: its largest resident memory, and the limit of the promise.
 
 * idle: a daemon with one consumer
-* stuck: 32 consumers without readers, with queues of 16 MiB, beside a log that does not fit
-* one transaction of 2 GB, and one that is 1 GB before the server compressed it: each larger than its queue, so it goes
+* stuck: 32 consumers without readers, with queues of 16 MiB and a log that is larger than the queues
+* one transaction of 2 GB, and one of 1 GB that the server has compressed: each is larger than its queue, so it goes
   to disk
 """
 
@@ -88,7 +88,7 @@ def _measure_large(run: Run, what: str, name: str, rows: int, *, compressed: boo
 
 
 def _write_one(server: Instance, rows: int, *, compressed: bool) -> None:
-    """Write one transaction of so many rows of 1 MB."""
+    """Write one transaction with this number of rows of 1 MB."""
     with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
         cursor.execute(f"SET SESSION binlog_transaction_compression = {int(compressed)}")
         for number in range(rows):

@@ -1,13 +1,13 @@
 """Measures the mirror: a real server, the daemon and the job as a user starts them, on local Delta tables.
 
-* log: how fast a long history comes into the log. The first append is left out; before it Spark and its Python
-  processes start.
-* warm step: one row in each of five tables, until all five tables have theirs.
+* log: how fast the mirror appends a long history to its log. The first append is left out, because Spark and its Python
+  processes start before it.
+* warm step: one row is inserted into each of five tables; how long until all five Delta tables have their row.
 * load: 10,000 rows/s over five tables; how long a transaction takes from its commit to the log, and to its table.
-* copy: a table of ten columns that no binlog holds.
+* copy: a table of ten columns whose rows are in no binlog.
 
-Times are those of the Delta commits' files. A transaction is found by its seq, its number in the server's history: one
-session writes them all.
+Times are those of the files of Delta's commits. One session writes all transactions, so each is identified by its seq,
+its number in the server's history.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Of each transaction that has arrived, in seconds from its commit."""
+    """The seconds from the commit of each transaction that has arrived."""
 
     to_log: list[float]
     to_table: list[float]
@@ -143,7 +143,7 @@ class Latencies:
 
 
 def latencies(target: Path, at: dict[int, tuple[float, str]]) -> Latencies:
-    """Returns how long the transactions took to the log and to their tables."""
+    """Returns how long each transaction took from its commit to the log, and to its table."""
     appended = {commit.version: commit.at for commit in commits_of(target / "_binlog" / "log")}
     steps = {
         table: commits_of(target / _DATABASE / table) for table in {name for _, name in at.values()}
@@ -169,7 +169,7 @@ def latencies(target: Path, at: dict[int, tuple[float, str]]) -> Latencies:
 def _parts(
     databases: tuple[str, ...], scale: int
 ) -> Iterator[tuple[Instance, Daemon, Path, ExitStack]]:
-    """A server with the history of the routing benchmark, a daemon that has read nothing of it yet, and a folder."""
+    """A server with tables, a daemon that has read nothing yet, and a folder."""
     with ExitStack() as stack:
         server = stack.enter_context(start_server("mysql97", "--innodb-buffer-pool-size=512M"))
         server.add_user("bench", PASSWORD)
@@ -183,7 +183,7 @@ def _parts(
                 "password": PASSWORD,
                 "databases": list(shown),
                 "start": "earliest",
-                # Appends of a quarter of it: of a log of any size there are some.
+                # An append has at most half of this size, so a log of any scale has several appends.
                 "max_bytes_in_binlog_queue": f"{32 * scale}MiB",
             }
             for name, shown in (("history", databases), ("load", (_DATABASE,)))
@@ -194,7 +194,7 @@ def _parts(
 
 
 def measure(scale: int, say: Callable[[str], None]) -> Figures:
-    """Run all phases. `scale`: 1 for small logs, 4 for those of `make bench`; `say` is told what begins."""
+    """Run all phases. `scale`: 1 for small logs, 4 for those of `make bench`; `say` prints which phase begins."""
     with _parts(DATABASES, scale) as (server, daemon, home, stack):
         say("writing a history")
         history = generate_bulk(server, 250_000 * scale)
@@ -253,7 +253,7 @@ def _log_stage(
     job = _job(server, daemon, home / "history", stack, "stages: log")
     if job.run("history") != 0:
         raise SystemExit(job.log)
-    appends = commits_of(job.target / "_binlog" / "log")[1:]  # after the claim
+    appends = commits_of(job.target / "_binlog" / "log")[1:]  # the first commit is the claim
     first = appends[0]
     rows = sum(e.rows for e in entries_of(job.target) if e.lsn >> 32 > first.version)
     with_rows = [
@@ -263,7 +263,7 @@ def _log_stage(
 
 
 def _until_applied(target: Path, writer: Writer, seqs: set[int]) -> Latencies:
-    """Wait until the transactions are in their tables."""
+    """Wait until the transactions are in their tables. Returns their latencies."""
     wanted = {seq: writer.at[seq] for seq in seqs}
 
     def arrived() -> Latencies | None:
@@ -279,14 +279,15 @@ def _until_applied(target: Path, writer: Writer, seqs: set[int]) -> Latencies:
 
 
 def _warm_steps(target: Path, writer: Writer, tables: list[str]) -> float:
-    """Returns the median time of a row in each table to be in all of them."""
+    """Returns the median time until a row that was inserted into each table is in all Delta tables."""
     times = []
     for number in range(ROUNDS):
         before = set(writer.at)
         for table in tables:
             writer.insert(table, 1)
         found = _until_applied(target, writer, set(writer.at) - before)
-        if number >= ROUNDS // 2:  # the first ones start Python processes, and compile
+        # In the first rounds Python processes start, and the JVM compiles.
+        if number >= ROUNDS // 2:
             times.append(max(found.to_table))
     return statistics.median(times)
 
@@ -294,7 +295,8 @@ def _warm_steps(target: Path, writer: Writer, tables: list[str]) -> float:
 def _load(
     target: Path, writer: Writer, tables: list[str], seconds: float
 ) -> tuple[Latencies, float, float]:
-    """Returns the latencies, the rows/s that were written, and how long after its end the load was applied."""
+    """Returns the latencies, the rate of writing in rows/s, and the seconds from the end of the load until all of it
+    was applied."""
     before = set(writer.at)
     began, number = time.monotonic(), 0
     while (now := time.monotonic()) < began + seconds:
@@ -316,7 +318,7 @@ def _load(
 
 
 def _copy(server: Instance, job: MirrorJob, rows: int) -> float:
-    """Returns the rows/s of a copy, from the beginning of its first group of chunks to the last one's commit."""
+    """Returns the rows/s of a copy, from the beginning of its first group of chunks to the commit of its last group."""
     with server.connect(_DATABASE) as connection, connection.cursor() as cursor:
         connection.autocommit(True)
         cursor.execute("SET SESSION sql_log_bin = 0, cte_max_recursion_depth = 100000000")
@@ -344,7 +346,7 @@ PART = "mirror"
 
 
 def measure_part(run: Run) -> None:
-    """The part of `make bench`."""
+    """Measure the mirror, as a part of `make bench`."""
     found = measure(4 if run.full else 1, run.say)
     columns = f"{TABLES} tables"
     promises: tuple[tuple[str, float, Relation, float, str], ...] = (

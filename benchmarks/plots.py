@@ -30,7 +30,7 @@ def draw(report: Report, folder: Path) -> None:
 
 
 def _transport(report: Report) -> Figure | None:
-    """MB/s by log, a bar for each way."""
+    """Draw MB/s by log, with a bar for each way to receive the log."""
     logs = [log for log in report.logs if report.median("transport", log.name, "daemon", "wall")]
     if not logs:
         return None
@@ -51,7 +51,7 @@ def _transport(report: Report) -> Figure | None:
 
 
 def _decoding(report: Report) -> Figure | None:
-    """Rows per CPU second of the log `bulk`, fastest first, on a logarithmic scale."""
+    """Draw the rows per CPU second of the log `bulk`, fastest reader first, on a logarithmic scale."""
     rates = {
         series.subject: series.median
         for series in report.series

@@ -1,6 +1,6 @@
 """Child processes with their wall time, CPU time and largest resident memory.
 
-CPU time hardly depends on what else the machine does, so ratios of CPU time are steadier than those of wall time.
+CPU time hardly depends on other load of the machine, so ratios of CPU time vary less than ratios of wall time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process took, from its start to its end. `peak_bytes`: its largest resident memory."""
+    """The times that a process took, from its start to its end. `peak_bytes`: its largest resident memory."""
 
     wall_s: float
     user_s: float
@@ -46,7 +46,7 @@ def run(
     stdout: Path | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> tuple[Usage, str]:
-    """Run a program to its end. Returns what it took, and what it wrote to stdout, unless that goes to a file.
+    """Run a program to its end. Returns its usage, and what it wrote to stdout if stdout is no file.
 
     Raises CommandFailed if it fails or takes too long.
     """
@@ -96,19 +96,19 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_seconds_of_process(pid: int, *, ended: bool = True) -> float:
-    """Returns the CPU time that a process has taken so far. `ended`: with that of its children that have ended."""
+    """Returns the CPU time that a process has taken so far. `ended`: add the time of its children that have ended."""
     used = _stat(pid)[11:15] if ended else _stat(pid)[11:13]
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds_of_descendants(pid: int) -> float:
-    """Returns the CPU time of all processes below a process, with those that have ended."""
+    """Returns the CPU time of all descendants of a process, including those that have ended."""
     seconds = cpu_seconds_of_process(pid) - cpu_seconds_of_process(pid, ended=False)
     for child in _descendants(pid):
         try:
             seconds += cpu_seconds_of_process(child)
         except OSError:
-            continue  # has ended meanwhile, so its parent counts it
+            continue  # it has ended meanwhile, so its time is in that of its parent
     return seconds
 
 

@@ -1,8 +1,8 @@
-"""HTTP readers that acknowledge at once: each reads its consumer to a transaction. Prints what it took as JSON.
+"""HTTP readers that acknowledge at once. Each reads its consumer up to a given transaction. Prints the times as JSON.
 
-Runs in a process of its own, with a thread for each consumer. `python -m benchmarks.reader PORT PID JOBS_JSON`: of the
-daemon; a job is {"consumer": NAME, "after": POSITION or null}. When all sessions are open it prints "ready",
-and reads the number of the last transaction from its standard input before it reads on.
+Runs in a process of its own, with a thread for each consumer. `python -m benchmarks.reader PORT PID JOBS_JSON`: PORT
+and PID are those of the daemon; a job is {"consumer": NAME, "after": POSITION or null}. When all sessions are open, the
+program prints "ready". Then it reads the number of the last transaction from its standard input, and the readers begin.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ConsumerApi:
         return answer.status, value
 
     def begin_read(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Ask for what follows. Returns what the answer says of it; `drain` receives the bytes."""
+        """Ask for the next range. Returns the answer's description of the range; `drain` receives its bytes."""
         self._answer = self._post("read", body)
         if self._answer.status != 200:
             raise SystemExit(f"read: {self._answer.read()!r}")
@@ -56,14 +56,14 @@ class ConsumerApi:
         return value
 
     def drain(self) -> int:
-        """Receive the rest of an answer. Returns its bytes."""
+        """Receive the rest of an answer. Returns its number of bytes."""
         total = 0
         while size := self._answer.readinto(self._buffer):
             total += size
         return total
 
     def open(self, after: dict[str, Any] | None) -> dict[str, Any]:
-        """Open a session, as soon as the daemon knows where its server's log is."""
+        """Open a session. Repeats the call until the daemon knows the position in its server's log."""
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while True:
             status, value = self.ask("session", {"after": after})
@@ -83,7 +83,7 @@ class ConsumerApi:
 
 
 class Moment(NamedTuple):
-    """A time, and the CPU time of the daemon until then."""
+    """A time, and the CPU time that the daemon had taken at that time."""
 
     at: float
     cpu_s: float
@@ -94,14 +94,14 @@ class Moment(NamedTuple):
 
 
 class Reader:
-    """One consumer's reader. `first`, `last`: when its first range was offered, and its last one acknowledged, with the
-    daemon's CPU time until then."""
+    """One consumer's reader. `first`: the moment when it was offered its first range; `last`: the moment when it had
+    acknowledged its last range."""
 
     def __init__(self, port: int, pid: int, job: dict[str, Any]) -> None:
         self._pid = pid
         self._api = ConsumerApi(port, job["consumer"])
         opened = self._api.open(job["after"])
-        self._api.close()  # the daemon would, if the reading begins late; the next call connects again
+        self._api.close()  # otherwise the daemon closes it if the reader begins late; the next call connects again
         self._session, self._after = opened["session"], opened["position"]
         self.first = self.last = Moment(0.0, 0.0)
         self.bytes = self.transactions = self.polls = 0
@@ -128,7 +128,7 @@ class Reader:
 
 
 def read(port: int, pid: int, jobs: list[dict[str, Any]]) -> dict[str, float]:
-    """`seconds`, and `cpu_seconds` of the daemon, from the first range that any reader was offered, to the last
+    """Returns `seconds`, and `cpu_seconds` of the daemon, from the first range that any reader was offered to the last
     acknowledgement."""
     readers = [Reader(port, pid, job) for job in jobs]
     print("ready", flush=True)

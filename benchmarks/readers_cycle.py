@@ -1,4 +1,4 @@
-"""The promises about one reader: latency, the CPU time of a cycle, and the start. Measured by `benchmarks.cycle`."""
+"""The promises about one reader: latency, the CPU time of a cycle, and the start. `benchmarks.cycle` measures them."""
 
 from __future__ import annotations
 

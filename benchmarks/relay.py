@@ -1,8 +1,8 @@
-"""A relay: what is received from the server is sent to a reader process, and nothing else is done.
+"""A relay: it sends the bytes that it receives from the server to a reader process, and does nothing else.
 
-No daemon between a server and its readers can need less: each byte is received once and sent once. `checked`: each byte
-is also verified with CRC32 and copied once, as it must be to be kept for a reader that comes later. Prints what it took
-as JSON. `python -m benchmarks.relay HOST PORT USER PASSWORD FILE [checked]`.
+A daemon between a server and its readers cannot need less time: each byte is received once and sent once. With
+`checked` the relay also verifies each byte with CRC32 and copies it once, as a daemon must that keeps bytes for its
+readers. Prints the times as JSON. `python -m benchmarks.relay HOST PORT USER PASSWORD FILE [checked]`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from benchmarks.drain import BUFFER_BYTES, chunks, dump_socket
 
 
 def _read(listener: socket.socket, results: Connection) -> None:
-    """The reader: receives everything. Sends when the first and the last byte came, and how many."""
+    """The reader process: receives all bytes, and then sends their number and the times of the first and the last
+    one."""
     sock, _ = listener.accept()
     buffer = memoryview(bytearray(BUFFER_BYTES))
     total, started, ended = 0, 0.0, 0.0
@@ -33,7 +34,7 @@ def _read(listener: socket.socket, results: Connection) -> None:
 def relay(
     host: str, port: int, user: str, password: str, file: str, mode: str = ""
 ) -> dict[str, float]:
-    """`seconds` from the first byte at the reader to its last; `cpu_seconds` of the relay without the reader."""
+    """Returns `seconds` from the first byte at the reader to the last one, and `cpu_seconds` of the relay alone."""
     listener = socket.create_server(("127.0.0.1", 0))
     ours, theirs = multiprocessing.Pipe()
     reader = multiprocessing.get_context("fork").Process(target=_read, args=(listener, theirs))

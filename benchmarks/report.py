@@ -1,8 +1,9 @@
-"""Makes pages of a report: `benchmarks/report.md` with its plots, and the tables of measured values in README and docs.
+"""Writes the results of a report: `benchmarks/report.md` with its plots, and tables of measured values in README and
+docs.
 
-`python -m benchmarks.report` renders the committed `benchmarks/report.json`. A table in a document stands between the
-comments `<!-- benchmarks NAME -->` and `<!-- end of benchmarks -->`, and is replaced. Plots need matplotlib, which is
-in the group `bench` of pyproject.toml.
+`python -m benchmarks.report` renders the committed `benchmarks/report.json`. In a document, it replaces the text
+between the comments `<!-- benchmarks NAME -->` and `<!-- end of benchmarks -->` with a table. Plots need matplotlib,
+which is in the group `bench` of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PARTS_IN_ORDER = ("transport", "fan-out", "decoding", "inspect")
 
 
 def number(value: float) -> str:
-    """Three digits: "0.813", "1,240,000"."""
+    """Returns the value with three digits, such as "0.813" or "1,240,000"."""
     if value == 0:
         return "0"
     if abs(value) >= 1000:
@@ -48,7 +49,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def targets_table(report: Report) -> str:
-    """One row for each promise; a promise for several logs has a value of each."""
+    """One row for each promise. A promise for several logs has a value for each of them."""
     groups: dict[tuple[str, str], list[Target]] = defaultdict(list)
     for target in report.targets:
         groups[target.id.split()[0], target.what].append(target)
@@ -64,7 +65,7 @@ def targets_table(report: Report) -> str:
 
 
 def missed_table(report: Report) -> str:
-    """One row for each promise that was not kept: why, what of this run shows it, and what would be next."""
+    """One row for each promise that was not kept: the reason, the figures that show it, and a possible improvement."""
     rows = []
     for found in missed(report):
         target = found.target
@@ -117,7 +118,7 @@ def machine_line(report: Report) -> str:
 
 
 def series_table(report: Report, part: str) -> str:
-    """All series of a part: medians, and the least and the greatest round."""
+    """All series of a part: the median, and the least and the greatest value of the rounds."""
     rows = [
         (
             series.log,
@@ -152,10 +153,10 @@ def decoding_table(report: Report) -> str:
 
 
 def peers_table(report: Report) -> str:
-    """What a reader of MySQL's log costs and does, beside the programs that people use today.
+    """A comparison of the daemon with other programs that read MySQL's log.
 
-    Rows, latency and start are those of this report, and a program that it did not measure says so. The first row and
-    the last one are facts of `docs/comparison.md`.
+    Rows, latency and start are those of this report; for a program that was not measured the table says so. The first
+    row and the last row are facts of `docs/comparison.md`.
     """
     not_measured = ("not measured",) * 4
     rows = [
@@ -173,7 +174,7 @@ def peers_table(report: Report) -> str:
         ),
         ("rows per second from MySQL into Spark, as JSON", _into_spark(report), *not_measured),
         ("commit to reader", _latency(report), *not_measured),
-        ("after a crash", f"goes on from what was acknowledged; {_ready(report)}", *_RECOVERY),
+        ("after a crash", f"continues after what was acknowledged; {_ready(report)}", *_RECOVERY),
     ]
     header = ("", "binlog-dispatcher", "Debezium", "Maxwell", "Canal", "a connection per pipeline")
     return _table(header, rows)
@@ -183,7 +184,7 @@ _RECOVERY = (
     "Kafka Connect moves the connector to another worker; time not measured",
     "another process leads, by ZooKeeper or Raft; time not measured",
     "another instance takes over, by ZooKeeper; time not measured",
-    "each pipeline does what it was written to do",
+    "depends on each pipeline",
 )
 _PEERS = (
     ("Debezium embedded",),
@@ -194,7 +195,8 @@ _PEERS = (
 
 
 def _rates_beside(report: Report, log: str) -> Iterable[str]:
-    """Rows per CPU second: our own, then those of the peers, each with the ratio of ours to it."""
+    """Yields rows per CPU second: of this project, then of each peer, with this project's rate divided by the
+    peer's."""
     quantity = "rows per CPU second"
     own = report.median("decoding", log, "to Arrow", quantity)
     yield "not measured" if own is None else number(own)
@@ -242,7 +244,7 @@ BLOCKS = {
 
 
 def with_blocks(text: str, report: Report) -> str:
-    """The text of a document with its tables made of this report."""
+    """Returns the text of a document, with its tables made from this report."""
     return _BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found['name']](report)}{found[3]}", text)
 
 
@@ -263,8 +265,8 @@ def page(report: Report) -> str:
     )
     out = [
         "# Benchmarks\n\nWritten by `python -m benchmarks.report` from [report.json](report.json), which"
-        f" `{'FULL=1 ' if report.form == 'full' else ''}make bench` wrote. Compare ratios: times depend on"
-        " the machine, and on what else it does.\n",
+        f" `{'FULL=1 ' if report.form == 'full' else ''}make bench` wrote. Compare ratios, because times depend on"
+        " the machine and on its other load.\n",
         machine_line(report),
         "## Promises\n\n" + targets_table(report),
         *(

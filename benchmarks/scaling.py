@@ -1,7 +1,8 @@
-"""What each thing costs that there can be more of: bytes, transactions, consumers, connections, intervals of GTID sets.
+"""The cost of each additional byte, transaction, consumer, connection, and interval of a GTID set.
 
-Most slopes follow from what other parts have measured in the same run; a part that did not run leaves its slopes out.
-The size of GTID sets is measured here: the same small log on servers whose executed set has more and more intervals.
+Most of these slopes follow from what other parts have measured in the same run. If a part did not run, its slopes are
+missing. The effect of large GTID sets is measured here: on servers whose executed sets have more and more intervals,
+the same small log is read.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Measures the Spark source: a real server, a daemon and Spark on this machine, from MySQL's log to Spark's rows.
 
-* first batch: how long the first stream of a fresh Spark session takes, from `load` to its end, beside a Python source
-  that does nothing (`benchmarks.source_start`).
-* rate: each form of the rows as a stream into Spark's sink `noop`, which takes each row and drops it: what a sink of a
-  user's does comes on top. The consumer is moved to the beginning of the log when the query starts, so that MySQL and
-  the daemon work at the same time. The log is read twice; the first pass and the first batch of the second are left
-  out, so Python workers run and the JVM has compiled most. Besides the rate: the processor time of each process for a
+* first batch: how long the first stream of a fresh Spark session takes, from `load` to its end, compared with a Python
+  source that does nothing (`benchmarks.source_start`).
+* rate: each form of the rows as a stream into Spark's sink `noop`, which takes each row and drops it; a real sink needs
+  additional time. The consumer is moved to the beginning of the log when the query starts, so MySQL and the daemon work
+  at the same time. The log is read twice. The first pass, and the first batch of the second pass, are left out; then
+  Python workers run, and the JVM has compiled most of its code. Also measured: the processor time of each process for a
   million rows, and Spark's phases of a batch.
 * phases: the same slices, read one after another in this process, without Spark: the processor time to fetch, to
   decode, and to write Arrow's stream format.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 PART = "Spark source"
 ROWS = 1_000_000
 BATCH_BYTES = 32 << 20  # half of the queue's default limit, which is the source's default
-ROWS_IN_TRANSACTION = 1000  # of `generate_bulk`
+ROWS_IN_TRANSACTION = 1000  # as `generate_bulk` writes them
 FIRST_ROWS = 1000
 START_ROUNDS = 3
 FORMS: Mapping[str, Mapping[str, str]] = {
@@ -66,8 +66,8 @@ FORMS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """All without the first batch. `cpu_s`: processor seconds of each process for a million rows; `batch_s`: seconds of
-    each of Spark's phases in a batch."""
+    """Results of a form of the rows, without the first batch. `cpu_s`: processor seconds of each process for a million
+    rows; `batch_s`: seconds of each of Spark's phases in a batch."""
 
     form: str
     rows: int
@@ -88,7 +88,7 @@ class FirstBatch:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Processor seconds for a million rows, of slices that are read one after another without Spark."""
+    """Processor seconds for a million rows, if slices are read one after another without Spark."""
 
     form: str
     fetch_s: float
@@ -106,7 +106,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What runs. The daemon has two consumers for each form, `rate_FORM` and `phases_FORM`, and `first`."""
+    """The processes that run. The daemon has the consumer `first`, and for each form `rate_FORM` and `phases_FORM`."""
 
     server: Instance
     daemon: Daemon
@@ -123,7 +123,7 @@ class Parts:
 
 
 def measure(rows_count: int, batch_bytes: int, say: Callable[[str], None]) -> Figures:
-    """Run all of it. `say` is told what begins."""
+    """Run all measurements. `say` prints which one begins."""
     with ExitStack() as stack:
         server = stack.enter_context(start_server("mysql97", "--innodb-buffer-pool-size=512M"))
         server.add_user("bench", PASSWORD)
@@ -166,7 +166,7 @@ def _settings(server: Instance) -> dict[str, Any]:
 
 
 def _first_batches(parts: Parts, say: Callable[[str], None]) -> list[FirstBatch]:
-    """A session of its own for each round of each source."""
+    """Measure the first batch of each source, in several rounds, each in a new Spark session."""
     found = []
     for number in range(START_ROUNDS):
         say(f"the first batch of a new session, round {number + 1} of {START_ROUNDS}")
@@ -212,7 +212,7 @@ def _mean_phases(reports: list[Any]) -> dict[str, float]:
 
 
 def _rows_in(report: Any, form: str) -> int:
-    """Returns the rows of changes in a batch. Those of Spark are entries if they are raw."""
+    """Returns the number of changed rows in a batch. In the raw form, Spark's rows are entries."""
     if form != "raw":
         return int(report.numInputRows)
     (source,) = report.sources
@@ -274,7 +274,7 @@ def _slice_phases(options: SourceOptions, schema: Any, part: Slice) -> dict[str,
 
 
 def measure_part(run: Run) -> None:
-    """The part of `make bench`."""
+    """Measure the Spark source, as a part of `make bench`."""
     found = measure(max(10_000, round(ROWS * run.scale)), round(BATCH_BYTES * run.scale), run.say)
     starts = found.first_batches
     ours = run.series(PART, "", "a new session", "the first batch", "s", [s.ours_s for s in starts])
@@ -296,7 +296,7 @@ def measure_part(run: Run) -> None:
 
 
 def printed(figures: Figures) -> list[tuple[str, str, str]]:
-    """Returns what is printed: (what, measured, target)."""
+    """Returns the lines to print, as (what, measured, target)."""
     lines = []
     for start in figures.first_batches:
         measured = (

@@ -1,9 +1,9 @@
-"""Takes the Spark source apart: what a million rows cost from MySQL's log to Spark's sink `noop`, by phase.
+"""Measures the phases of the Spark source: what a million rows cost from MySQL's log to Spark's sink `noop`.
 
-One table of the log `bulk`, read again and again in one Spark session: each form of the rows, with batches and slices
-of several sizes. The first pass of a form is left out, so the JVM has compiled most of what it runs. For each pass: the
-rate, the seconds of Spark's phases of all batches, and the processor seconds for a million rows of MySQL, the daemon,
-Spark's Python processes and the JVM's threads by what they do.
+One Spark session reads one table of the log `bulk` several times: in each form of the rows, with batches and slices of
+several sizes. The first pass of a form is left out; after it the JVM has compiled most of its code. For each other pass
+the program prints the rate, the seconds of Spark's phases of all batches, and the processor seconds for a million rows:
+of MySQL, the daemon, Spark's Python processes, and the JVM's threads by their task.
 
 `python -m benchmarks.source_phases [ROWS [FORM ...]]`
 """
@@ -37,7 +37,7 @@ BATCHES_MIB = (16, 64, 256)
 SLICES = (1, 2, 4)
 QUEUE_BYTES = 512 * MIB
 FORMS: Mapping[str, Mapping[str, str]] = {"json": {}, "typed": {"table": f"{DATABASES[0]}.t"}}
-# By the beginning of a thread's name. The others, and threads that have ended, are "JVM else".
+# Tasks by the beginning of a thread's name. Other threads, and threads that have ended, count as "JVM else".
 JVM_THREADS = {
     "Executor task": "JVM tasks",
     "C1 Compiler": "JVM compiler",
@@ -61,7 +61,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass over the log. `cpu_s`: for a million rows; `phases_s`: Spark's, of all batches together."""
+    """One pass over the log. `cpu_s`: processor seconds for a million rows; `phases_s`: seconds of Spark's phases, of
+    all batches together."""
 
     case: Case
     rows: int
@@ -141,7 +142,7 @@ def threads_s(pid: int) -> dict[int, tuple[str, float]]:
 def spent_by_threads(
     before: Mapping[int, tuple[str, float]], after: Mapping[int, tuple[str, float]]
 ) -> dict[str, float]:
-    """Returns the processor seconds of the threads that still run, by what they do."""
+    """Returns the processor seconds of the threads that still run, by their task."""
     spent = dict.fromkeys(JVM_THREADS.values(), 0.0)
     for thread, (name, seconds) in after.items():
         for prefix, what in JVM_THREADS.items():
@@ -152,7 +153,7 @@ def spent_by_threads(
 
 @contextmanager
 def bench(rows: int, say: Callable[[str], None]) -> Iterator[Bench]:
-    """A server with a log of so many rows, a daemon with a consumer for each form, and a session."""
+    """A server with a log of this number of rows, a daemon with a consumer for each form, and a Spark session."""
     with ExitStack() as stack:
         server = stack.enter_context(start_server("mysql97", "--innodb-buffer-pool-size=256M"))
         server.add_user("bench", PASSWORD)

@@ -1,7 +1,9 @@
-"""The first batch of a fresh Spark session: how long from `load` to the end of the first stream, and who took it.
+"""The first batch of a fresh Spark session: the time from `load` to the end of the first stream, and the processor
+time.
 
-The floor is a Python data source that does nothing: one slice with one small batch. What it takes is Spark's own start:
-the processes that learn the schema, plan the batches and run the task, the JVM's compilation, the checkpoint.
+For comparison there is the floor, a Python data source that does nothing: it has one slice with one small batch. Its
+time is that of Spark's own start: the processes that read the schema, plan the batches and run the task, the JVM's
+compilation, the checkpoint.
 
 `python -m benchmarks.source_start floor` or `... binlog OPTIONS`, where OPTIONS is JSON, prints JSON.
 """
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
-ROWS = 1001  # of the floor: as many as the other source has
+ROWS = 1001  # of the floor; the source "binlog" has as many
 
 
 class FloorSource(DataSource):
@@ -64,7 +66,8 @@ class FloorReader(DataSourceStreamReader):
 
 
 def first_batch(source: str, options: Mapping[str, str]) -> dict[str, float]:
-    """Returns the seconds to the end of the stream, and the processor seconds of the JVM with Spark's Python."""
+    """Returns the seconds to the end of the stream, and the processor seconds of the JVM and Spark's Python
+    processes."""
     with (
         tempfile.TemporaryDirectory(prefix="bd-bench-") as home,
         spark_session(Path(home)) as spark,

@@ -53,7 +53,7 @@ def read_stream(
     first_batch_ended: Callable[[], None] | None = None,
 ) -> list[Any]:
     """Read up to the end of the log. Returns Spark's reports of the batches with rows. `first_batch_ended` is called
-    once."""
+    once, after the first batch."""
     frame = spark.readStream.format(source).options(**options).load()
     query = frame.writeStream.format("noop").trigger(availableNow=True).start()
     if first_batch_ended is not None:

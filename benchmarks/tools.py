@@ -1,4 +1,4 @@
-"""The servers' own tools: `mysqlbinlog` and `mariadb-binlog`, each as its manual reads a log fastest."""
+"""The servers' own tools: `mysqlbinlog` and `mariadb-binlog`, each with the options that make it fastest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from benchmarks.processes import Usage, run
 from tests.servers import Instance
 from tests.servers.installs import installation
 
-# Rows as text, without the base64 of their events.
+# Print rows as text, without their events in base64.
 ROWS_AS_TEXT = ("--verbose", "--base64-output=DECODE-ROWS")
 
 
 def raw(server: Instance, file: str) -> Usage:
     """`mysqlbinlog --raw`: copies the server's log file."""
-    # In memory if possible: a disk would be measured otherwise.
+    # Write into memory if possible; otherwise the disk would be measured, too.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         usage, _ = run(
@@ -34,7 +34,7 @@ def text(file: Path) -> Usage:
 
 
 def mariadb_text(file: Path) -> Usage:
-    """`mariadb-binlog -v`: the same by MariaDB's tool, which reads the files of MySQL with base64 events only."""
+    """`mariadb-binlog -v`: decodes the rows of a file to text by MariaDB's tool, with the same options."""
     tool = installation("mariadb118").mysqlbinlog
     usage, _ = run([*tool, *ROWS_AS_TEXT, file], stdout=Path("/dev/null"))
     return usage

@@ -1,14 +1,14 @@
-"""How fast a log comes from the server to a reader: the daemon beside what nothing can beat.
+"""How fast a log comes from the server to a reader: through the daemon, and in ways that a daemon cannot beat.
 
-* the wire: `recv`, and nothing else (`benchmarks.drain`)
-* a relay: each byte received and sent once (`benchmarks.relay`), the limit of any daemon
-* a relay that also verifies and copies each byte: the limit of a daemon that keeps them for its readers
-* the daemon: verified, routed, queued, fetched by an HTTP reader, acknowledged durably
+* `recv` alone (`benchmarks.drain`)
+* a relay, which receives and sends each byte once (`benchmarks.relay`): the limit of any daemon
+* a relay that also verifies and copies each byte: the limit of a daemon that keeps bytes for its readers
+* the daemon: it verifies, routes and queues; an HTTP reader fetches, and acknowledges durably
 * `mysqlbinlog --raw`, MySQL's own tool, which copies the log into a file
 
-Each round measures all of them. Time and the daemon's CPU time run from the first bytes at the reader to its last, and
-to their acknowledgement, so no login is in them; those of mysqlbinlog are of the whole program, with its start of some
-20 ms. Nothing uses TLS.
+Each round measures all of them. The daemon's wall and CPU times begin with the first bytes at the reader, and end when
+its last bytes are acknowledged; so they include no login. Those of mysqlbinlog are of the whole program, including its
+start of some 20 ms. TLS is not used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PART = "transport"
 WIRE, RELAY, DAEMON, RAW = "recv", "relay", "daemon", "mysqlbinlog --raw"
 CHECKED_RELAY = "relay that verifies and copies"
 _CONSUMER = "bench"
-# Least values of `mysqlbinlog --raw` ÷ daemon and of relay ÷ daemon, by log; mixed64 has none.
+# Targets, by log: the least `mysqlbinlog --raw` ÷ daemon, and the least relay ÷ daemon. mixed64 has no target.
 _RAW_TARGETS = {"bulk": 1.0, "OLTP": 4.0, "wide": 1.0, "blobs": 1.0}
 _RELAY_TARGET, _CPU_TARGET = 0.7, 2.0
 
@@ -52,7 +52,7 @@ def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
                     raise CommandFailed(
                         f"{subject} read {figures['bytes']} of {log.bytes} bytes of {log.name}"
                     )
-                if number:  # the first round warms caches, and compiles
+                if number:  # the first round warms caches and compiles kernels
                     wall[subject].append(figures["seconds"])
                     cpu[subject].append(figures["cpu_seconds"])
     wall_s = {

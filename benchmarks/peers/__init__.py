@@ -1,9 +1,9 @@
 """Readers of other projects, each installed by the ordinary client of its registry, once, into the cache folder.
 
-A peer is a program of ours under this folder that uses the other project's library as its documentation shows. It gets
-HOST PORT USER PASSWORD FILE ROWS, and in the environment GTID_BEFORE, the set that FILE begins with. It reads so many
-rows of the server's log from FILE on, and prints one line of JSON:
-`rows`, and `seconds` and `cpu_seconds` of the process from its first row to its last.
+A peer is a program in this folder that uses the other project's library as its documentation shows. Its arguments are
+HOST PORT USER PASSWORD FILE ROWS; the environment variable GTID_BEFORE is the executed set at the beginning of FILE.
+The program reads ROWS rows of the server's log, beginning with FILE, and prints one line of JSON: `rows`, and the
+`seconds` and `cpu_seconds` of the process from the first row to the last.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class PeerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """`install` fills the peer's folder in the cache; `command` reads with what is there.
+    """A peer. `install` fills its folder in the cache; `command` is the command that reads, given that folder.
 
-    `slow`: it reads thousands of rows per second, not millions, so it reads fewer rows, in at most three rounds.
+    `slow`: the peer reads thousands of rows per second, not millions, so it gets fewer rows, and at most three rounds.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Peer:
 
     @property
     def folder(self) -> Path:
-        """Its place in the cache, which changes with what is installed."""
+        """The peer's folder in the cache. It is another one if the versions to install change."""
         named = f"{self.name} {self.version} {sys.version_info[:2]}"
         programs = sorted(path for path in _HERE.rglob("*") if path.suffix in (".java", ".xml"))
         content = b"".join(path.read_bytes() for path in programs)
@@ -67,7 +67,7 @@ class Peer:
 
 
 def read(peer: Peer, server: Instance, log: GeneratedLog, rows: int) -> dict[str, float]:
-    """Install the peer if it is not in the cache, and let it read. Raises PeerFailed."""
+    """Install the peer if it is not in the cache, and run it. Returns what it printed. Raises PeerFailed."""
     try:
         folder = cached_folder(peer.folder, peer.install)
         arguments = [server.host, str(server.port), USER, PASSWORD, log.file, str(rows)]
@@ -85,7 +85,7 @@ def read(peer: Peer, server: Instance, log: GeneratedLog, rows: int) -> dict[str
 
 
 def _client(command: list[str], *, cwd: Path | None = None) -> None:
-    """Run a registry's client. Raises CommandFailed with its last lines."""
+    """Run the client of a registry. Raises CommandFailed with the last lines that it wrote."""
     if shutil.which(command[0]) is None:
         raise CommandFailed(f"{Path(command[0]).name} is not installed")
     try:
@@ -102,7 +102,7 @@ def _client(command: list[str], *, cwd: Path | None = None) -> None:
 
 
 def _reason(printed: str) -> str:
-    """The first line that tells an error, or the last line."""
+    """Returns the first line that looks like an error, or the last line."""
     lines = [line for line in printed.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines[-1:] or ["it said nothing"])[0]
@@ -114,7 +114,7 @@ def _reason(printed: str) -> str:
 def _python(
     program: str, *requirements: str
 ) -> tuple[Callable[[Path], None], Callable[[Path], list[str]]]:
-    """A program in a virtual environment of its own."""
+    """A peer in Python, in a virtual environment of its own."""
 
     def install(folder: Path) -> None:
         _client([sys.executable, "-m", "venv", str(folder / "venv")])
@@ -145,7 +145,8 @@ def _node(program: str, package: str) -> tuple[Callable[[Path], None], Callable[
 
 
 def _java(project: str) -> tuple[Callable[[Path], None], Callable[[Path], list[str]]]:
-    """A project with a pom.xml and Main.java: jars from Maven Central, compiled in the cache."""
+    """A peer in Java, with a pom.xml and Main.java. Its jars come from Maven Central, and it is compiled in the
+    cache."""
     source = _HERE / "java" / project
 
     def install(folder: Path) -> None:
