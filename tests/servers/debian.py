@@ -1,13 +1,14 @@
-"""Packages of any Debian suite, unpacked into a folder: no root, nothing installed, the machine's own apt untouched.
+"""Unpacks packages of any Debian suite into a folder. It needs no root, installs nothing, and does not change the
+machine's apt.
 
-apt resolves against a private state folder in which nothing is installed, so the result holds every library down to
-libc, and a program runs by that libc's own loader whatever the machine's libc is. Maintainer scripts never run.
-The mirror is the one that this machine's apt uses; on a derivative such as Ubuntu, which has no Debian mirror of its
-own, the one that python-apt's distribution templates name. Packages are checked by apt against the suite's
-signature: an unsigned or tampered one is refused.
+apt resolves dependencies with a private state folder in which nothing is installed. So the result holds all libraries
+including libc, and a program runs by the loader of that libc, whatever the machine's libc is. Maintainer scripts never
+run. The mirror is the one that this machine's apt uses. A derivative such as Ubuntu has no Debian mirror; there it is
+the one that python-apt's distribution templates name. apt checks packages against the suite's signature, and refuses a
+package that is not signed or was changed.
 
-The rejected alternatives: apt-get install (changes the system, and starts services), chroot or containers (need
-root, or are not there), patching the binaries' interpreter (needs a tool that a fresh machine lacks).
+Alternatives that were rejected: apt-get install (it changes the system, and starts services), chroot or containers
+(they need root, or are not available), patching the binaries' interpreter (it needs a tool that a fresh machine lacks).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.servers.tools import ServerUnavailable, run
 MIRROR_VARIABLE = "BINLOG_DISPATCHER_DEBIAN_MIRROR"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _DISTRIBUTION_TEMPLATE = Path("/usr/share/python-apt/templates/Debian.info")
-# Dependencies that packages need only for their scripts and configuration, which never run here.
+# Dependencies that packages need only for their scripts and their configuration; the scripts never run here.
 _NOT_NEEDED = re.compile(
     r"(lib)?perl.*|.*-perl|libgdbm.*|libdb5.*|debconf.*|passwd|adduser|dpkg|tar|debianutils"
     r"|mysql-common|mariadb-common|gcc-.*-base|libc-gconv-modules-extra"
@@ -31,9 +32,9 @@ _NOT_NEEDED = re.compile(
 
 
 def unpack(prefix: Path, suites: Sequence[str], packages: Sequence[str]) -> str:
-    """Unpack `packages` with all dependencies into `prefix`, from the first of `suites` that has them.
+    """Unpack `packages` with all dependencies into `prefix`, from the first of `suites` that has the packages.
 
-    Returns the packages as lines of "name version". Raises ServerUnavailable.
+    Returns the unpacked packages as lines of "name version". Raises ServerUnavailable.
     """
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
@@ -118,7 +119,7 @@ def _download(state: Path, mirror: str, suite: str, packages: Sequence[str]) -> 
         "APT::Install-Recommends": "false",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
-        # A mirror that has not been refreshed for weeks still serves signed packages, and tests need no newer ones.
+        # The packages of a mirror that is some weeks old are signed, too, and tests need no newer packages.
         "Acquire::Check-Valid-Until": "false",
     }
     if os.geteuid() == 0:

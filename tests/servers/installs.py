@@ -1,8 +1,8 @@
 """How each kind of server is obtained, and the arguments that its programs are run with.
 
 An `Installation` has programs as argument lists, to which options are appended. Programs of unpacked packages are run
-by the loader and libc of their own prefix (`ld.so --library-path … program`): `exec` keeps the pid, nothing is patched,
-and the machine's own libraries are never mixed in.
+by the loader and libc of their own prefix (`ld.so --library-path … program`). So `exec` keeps the pid, no file is
+patched, and the programs never use the machine's own libraries.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Kind = Literal["mysql97", "mysql56", "mariadb1011", "mariadb118"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _PROVISION = "provision"
-_VERSION = "version"  # the file in a folder of provisioned programs that says their version
+_VERSION = "version"  # a file in the folder of provisioned programs, with their version
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The origin of a kind. `suites`: of Debian, tried in order; `npm`: a package that holds a server."""
+    """Where a kind of server comes from. `suites`: of Debian, tried in order; `npm`: a package that holds a server."""
 
     version: str
     mariadb: bool = False
@@ -38,11 +38,11 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Changes with the recipe, so that a cache of another recipe is not used."""
+        """A digest of the recipe, for the name of its cache. With another recipe, another cache is used."""
         return hashlib.blake2b(repr(self).encode(), digest_size=4).hexdigest()
 
 
-# The client brings the plugin with which mysqlbinlog logs in to 5.6.
+# The package of the client holds the plugin with which mysqlbinlog logs in to 5.6.
 _MYSQL_PACKAGES = ("mysql-server-core", "mysql-client-core")
 _MARIADB_PACKAGES = ("mariadb-server-core", "mariadb-client-core", "mariadb-client")
 RECIPES: dict[Kind, Recipe] = {
@@ -53,7 +53,7 @@ RECIPES: dict[Kind, Recipe] = {
 }
 
 # The newest version of each kind with which these tests have passed, and what it has changed for a reader of its log.
-# A newer package may come at any time: it is used, and reported as new.
+# If a mirror has a newer package, the tests use it, and report it as new.
 PROVEN: dict[Kind, tuple[str, str]] = {
     "mysql97": ("9.7.4", ""),
     "mysql56": ("5.6.24", ""),
@@ -67,8 +67,8 @@ PROVEN: dict[Kind, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Programs of one server version. `root` identifies the installation and holds `seed`, an initialised data
-    directory, if the package has one. `mysqlbinlog` is empty if the version comes without that tool."""
+    """Programs of one server version. `root` identifies the installation. `seed`: an initialised data directory in
+    `root`, if the package has one; `mysqlbinlog`: empty if the version comes without that tool."""
 
     kind: Kind
     version: str
@@ -85,12 +85,12 @@ class Installation:
 
 
 def variable(kind: Kind) -> str:
-    """The environment variable that says where a server of this kind comes from."""
+    """Returns the name of the environment variable that says where a server of this kind comes from."""
     return f"BINLOG_DISPATCHER_TEST_{kind.upper()}"
 
 
 def installation(kind: Kind) -> Installation:
-    """The programs for `kind`: from PATH if a fitting server is there, otherwise provisioned into the cache.
+    """Returns the programs for `kind`: those on PATH if they fit, otherwise those in the cache, which it provisions.
 
     Raises ServerUnavailable, which says what to do.
     """
@@ -110,17 +110,17 @@ def installation(kind: Kind) -> Installation:
 
 
 def _local(kind: Kind) -> Installation | None:
-    """The programs on PATH, unless the environment wants provisioned ones."""
+    """Returns the programs on PATH. None if they do not fit, or if the environment asks for provisioned ones."""
     return None if os.environ.get(variable(kind)) == _PROVISION else _on_path(kind)
 
 
 def _root(kind: Kind) -> Path:
-    """The folder of provisioned programs, whether it exists or not."""
+    """Returns the folder for provisioned programs, whether it exists or not."""
     return cache_dir() / f"servers/{kind}-{RECIPES[kind].digest}"
 
 
 def reported(kind: Kind) -> str:
-    """Which version of a kind is used, as far as that is known without provisioning, and if it is new."""
+    """Returns a line that says which version of a kind is used, and whether it is new. It provisions nothing."""
     if given_address(kind) is not None:
         return f"{kind}: as {variable(kind)} says"
     local, file = _local(kind), _root(kind) / _VERSION
@@ -134,7 +134,7 @@ def reported(kind: Kind) -> str:
 
 
 def given_address(kind: Kind) -> str | None:
-    """The address of a running server that the environment gives for `kind`, if it does."""
+    """Returns the address of a running server, if the environment gives one for `kind`."""
     value = os.environ.get(variable(kind))
     return None if not value or value == _PROVISION else value
 

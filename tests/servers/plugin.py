@@ -1,8 +1,9 @@
 """pytest fixtures for real servers.
 
-`mysql97`, `mysql56`, `mariadb1011`, `mariadb118`: one server of the kind per test process, shared by its tests, so a
-test keeps to databases of its own (`new_database`). `any_server` runs a test on all four. A test that stops, kills,
-resets or configures a server takes its own from `server_factory`, or from `module_server_factory` one for its file.
+`mysql97`, `mysql56`, `mariadb1011`, `mariadb118`: one server of the kind per test process. The tests of the process
+share it, so each test uses only databases of its own (`new_database`). `any_server` runs a test on all four kinds. A
+test that stops, kills, resets or configures a server gets its own server from `server_factory`; `module_server_factory`
+gives one that the tests of a file share.
 
 Tests fail if their server is not available. A developer may skip them with `--skip-missing-servers`; under CI that
 option is refused.
@@ -125,7 +126,7 @@ def server_factory(pytestconfig: pytest.Config) -> Iterator[ServerFactory]:
 
 @pytest.fixture(scope="module")
 def module_server_factory(pytestconfig: pytest.Config) -> Iterator[ServerFactory]:
-    """Starts servers that the tests of a file use in turn; they live until the file's last test ends."""
+    """Starts servers that the tests of a file use one after the other. They run until the file's last test ends."""
     with _factory(pytestconfig) as start:
         yield start
 
@@ -139,7 +140,8 @@ def database_name() -> str:
 
 @pytest.fixture
 def new_database(database_name: str) -> Iterator[Callable[[Server], str]]:
-    """Creates a fresh database on a server, another one with each call, and drops them when the test ends."""
+    """Returns a function that creates a new database on a server with each call. They are dropped when the test
+    ends."""
     made: list[tuple[Server, str]] = []
 
     def create(server: Server) -> str:

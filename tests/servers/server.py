@@ -1,16 +1,16 @@
-"""A server to talk to (`Server`), and one that is ours to start, restart and kill (`Instance`).
+"""A running server (`Server`), and a server that a test can start, restart and kill (`Instance`).
 
-An instance is a process of this one, known by its pid, listening on a free port of 127.0.0.1 and on a socket in its
-own folder. Readiness is a statement answered over that socket, so another server on the port is never mistaken for
-it. The port is chosen before the server binds it; if another process was quicker, the start is tried again with
-another one.
+An instance is a child process, known by its pid. It listens on a free port of 127.0.0.1 and on a socket in its own
+folder. It is ready when it answers a statement over that socket, so another server on the port is never mistaken for
+it. The port is chosen before the server binds it; if another process binds it first, the start is tried again with
+another port.
 
-Nothing is left behind when this process dies, however it dies: each server has a guard, a shell that waits for the
-end of a pipe whose other end this process holds, and then kills the server and removes its folder. (PR_SET_PDEATHSIG
-would fire when the starting *thread* ends, and would not remove the folder.)
+No server and no folder stays when this process ends, even if it is killed. Each server has a guard: a shell that reads
+from a pipe which only this process can write. When the pipe ends, the shell kills the server and removes its folder.
+(PR_SET_PDEATHSIG would kill the server when the starting *thread* ends, and would not remove the folder.)
 
-Durability is that of a killed process, not of a power cut: the redo log is written but not flushed at each commit, so
-SIGKILL loses nothing and tests are fast.
+A server survives that its process is killed, but not that the machine stops: at each commit it writes the redo log and
+does not flush it. So SIGKILL loses nothing, and tests are fast.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
         "--enforce-gtid-consistency=ON",
         "--binlog-row-metadata=FULL",
         "--innodb-log-buffer-size=1M",
-        "--innodb-use-native-aio=OFF",  # native AIO takes thousands of the machine's few AIO slots
+        "--innodb-use-native-aio=OFF",  # native AIO would use up the machine's limit of AIO requests
         "--innodb-doublewrite=OFF",
         "--table-open-cache=200",
     ),
@@ -121,7 +121,7 @@ class Server:
             user, password = self.root_user, self.root_password
             if self.socket is not None:
                 options["unix_socket"] = str(self.socket)
-                # Otherwise each connection loads the system's authorities, which takes longer than most statements.
+                # Without this, each connection loads the system's authorities, which takes longer than most statements.
                 options.setdefault("ssl_disabled", True)
         return pymysql.connect(
             host=self.host,
@@ -147,7 +147,7 @@ class Server:
     def add_user(
         self, name: str, password: str, *grants: str, host: str = "%", require: str = ""
     ) -> None:
-        """Create an account that can log in over TCP. Grants are "PRIVILEGES ON OBJECT"; default: to replicate.
+        """Create an account that can log in over TCP. Grants are "PRIVILEGES ON OBJECT"; by default it may replicate.
 
         `require` is "SSL" for an account that must use TLS.
         """
@@ -177,8 +177,8 @@ class Server:
     ) -> subprocess.CompletedProcess[str]:
         """Run the binlog tool that fits this server: MySQL 9.7's for MySQL, its own version's for MariaDB.
 
-        `remote` reads the log named in the arguments from this server, as root. Bytes that are not UTF-8 arrive as
-        surrogates. With `check`, an exit code other than 0 is an error that shows what the tool said.
+        With `remote` the tool reads the log that the arguments name from this server, as root. Bytes that are not UTF-8
+        are returned as surrogates. With `check`, an exit code other than 0 raises an error with the tool's output.
         """
         tool = installation(self.kind).mysqlbinlog or installation("mysql97").mysqlbinlog
         command = [*tool]
@@ -230,7 +230,7 @@ class Instance(Server):
 
     @property
     def ca_pem(self) -> Path:
-        """The certificate of the authority that signed this server's own; MySQL 9.7 makes one by itself."""
+        """The certificate of the authority that signed this server's certificate; MySQL 9.7 makes both by itself."""
         path = self.datadir / "ca.pem"
         if not path.exists():
             raise ServerUnavailable(f"{self.kind} makes no certificates by itself")
@@ -243,7 +243,7 @@ class Instance(Server):
         return self.process.pid
 
     def start(self, *more_options: str) -> None:
-        """Start (again) with the options given at first and `more_options`. Returns when it answers."""
+        """Start the server, with the options of the constructor and `more_options`. Returns when it answers."""
         if self.process is not None:
             raise RuntimeError(f"{self.kind} in {self.folder} runs already")
         for _ in range(5):
@@ -253,20 +253,20 @@ class Instance(Server):
         raise ServerUnavailable(f"{self.kind}: no free port could be bound; see {self.error_log}")
 
     def stop(self) -> None:
-        """Ask the server to shut down (SIGTERM) and wait. It is killed if that takes longer than 30 s."""
+        """Ask the server to shut down (SIGTERM) and wait. If that takes longer than 30 s, kill it."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL, as in a crash."""
+        """Kill the server (SIGKILL), as in a crash."""
         self._end(signal.SIGKILL)
 
     def restart(self, *more_options: str, kill: bool = False) -> None:
-        """Stop or kill, then start on the same port and data. `more_options` hold for this run only."""
+        """Stop or kill the server, then start it with the same port and data. `more_options` apply to this run only."""
         self._end(signal.SIGKILL if kill else signal.SIGTERM)
         self.start(*more_options)
 
     def close(self) -> None:
-        """End the server in any state, and remove its folder."""
+        """End the server, whatever its state is, and remove its folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         _RUNNING.discard(self)
@@ -339,7 +339,8 @@ class Instance(Server):
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
-                with socket.socket(socket.AF_UNIX) as probe:  # PyMySQL would leak a refused one
+                # Not PyMySQL: it leaks the socket of a refused connection.
+                with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(str(self.socket))
                 if self.execute("SELECT @@port") == ((self.port,),):
                     return True

@@ -1,7 +1,7 @@
-"""The initialised data directory of each version, made once; instances are sparse copies of it.
+"""The initialised data directory of each version. It is made once; instances are sparse copies of it.
 
-A template has no server uuid (auto.cnf), no binlogs and no accounts but root@localhost without a password, which
-only the owner of the socket's folder can reach.
+A template has no server uuid (auto.cnf) and no binlogs. Its only account is root@localhost without a password; only the
+owner of the socket's folder can connect as it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _WHILE_MAKING = ("--innodb-buffer-pool-size=64M", "--default-time-zone=+00:00")
 
 
 def redo_log_size(kind: Kind) -> str:
-    """The option for a small redo log: the default of 48 to 100 MB would be copied with each instance."""
+    """Returns the option for a small redo log. Each instance copies the redo log, which has 48 to 100 MB by default."""
     return "--innodb-redo-log-capacity=8M" if kind == "mysql97" else "--innodb-log-file-size=8M"
 
 
 def provision(kind: Kind) -> Installation:
-    """Get the programs and the template of `kind` into the cache. Takes no time if they are there."""
+    """Put the programs and the template of `kind` into the cache, if they are not there."""
     installed = installation(kind)
     template(installed)
     return installed
@@ -38,7 +38,7 @@ def template(installed: Installation) -> Path:
 
 
 def as_root() -> tuple[str, ...]:
-    """mysqld refuses to run as root without this option."""
+    """Returns the option without which mysqld refuses to run as root."""
     return ("--user=root",) if os.geteuid() == 0 else ()
 
 
@@ -73,7 +73,8 @@ def _run_mysqld(
 
 
 def _mariadb_system_tables(share: Path) -> str:
-    """The statements that mariadb-install-db feeds to the server. That script needs an installed system."""
+    """Returns the statements that mariadb-install-db sends to the server. The script itself needs an installed
+    system."""
     sql = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"
     parts = ("system_tables", "performance_tables", "system_tables_data")
     for names in [*((f"mariadb_{part}.sql", f"mysql_{part}.sql") for part in parts)] + [

@@ -1,4 +1,4 @@
-"""The servers themselves: each kind starts, logs rows, keeps its data, and leaves nothing behind."""
+"""Tests of the servers: each kind starts, logs rows, keeps its data, and leaves no process and no file."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_mysql97_speaks_tls_with_a_certificate_of_its_own(server_factory: Server
     server = server_factory("mysql97")
     server.add_user("tls", "pw", require="SSL")
     context = ssl.create_default_context(cafile=str(server.ca_pem))
-    context.check_hostname = False  # the server's own certificate names no host
+    context.check_hostname = False  # the certificate that the server makes has no host name
     with (
         server.connect(user="tls", password="pw", ssl=context) as connection,
         connection.cursor() as cursor,
@@ -217,7 +217,7 @@ def test_a_server_named_in_the_environment_is_checked(
 def test_a_fitting_program_on_path_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_factory: ServerFactory
 ) -> None:
-    """A tree like a system installation's, whose programs run the provisioned ones."""
+    """The folders are those of a system installation; their programs run the provisioned ones."""
     monkeypatch.setenv(variable("mariadb1011"), "provision")
     provisioned = provision("mariadb1011")
     (tmp_path / "bin").mkdir()

@@ -1,4 +1,4 @@
-"""Runs the tools that provision servers. Raises one error, which says what to do."""
+"""Runs the tools that provision servers. All failures are one exception, whose text says what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class ServerUnavailable(Exception):
-    """A server, or a tool of it, is not available on this machine. The text says what to do."""
+    """A server, or one of its tools, is not available on this machine. The text says what to do."""
 
 
 def run(
@@ -19,7 +19,7 @@ def run(
     env: dict[str, str] | None = None,
     stdin: str | None = None,
 ) -> str:
-    """Standard output of a command. Raises ServerUnavailable with its last lines if it fails."""
+    """Returns the standard output of a command. If the command fails, raises ServerUnavailable with its last lines."""
     arguments = [str(part) for part in command]
     try:
         done = subprocess.run(
