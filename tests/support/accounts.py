@@ -20,7 +20,7 @@ def account(
     require: str = "",
     tls: Tls = Tls(TlsMode.PREFERRED),  # noqa: B008 - a frozen value
 ) -> Iterator[Endpoint]:
-    """An account on the server while the block runs; yields its endpoint."""
+    """Create an account on the server for the duration of the block. Yields its endpoint."""
     server.add_user(name, SECRET, *(privileges or REPLICATION), require=require)
     try:
         yield Endpoint(server.host, server.port, name, SECRET, tls)

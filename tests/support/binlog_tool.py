@@ -12,7 +12,7 @@ _HEADER = re.compile(
 _GTID_NEXT = re.compile(r"SET @@SESSION\.GTID_NEXT= '(.*)'")
 _ROW = re.compile(r"### (INSERT INTO|UPDATE|DELETE FROM) `")
 
-# Where the tools use another name than the manual: the first words after the header.
+# The first words after an event's header, if a tool names the event's type in another way than the manual.
 _NAMES = (
     ("Start: binlog", "FORMAT_DESCRIPTION_EVENT"), ("Previous-GTIDs", "PREVIOUS_GTIDS_EVENT"),
     ("Gtid list", "GTID_LIST_EVENT"), ("Binlog checkpoint", "BINLOG_CHECKPOINT_EVENT"),
@@ -42,8 +42,8 @@ class PrintedEvent:
 
 
 def read(output: str) -> list[PrintedEvent]:
-    """The events, in order. MariaDB's tool prints the position of an annotation's table map before the annotation, so
-    positions are matched by their order."""
+    """Returns the events, in order. MariaDB's tool prints the position of a table map before the annotation that
+    precedes the table map, so positions are assigned to events by their order."""
     positions: list[int] = []
     events: list[PrintedEvent] = []
     for line in output.splitlines():
@@ -56,7 +56,7 @@ def read(output: str) -> list[PrintedEvent]:
         elif match := _GTID_NEXT.match(line):
             if match[1] != "AUTOMATIC":
                 events[-1].gtid = match[1].lower()
-                if events[-1].gtid.count(":") == 2:  # the tool has one name for both kinds of event
+                if events[-1].gtid.count(":") == 2:  # the tool has one name for both types
                     events[-1].type = "GTID_TAGGED_EVENT"
         elif line.startswith("#Begin_load_query"):
             events[-1].type = "BEGIN_LOAD_QUERY_EVENT"

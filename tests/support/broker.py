@@ -1,7 +1,7 @@
 """A real Mosquitto, from Debian's packages, unpacked into the cache: `python -m tests.support.broker`.
 
-Nothing is installed and no service starts. `Broker` runs one on a free port of the loopback, `Subscriber` shows what it
-sends.
+Nothing is installed and no service starts. `Broker` runs a broker on a free port of the loopback; `Subscriber` receives
+what the broker sends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _SUITES = ("bookworm", "trixie")
 
 
 def command(program: str) -> tuple[str, ...]:
-    """The command that runs `sbin/mosquitto` or `bin/mosquitto_sub`. Raises ServerUnavailable without the packages."""
+    """Returns the command that runs `sbin/mosquitto` or a program in `bin`. Raises ServerUnavailable if the packages
+    are not available."""
 
     def unpack(staging: Path) -> None:
         names = ["mosquitto", "mosquitto-clients"]
@@ -51,7 +52,7 @@ class Received:
 
 
 class Subscriber:
-    """`mosquitto_sub` of all topics, from before its `ready` on."""
+    """A `mosquitto_sub` that subscribes to all topics and keeps the messages."""
 
     def __init__(self, options: list[str]) -> None:
         self.messages: list[Received] = []
@@ -68,7 +69,7 @@ class Subscriber:
             self.messages.append(Received(topic, retained == "1", text))
 
     def of(self, topic: str) -> list[Received]:
-        """What came on the topics that end with this."""
+        """Returns the messages whose topics end with `topic`."""
         return [message for message in list(self.messages) if message.topic.endswith(topic)]
 
     def last(self, topic: str) -> Received | None:
@@ -111,7 +112,7 @@ class Broker:
         return f"{'mqtts' if self.ca else 'mqtt'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it accepts connections."""
+        """Start the broker, and wait until it accepts connections."""
         log = (self.folder / "log").open("ab")
         arguments = [*command("sbin/mosquitto"), "-c", str(self.folder / "mosquitto.conf")]
         with log:

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def make_certificate(folder: Path) -> None:
-    """Write ca.pem, a certificate of 127.0.0.1 signed by itself, and its key.pem."""
+    """Write ca.pem, a self-signed certificate of 127.0.0.1, and its key key.pem."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     now = datetime.now(UTC)

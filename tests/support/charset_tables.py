@@ -1,8 +1,8 @@
 """The servers' own conversion tables, and their generator: `python -m tests.support.charset_tables`.
 
-The server converts every byte of each character set but the Unicode ones to utf8mb4, and each pair and triple of bytes
-that the set takes for a character. The files hold what is not available elsewhere: the upper halves of the single-byte
-sets, and for the others the characters in which the server differs from Python's codec.
+For each character set except the Unicode ones, the server converts each byte to utf8mb4, and each sequence of several
+bytes that is a character of the set. The files hold what is not available elsewhere: the upper halves of the
+single-byte sets, and for the other sets the characters for which the server differs from Python's codec.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _UNKNOWN = "?"
 Table = dict[bytes, str]
 
 
-# Candidates for characters: table -> its codes. All of one and two bytes, those of three behind 0x8F, and those of four
-# that stand for a character of the BMP.
+# The codes that may be characters, by table: all of one and two bytes, those of three bytes that begin with 0x8F, and
+# those of four bytes that stand for a character of the BMP.
 _CODES = {
     "one": [bytes((a,)) for a in range(256)],
     "two": [bytes((a, b)) for a in range(0x80, 256) for b in range(0x30, 256)],
@@ -42,7 +42,7 @@ _CODES = {
 
 
 def of_server(server: Server, charsets: Sequence[str]) -> dict[str, Table]:
-    """For each set its characters in the server's UTF-8, "?" for those that it cannot convert."""
+    """Returns the characters of each set in the server's UTF-8, and "?" for a character that it cannot convert."""
     found: dict[str, Table] = {}
     with closing(server.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = '', group_concat_max_len = 4000000")
@@ -55,8 +55,8 @@ def of_server(server: Server, charsets: Sequence[str]) -> dict[str, Table]:
         for charset in charsets:
             found[charset] = {}
             for name in _tables(charset):
-                # Invalid characters are replaced on the way. One long text: a row for each would take ten times as
-                # long.
+                # The server replaces invalid characters. All characters are in one long text, because a row for each
+                # would take ten times as long.
                 cursor.execute(
                     "SELECT GROUP_CONCAT(HEX(code), ' ', HEX(CONVERT(CONVERT(code USING"
                     f" {charset}) USING utf8mb4)) SEPARATOR ' ') FROM mysql.{name}"
@@ -80,14 +80,15 @@ def _tables(charset: str) -> list[str]:
 
 
 def _is_character(charset: str, code: bytes, text: str) -> bool:
-    if len(text) != 1:  # several characters, or none
+    if len(text) != 1:  # several characters, or no character
         return False
-    # MySQL 9 converts half a character of eucjpms, and does not store it.
+    # MySQL 9 converts a single byte of a character of eucjpms, but does not store it.
     return charset not in WIDE or len(code) > 1 or code[0] < 0x80 or text != _UNKNOWN
 
 
 def differences(charset: str, table: Mapping[bytes, str]) -> bytes:
-    """Code (4 bytes, zero-padded) and code point (2 bytes) of each character for which Python's codec differs."""
+    """Returns the code (4 bytes, zero-padded) and the code point (2 bytes) of each character for which Python's codec
+    differs."""
     known = characters(charset)
     return b"".join(
         code.rjust(4, b"\0") + ord(text).to_bytes(2, "big")
@@ -97,7 +98,7 @@ def differences(charset: str, table: Mapping[bytes, str]) -> bytes:
 
 
 def upper_half(table: Mapping[bytes, str]) -> bytes:
-    """Code points (2 bytes each) of all 256 bytes."""
+    """Returns the code points (2 bytes each) of all 256 bytes."""
     return b"".join(ord(table.get(bytes((a,)), _UNKNOWN)).to_bytes(2, "big") for a in range(256))
 
 

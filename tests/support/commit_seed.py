@@ -1,4 +1,4 @@
-"""A seed that is another one for each commit, so that random tests are not the same for ever, and can be repeated."""
+"""A seed that depends on the commit: random tests differ from commit to commit, and a run can be repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SEEDS = 10**9
 
 @cache
 def commit_seed() -> int:
-    """Returns $COMMIT_SEED, or a number of the commit that is checked out; 0 outside of a repository."""
+    """Returns $COMMIT_SEED, or a number made from the commit that is checked out; 0 outside a repository."""
     if given := os.environ.get(VARIABLE):
         return int(given)
     git = ["git", "rev-parse", "HEAD"]

@@ -6,5 +6,5 @@ from dispatcher.binlog.stream.consumer_log import ConsumerLog
 
 
 def open_bytes(log: ConsumerLog) -> int:
-    """Bytes of the transaction that is not complete."""
+    """Returns the number of bytes of the transaction that is not complete yet."""
     return log._end - log.committed

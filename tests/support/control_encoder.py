@@ -1,7 +1,7 @@
-"""Encoders of the events without rows and table maps, and of both kinds of compression.
+"""Encoders of all events except rows events and table maps, and of both kinds of compression.
 
-Written from the formats' descriptions, not from the decoders. They return bodies; `event_encoder.event` adds the
-header.
+They are written from the descriptions of the formats, not from the decoders. They return bodies; `event_encoder.event`
+adds the header.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h and libs/mysql/serialization/readme.md; MariaDB knowledge base, its
 pages of events.
@@ -53,7 +53,8 @@ def gtid_tagged_body(
     last_needed: int = 0,
     more: bytes = b"",
 ) -> bytes:
-    """`more`: fields of a later version, after all others; `last_needed`: the last non-ignorable field, + 1."""
+    """`more`: fields of a later version, after all others; `last_needed`: the number of the last field that may not be
+    ignored, plus 1."""
     fields = varied(0) + varied(1)
     fields += varied(1) + b"".join(varied(byte) for byte in source.bytes)
     fields += varied(2) + varied_signed(gno)
@@ -64,7 +65,7 @@ def gtid_tagged_body(
         fields += varied(7) + varied(original_us)
     fields += varied(8) + varied(1000) + varied(9) + varied(90704) + more
     size = 1
-    while True:  # the size includes itself
+    while True:  # the size field counts its own bytes
         head = varied(1) + varied(size) + varied(last_needed)
         if len(head) + len(fields) == size:
             return head + fields
@@ -72,7 +73,7 @@ def gtid_tagged_body(
 
 
 def tagged_set_body(sets: Mapping[tuple[UUID, str], Sequence[tuple[int, int]]]) -> bytes:
-    """PREVIOUS_GTIDS with tags: (uuid, tag) to half-open intervals."""
+    """Encodes PREVIOUS_GTIDS with tags. `sets`: half-open intervals by (uuid, tag)."""
     out = b"\1" + len(sets).to_bytes(6, "little") + b"\1"
     for (uuid, tag), intervals in sets.items():
         out += uuid.bytes + varied(len(tag)) + tag.encode() + len(intervals).to_bytes(8, "little")
@@ -212,7 +213,8 @@ def view_change_body(view: str, number: int, certified: Mapping[bytes, bytes]) -
 def payload_body(
     events: bytes, *, compression: int = 0, said: int | None = None, unknown: bytes = b"", level: int = 3
 ) -> bytes:  # fmt: skip
-    """A TRANSACTION_PAYLOAD of events without checksums. `said`: the size it claims; `unknown`: a field put first."""
+    """Encodes a TRANSACTION_PAYLOAD of events without checksums. `said`: the size that its header gives; `unknown`: a
+    field before the others."""
     data = zstandard.ZstdCompressor(level=level).compress(events) if compression == 0 else events
     fields = {2: packed(compression)}
     if compression == 0:

@@ -1,4 +1,4 @@
-"""Consumers and dispatchers at given positions of one log, for tests of single modules of the rules."""
+"""Makes consumers and dispatchers at given positions of one log, for tests of single modules of the rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATED = {name: 100 + n for n, (name, _) in enumerate(FILES)}
 
 
 def gtids(last: int) -> str:
-    """The set of the server's transactions 1 to `last`."""
+    """Returns the GTID set of the server's transactions 1 to `last`."""
     return f"{SERVER}:1-{last}" if last else ""
 
 
@@ -32,7 +32,7 @@ def stored_at(last: int, *, server: str = SERVER, epoch: int = 0) -> Position:
 
 
 def view(executed: int = 30, purged: int = 0, **more: Any) -> ServerView:
-    """A server with MySQL's GTIDs; `executed`, `purged`: the last transaction of these sets."""
+    """Returns the answers of a server with MySQL's GTIDs. `executed`, `purged`: the last transaction of each set."""
     fields: dict[str, Any] = {
         "server": SERVER,
         "mode": Mode.GTID,
@@ -73,7 +73,7 @@ def connecting(*consumers: Consumer, number: int = 1) -> Dispatcher:
 
 
 def streaming(*consumers: Consumer, number: int = 1, now: float = 0.0) -> Dispatcher:
-    """A dispatcher that streams from what its consumers have."""
+    """Returns a dispatcher that streams from the positions of its consumers on."""
     dispatcher = connecting(*consumers, number=number)
     dispatcher.view = view()
     dispatcher.start_dump(dispatcher.view, now)

@@ -27,7 +27,7 @@ _INSTALLATION = UUID(int=77)
 
 
 class Share:
-    """One consumer's log, fed with batches."""
+    """One consumer's log, to which a test adds batches."""
 
     def __init__(self, *databases: str) -> None:
         self.filter = Filter(databases)
@@ -50,7 +50,7 @@ class Share:
 
 
 def shared(log: bytes, *databases: str, chunk: int = 1 << 20) -> Share:
-    """Returns what a consumer of these databases gets of a log file."""
+    """Returns the log of a consumer of these databases, made from a log file."""
     split = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 14)
     share = Share(*databases)
     for at in range(len(MAGIC), len(log), chunk):
@@ -61,7 +61,7 @@ def shared(log: bytes, *databases: str, chunk: int = 1 << 20) -> Share:
 
 
 class Dump:
-    """A stream from a server, read until a condition holds."""
+    """A stream from a server; `until` reads it until a condition is true."""
 
     def __init__(self, stream: ServerStream, share: Share, loop: asyncio.AbstractEventLoop) -> None:
         self.stream = stream
@@ -80,7 +80,7 @@ class Dump:
 
 
 def account(server: Server, name: str) -> Endpoint:
-    """Creates an account that may replicate."""
+    """Create an account that may replicate."""
     server.add_user(name, PASSWORD)
     return Endpoint(server.host, server.port, name, PASSWORD)
 
@@ -89,7 +89,8 @@ def account(server: Server, name: str) -> Endpoint:
 def dump(
     endpoint: Endpoint, *databases: str, file: str, offset: int = 4, held: GtidSet | None = None, number: int = 1
 ) -> Iterator[Dump]:  # fmt: skip
-    """A dump from a file and offset, or without the executed GTIDs. `number`: two dumps at a time need two numbers."""
+    """A dump from a file and offset on, or of all but the executed GTIDs. `number`: two dumps at a time need two
+    numbers."""
     loop = asyncio.new_event_loop()
     connection = LoggedInConnection(
         endpoint, Identity.of(_INSTALLATION, endpoint.label, number), heartbeat_s=5
@@ -107,7 +108,7 @@ def dump(
 
 
 def printed(server: Server, data: bytes, folder: Path) -> str:
-    """Returns what the server's own tool prints of a delivered log. It verifies every checksum."""
+    """Returns what the server's own tool prints for a delivered log. The tool verifies each checksum."""
     path = folder / "delivered"
     path.write_bytes(data)
     verify = "--verify-binlog-checksum"

@@ -1,7 +1,7 @@
 """Encoders of every event that the daemon reads, a writer of whole logs, and the packets of a dump.
 
-Written from the format's description, not from the decoders: plain Python, one event at a time. `LogWriter` remembers
-what it wrote of each transaction, so tests compare with that and need not parse the bytes again.
+They are written from the format's description, not from the decoders: plain Python, one event at a time. `LogWriter`
+keeps what it wrote for each transaction; tests compare with that, and need not parse the bytes.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication
 protocol" and its pages of events.
@@ -49,7 +49,8 @@ def format_description(
     version: str = "8.0.36",
     in_use: bool = False,
 ) -> bytes:
-    """The whole event. It always ends with algorithm and checksum; the checksum is zero if the event has none."""
+    """Returns the whole event. It always ends with an algorithm and a checksum, which is zero if there are no
+    checksums."""
     body = struct.pack("<H50sIB", 4, version.encode(), timestamp, 19) + bytes(41)
     raw = event(
         EventType.FORMAT_DESCRIPTION, body + bytes((checksum,)), timestamp=timestamp, log_pos=log_pos
@@ -70,7 +71,7 @@ def previous_gtids_body(sets: Mapping[UUID, Sequence[tuple[int, int]]]) -> bytes
 
 
 def gtid_body(source: UUID, gno: int, *, commit_us: int | None = None) -> bytes:
-    """`commit_us` None: the form of 5.6, which ends after the logical clock."""
+    """If `commit_us` is None, the event has the form of 5.6, which ends after the logical clock."""
     out = b"\1" + source.bytes + gno.to_bytes(8, "little") + b"\2" + struct.pack("<qq", 0, 1)
     return out if commit_us is None else out + commit_us.to_bytes(7, "little") + bytes(8)
 
@@ -89,7 +90,7 @@ def mariadb_gtid_body(sequence: int, domain: int = 0, flags: int = TRANSACTIONAL
 def status_variables(
     *, updated_databases: Iterable[str] | None = None, too_many: bool = False
 ) -> bytes:
-    """The status variables that a current server writes, in its order. Q_UPDATED_DB_NAMES only if asked for."""
+    """Encodes the status variables that a current server writes, in its order. Q_UPDATED_DB_NAMES is optional."""
     out = b"\0" + bytes(4) + b"\1" + bytes(8)  # flags2, sql_mode
     out += b"\6\3std" + b"\3" + struct.pack("<HH", 1, 1) + b"\4" + struct.pack("<HHH", 255, 255, 8)
     out += b"\5\6+02:00" + b"\7" + bytes(2)  # time zone, lc_time_names
@@ -107,7 +108,8 @@ def table_map_body(database: str, table: str, table_id: int) -> bytes:
 
 
 def opaque_rows_body(kind: int, table_id: int, payload: bytes, *, end: bool) -> bytes:
-    """Table id, flags, the extra-data length of v2, and then arbitrary bytes: the daemon does not parse rows."""
+    """Encodes table id, flags, the extra-data length of v2, and then arbitrary bytes: the daemon does not parse
+    rows."""
     extra = b"\2\0" if kind >= EventType.WRITE_ROWS else b""
     return table_id.to_bytes(6, "little") + int(end).to_bytes(2, "little") + extra + payload
 
@@ -124,7 +126,7 @@ def incident_body(message: str) -> bytes:
 
 
 def packets(payload: bytes, sequence: int = 0) -> bytes:
-    """One payload as packets of the protocol: packets of 16 MiB - 1, then a shorter one, which may be empty."""
+    """Divides a payload into packets of the protocol: packets of 16 MiB - 1, then a shorter one, which may be empty."""
     out = []
     while True:
         part, payload = payload[:PACKET_MAX], payload[PACKET_MAX:]
@@ -152,13 +154,13 @@ Table = tuple[str, str]
 
 @dataclass(slots=True)
 class Part:
-    """An event of a transaction. `role`: frame, text, map, rows, ddl, savepoint, undo. `tables`: the tables that it
-    concerns, None = all. `name`: the savepoint's."""
+    """An event of a transaction. `role`: frame, text, map, rows, ddl, savepoint, undo. `tables`: the tables that the
+    event concerns, None = all. `name`: of the savepoint."""
 
     role: str
     raw: bytes
     tables: tuple[tuple[str, str | None], ...] | None = ()
-    ends: bool = False  # of rows: the last of its statement
+    ends: bool = False  # True for the last rows event of a statement
     name: str = ""
 
 
@@ -181,7 +183,7 @@ class Transaction:
 
     @property
     def happened(self) -> list[Part]:
-        """The parts without those that were rolled back."""
+        """The events of the transaction except those that were rolled back."""
         out: list[Part] = []
         for part in () if self.rolled_back else self.parts:
             if part.role == "undo":
@@ -201,8 +203,8 @@ class File:
     size: int = 4
     jumps: dict[int, int] = field(
         default_factory=dict
-    )  # bytes that the offsets claim to stand before an event
-    # What `fake_server` has found of so many events.
+    )  # by an event's index: bytes that only the offsets count before it
+    # A result of `fake_server`, and the number of events for which it is valid.
     events_at: tuple[int, dict[int, Transaction | None]] = field(default=(0, {}), compare=False)
 
     @property
@@ -212,7 +214,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`rows`: for each rows event its table's index in `tables`, and the size of its payload."""
+    """A statement. `rows`: for each rows event the index of its table in `tables`, and the size of its payload."""
 
     tables: tuple[Table, ...]
     rows: tuple[tuple[int, int], ...]
@@ -221,9 +223,9 @@ class Statement:
 
 
 class LogWriter:
-    """A server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none", "mariadb".
-    `compress`: write the next transactions as TRANSACTION_PAYLOAD events. `created`: by file name, the server's clock
-    (s since 1970) when it begins that file."""
+    """Writes a server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none",
+    "mariadb". `compress`: True to write the next transactions as TRANSACTION_PAYLOAD events. `created`: by file name,
+    the server's clock (s since 1970) when it begins that file."""
 
     def __init__(
         self,
@@ -241,7 +243,7 @@ class LogWriter:
         self._checksum = checksum
         self._open: Transaction | None = None
         self._next_gno: dict[str, int] = {}
-        self._now = now  # s since 1970, one more with each transaction and file
+        self._now = now  # s since 1970; grows by one with each transaction and each file
         self._next_file = first_file
         self._table_ids: dict[Table, int] = {}
         self.compress = False
@@ -275,7 +277,7 @@ class LogWriter:
         self.begin_file()
 
     def jump(self, size: int) -> None:
-        """Go on as if `size` bytes had been written. No dump sends them."""
+        """Continue as if `size` bytes had been written. No dump sends these bytes."""
         self.file.jumps[len(self.file.events)] = size
         self.file.size += size
 
@@ -364,7 +366,7 @@ class LogWriter:
 
     def query(self, query: str, database: str = "", status: bytes | None = None,
               tables: tuple[tuple[str, str | None], ...] | None = None) -> None:  # fmt: skip
-        """Write a statement as text in the open transaction. `tables`: those that it concerns, None = all."""
+        """Write a statement as text in the open transaction. `tables`: the tables that it concerns, None = all."""
         status = status_variables() if status is None else status
         self._part("ddl", EventType.QUERY, query_body(query, database, status), tables)
 
@@ -375,13 +377,13 @@ class LogWriter:
         self._part("undo", EventType.QUERY, query_body(query.format(name)), name=name)
 
     def ignored(self, query: str) -> None:
-        """Write a statement in the open transaction that no consumer gets, such as RELEASE SAVEPOINT."""
+        """Write a statement into the open transaction that no consumer gets, such as RELEASE SAVEPOINT."""
         if self._inside is None:
             self.add(EventType.QUERY, query_body(query, "", status_variables()))
 
     def commit(self, how: str = "xid") -> Transaction:
-        """End the transaction. `how`: xid, a query's text such as COMMIT or ROLLBACK, or "" if the last event ended it
-        (a DDL)."""
+        """End the transaction. `how`: xid, the text of a query such as COMMIT or ROLLBACK, or "" if its last event (a
+        DDL statement) has ended it."""
         if how == "xid":
             self._part("frame", EventType.XID, self.file.size.to_bytes(8, "little"))
         elif how:
@@ -420,7 +422,8 @@ class LogWriter:
             self._inside.append((part, kind, body, flags))
 
     def _pack(self) -> None:
-        """Write the payload's events as one. A reader gets them with checksums and the payload's position."""
+        """Write the events of the payload as one event. A consumer gets them with checksums, at the payload's
+        position."""
         inside, self._inside = self._inside, None
         if inside is None:
             return
@@ -439,7 +442,8 @@ class LogWriter:
     def dump(
         self, *, held: Iterable[tuple[str, int]] = (), file: str = "", offset: int = 4
     ) -> Iterator[bytes]:
-        """The events of a dump with its artificial ones, without the executed transactions, or from a file and offset.
+        """Yields the events of a dump, artificial ones included: all except the executed transactions, or those from a
+        file and offset on.
 
         `held`: (source, number) pairs of executed transactions, as COM_BINLOG_DUMP_GTID names them.
         """
@@ -449,7 +453,7 @@ class LogWriter:
         checksum = self.files[first].checksum
         for f in self.files[first:]:
             start = offset if f.name == file else 4
-            # Sent before the file's FORMAT_DESCRIPTION, so in the format of the file before.
+            # This event precedes the file's FORMAT_DESCRIPTION, so it has the format of the file before.
             yield event(EventType.ROTATE, rotate_body(f.name, start), checksum=checksum, timestamp=0,
                         flags=ARTIFICIAL)  # fmt: skip
             checksum = f.checksum
@@ -468,6 +472,6 @@ class LogWriter:
                 at += len(raw)
 
     def stream(self, **dump: object) -> bytes:
-        """The packets of `dump(...)`."""
+        """Returns the packets of `dump(...)`."""
         events = self.dump(**dump)  # type: ignore[arg-type]
         return b"".join(event_packet(raw, n) for n, raw in enumerate(events))

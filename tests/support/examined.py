@@ -1,4 +1,4 @@
-"""The findings of several hosts, as lists of errors."""
+"""Examines several hosts, and returns the findings as lists of errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dispatcher.source.mysql.server_facts import examine
 def examine_hosts(
     endpoints: Sequence[Endpoint], databases: Sequence[str] = ()
 ) -> list[tuple[str, BinlogError]]:
-    """Return the findings of each host with its label. For a host that cannot be asked the finding is that error."""
+    """Returns the findings of each host, with its label. If a host cannot be asked, that error is its finding."""
     errors_by_host: list[tuple[str, BinlogError]] = []
     for endpoint in endpoints:
         try:

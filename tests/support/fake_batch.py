@@ -1,4 +1,4 @@
-"""Batches made by hand, for rules that look at few fields of a batch."""
+"""Makes batches for tests of rules that use few fields of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.event_encoder import format_description
 
 
 def batch_of(file: str, offset: int, head: Head | None, *, transactions: int = 0) -> Batch:
-    """A batch of empty transactions without GTIDs, the last of which ends at `offset`."""
+    """Returns a batch of empty transactions without GTIDs. The last one ends at `offset`."""
     tx = Transactions.empty(transactions)
     for column in tx:
         column[:] = 0

@@ -1,4 +1,4 @@
-"""The clients, sessions and store of a daemon on a server in memory, without HTTP."""
+"""The clients, sessions and state store of a daemon that reads a fake server, without HTTP."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def declared(
 
 
 class Daemon:
-    """The clients of a daemon, over restarts, on one state store."""
+    """The clients of a daemon with one state store; a test can restart it."""
 
     def __init__(self, source: FakeSource, state: FakeState) -> None:
         self.source = source
@@ -93,7 +93,7 @@ class Daemon:
         return len(self.source.fake.log.transactions)
 
     async def until_queued(self, *names: str) -> None:
-        """Wait until the server's whole log is in these queues."""
+        """Wait until the server's whole log is in the queues of these consumers."""
 
         def queued() -> bool:
             consumers = self.clients.clients()[0].consumers

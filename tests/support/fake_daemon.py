@@ -1,8 +1,8 @@
 """A fake daemon: the same HTTP API over transactions that a test adds, with faults on demand.
 
-It implements the reader's side of the API a second time, as plainly as possible: all transactions are in one list,
-nothing is ever dropped, positions are compared by `seq`. Transactions come from a server's own binlog file (`feed`),
-split with `struct` and given their records, or are added as bytes.
+It is a second implementation of the API for readers, as simple as possible: all transactions are in one list, none is
+ever dropped, positions are compared by `seq`. A test adds transactions as bytes, or from a server's own binlog file:
+`feed` splits the file with `struct` and adds the record events.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Transaction:
 
 @dataclass
 class Answer:
-    """Sent in place of the API's answer. `cut`: close the connection before the answer, or within it."""
+    """An answer that replaces that of the API. `cut`: close the connection before the answer, or inside it."""
 
     status: int = 200
     body: bytes = b""
@@ -63,8 +63,8 @@ def problem(
 
 
 class FakeDaemon:
-    """One consumer, of any name. `faults`: answers to give instead, by the call's last path part; each is used once, in
-    order."""
+    """A daemon with one consumer, whose name does not matter. `faults`: answers that replace those of the API, by the
+    last part of the call's path; each is used once, in order."""
 
     def __init__(self) -> None:
         self.preamble = b""
@@ -75,27 +75,27 @@ class FakeDaemon:
         self.token = ""
         self.tables: dict[str, Any] = {}
         self.faults: dict[str, list[Answer]] = {}
-        self.places: dict[str, Position] = {}  # by the JSON of `to`; earliest and latest are known
+        self.places: dict[str, Position] = {}  # by the JSON of `to`; without earliest, latest
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.slice_ends: list[int] | None = None
         self.full = False  # the queue has no room, so no range can grow
         self.queued: Position | None = None  # how far the daemon has read; None for all
-        self.forgotten = self.base  # ranges before it are refused
+        self.forgotten = self.base  # ranges before this position are refused
         self.url = ""
         self._lock = threading.Condition()
 
-    # -- putting in ------------------------------------------------------------------------------------------
+    # -- adding transactions ---------------------------------------------------------------------------------
 
     @property
     def head(self) -> Position:
         return self.transactions[-1].position if self.transactions else self.base
 
     def acknowledge_behind(self, at: Position) -> None:
-        """Acknowledge as another reader does: what lies before is gone."""
+        """Acknowledge as another reader would: ranges before this position are no longer available."""
         self.acknowledged = self.forgotten = at
 
     def purge(self) -> Position:
-        """Lose all transactions: the consumer goes on behind a gap, in a new epoch (`on_purged: latest`)."""
+        """Lose all transactions: the consumer continues after a gap, in a new epoch (`on_purged: latest`)."""
         at = self.head
         self.base = self.acknowledged = replace(at, seq=at.seq + 5, epoch=at.epoch + 1)
         self.transactions.clear()
@@ -110,7 +110,7 @@ class FakeDaemon:
             return then
 
     def feed(self, path: Path, wanted: Callable[[bytes], bool] = lambda _: True) -> int:
-        """Append the new transactions of a binlog file whose bytes `wanted` accepts. Returns how many."""
+        """Append those new transactions of a binlog file that `wanted` accepts. Returns their number."""
         before = len(self.transactions)
         done = sum(t.position.file == path.name for t in self.transactions)
         for number, (data, offset, commit_us) in enumerate(self._cut(path.read_bytes())):
@@ -124,7 +124,7 @@ class FakeDaemon:
         return len(self.transactions) - before
 
     def _cut(self, data: bytes) -> Iterator[tuple[bytes, int, int]]:
-        """Returns (events, end offset, commit time) of each complete transaction."""
+        """Yields (events, end offset, commit time) of each complete transaction."""
         assert data[:4] == MAGIC
         at, begin, in_rows = 4, -1, False
         while at < len(data):

@@ -1,4 +1,4 @@
-"""The services behind the API, for tests of the API alone: they answer at once and record the calls."""
+"""Fakes of the services that the API calls, for tests of the API alone. They answer at once and record the calls."""
 
 # ruff: noqa: ARG002
 
@@ -27,7 +27,7 @@ class FakeReaders:
         self.bounds: list[PollBounds] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
         self.gap = False
-        self.transactions = 0  # what a poll finds
+        self.transactions = 0  # the number that a poll returns
         self.state = "failed"
         self.error: str | None = "it failed"
         self.happened: list[TimelineEvent] = []

@@ -1,8 +1,9 @@
-"""A simulated server: a log written beforehand, how much of it exists by now, and dumps of it.
+"""A simulated server: a log that was written before, how much of it exists at the moment, and dumps of it.
 
-A log of `LogWriter` is everything that the server will ever have written. A stop is a point after a whole transaction
-at which the log may end for now. A `Server` is at one of its stops and moves on; without stops it has all of its log,
-also when that grows. Several servers may have the same transactions in files of their own, as replicas do.
+The log of a `LogWriter` is everything that the server will ever write. A stop is a point after a whole transaction at
+which the log may end for a while. A `Server` is at one of its stops, and a test moves it to the next one; a server
+without stops always has its whole log, even when a test appends to it. Several servers may have the same transactions
+in files of their own, as replicas do.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def gtid_set(transactions: Iterable[Transaction]) -> GtidSet:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """How much of a log exists: files, events and bytes in the last one, transactions, and the executed set."""
+    """How much of a log exists: the number of files, the events and bytes in the last file, the number of transactions,
+    and the executed set."""
 
     files: int
     events: int
@@ -83,7 +85,7 @@ def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
 
 
 class Server:
-    """Answers and sends what a server with this log would."""
+    """Gives the answers and the dumps of a server with this log."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class Server:
         self.stops = stops
         self.at = 0  # index of the present stop
         self.successor: Server | None = None  # the server after a RESET, under the same name
-        # Of the next views: how many of the newest transactions are sent and not executed yet.
+        # For each of the next views: how many of the newest transactions are already sent but not yet executed.
         self.late_commits: Iterator[int] = itertools.repeat(0)
 
     @property
@@ -116,7 +118,7 @@ class Server:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The number of files, and of events in the last one."""
+        """The number of files, and the number of events in the last file."""
         if self.stops is not None:
             stop = self.stops[self.at]
             return stop.files, stop.events
@@ -130,7 +132,7 @@ class Server:
         return [*((file.name, file.size) for file in there[:-1]), (there[-1].name, stop.offset)]
 
     def index_of(self, name: str) -> int:
-        """Raises BinlogError if it has no file of the name."""
+        """Returns the index of a file. Raises BinlogError if there is no file of this name."""
         for index, file in enumerate(self.log.files[: self.extent[0]]):
             if file.name == name and index >= self.oldest:
                 return index
@@ -141,7 +143,7 @@ class Server:
         self.at = min(self.at + transactions, len(self.stops) - 1)
 
     def purge(self, before: int) -> None:
-        """PURGE BINARY LOGS TO the file of this index, or to the newest one if the index is greater."""
+        """Do PURGE BINARY LOGS TO the file of this index, or to the newest file if the index is greater."""
         before = min(before, self.stop.files - 1)
         if before > self.oldest:
             self.oldest = before
@@ -155,8 +157,8 @@ class Server:
         starts: Iterable[Start] = (),
         places: Iterable[tuple[str, int]] = (),
     ) -> ServerView:
-        """The server's answers. `probe`: the files whose creation time is asked for, None = all; `starts`: to be
-        searched for; `places`: files and offsets whose event is asked for."""
+        """Returns the server's answers. `probe`: the files whose creation time is asked for, None = all; `starts`: the
+        starts to search for; `places`: the files and offsets whose event is asked for."""
         stop, files = self.stop, self.files
         sizes = dict(files)
         newest = self.log.files[stop.files - 1]
@@ -218,7 +220,7 @@ class Server:
         raise AssertionError(f"no search for {start}")
 
     def _at_moment(self, moment: int) -> ExecutedPosition | BinlogError:
-        """The position before the first transaction committed at or after a time, or the end of the log."""
+        """Returns the position before the first transaction committed at or after a time, or the end of the log."""
         there = self.log.transactions[: self.stop.transactions]
         for i, transaction in enumerate(there):
             if transaction.commit_us >= moment:
@@ -227,7 +229,7 @@ class Server:
         return make_executed(self.mode, stop.executed, newest.name, stop.offset)
 
     def _at_offset(self, file: str, offset: int) -> ExecutedPosition | BinlogError:
-        """A position between two transactions, within what the server has."""
+        """Returns the position at a file and offset, which must be between two transactions that the server has."""
         size = dict(self.files).get(file)
         if size is None or offset > size:
             return BinlogError(ErrorKind.POSITION_PURGED, f"there is no {file}:{offset}")
@@ -253,7 +255,7 @@ class Server:
     # -- what a consumer should get ---------------------------------------------------------------------------
 
     def between(self, start: Position, end: Position) -> list[Transaction]:
-        """The transactions of the log in (start, end], in the log's order."""
+        """Returns the transactions of the log in (start, end], in the log's order."""
         if self.mode is Mode.GTID:
             a, b = GtidSet.parse(start.gtid), GtidSet.parse(end.gtid)
             return [
@@ -275,10 +277,10 @@ class Server:
 
 
 class Feed:
-    """The packets of one dump, up to the end of the server's log, and on when that grows.
+    """The packets of one dump, up to the end of the server's log; it continues when the log grows.
 
-    Raises BinlogError if the server would refuse the dump. Without GTIDs no server notices a dump from inside a
-    transaction, so that is an AssertionError.
+    Raises BinlogError if the server would refuse the dump. Without GTIDs no server notices that a dump begins inside a
+    transaction; here that is an AssertionError.
     """
 
     def __init__(self, server: Server, place: ExecutedPosition) -> None:
@@ -298,7 +300,7 @@ class Feed:
         self.spoil_at: float | None = None  # where to damage the body of the next event (0..1)
 
     def take(self, size: int) -> bytes:
-        """Returns at most this many bytes, none if nothing has arrived."""
+        """Returns at most this many bytes; no bytes if nothing has arrived."""
         data = self._data
         while len(data) < size:
             raw = next(self._events)
@@ -341,15 +343,15 @@ class Feed:
         return index
 
     def _from(self, first: int) -> Iterator[bytes | None]:
-        """The events of a dump, None for each time that nothing follows yet. A dump survives a RESET: it sends what the
-        server has of the open file, and goes on with the file after the one of that name in the new log."""
+        """Yields the events of a dump, and None each time that no event follows yet. A dump survives a RESET: it sends
+        the rest of the open file, and continues with the file in the new log that follows the file of the same name."""
         server, log, held = self.server, self.server.log, self._held
         checksum = log.files[first].checksum
         n = first
         while True:
             file = log.files[n]
             start = self._offset if n == first else 4
-            # Sent before the file's FORMAT_DESCRIPTION, so in the format of the file before.
+            # This event precedes the file's FORMAT_DESCRIPTION, so it has the format of the file before.
             yield event(EventType.ROTATE, rotate_body(file.name, start), checksum=checksum, timestamp=0,
                         flags=ARTIFICIAL)  # fmt: skip
             checksum = file.checksum
@@ -371,7 +373,7 @@ class Feed:
                 at += file.jumps.get(i, 0)
                 i += 1
                 if raw[4] == EventType.FORMAT_DESCRIPTION:
-                    # Repeated for a dump from the middle of a file, with no position.
+                    # A dump from the middle of a file repeats this event, without a position.
                     yield event(15, raw[19:-4], timestamp=file.created) if start > 4 else raw
                 elif at >= start and not (
                     held is not None
@@ -386,12 +388,13 @@ class Feed:
 
 @lru_cache(maxsize=1 << 14)
 def _packet(raw: bytes) -> bytes:
-    """Cached, since every dump sends the same packets."""
+    """Returns an event as a packet. Cached, because every dump sends the same packets."""
     return event_packet(raw)
 
 
 def _events_at(file: File) -> dict[int, Transaction | None]:
-    """By the offset of each event: the transaction that it belongs to. Kept until the file grows."""
+    """Returns the transaction that each event belongs to, by the event's offset. The result is kept until the file
+    grows."""
     count, events = file.events_at
     if count != len(file.events):
         events, at = {}, 4
@@ -404,7 +407,7 @@ def _events_at(file: File) -> dict[int, Transaction | None]:
 
 
 def between_transactions(file: File) -> set[int]:
-    """The offsets at which no transaction is open."""
+    """Returns the offsets at which no transaction is open."""
     out, at = {4, file.size}, 4
     for i, (raw, transaction) in enumerate(file.events):
         at += file.jumps.get(i, 0)

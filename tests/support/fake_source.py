@@ -1,7 +1,8 @@
-"""A source in memory for tests of the runtime: a fake server behind `Source`, whose threads a test can hold.
+"""A source in memory for tests of the runtime: an implementation of `Source` that reads a fake server. A test can block
+the threads that open it.
 
-It records what is open. A second login or dump of one dispatcher number at a time is an error: a real server would kill
-the first.
+The source records what is open. A second login or dump with the same dispatcher number is an error, because a real
+server would kill the first one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def write(log: LogWriter, database: str, count: int = 1, size: int = 100) -> Non
 
 
 class FakeSource:
-    """`held`: while it is set, threads that open the source wait. `error`: raised in place of a login."""
+    """`held`: while it is set, threads that open the source wait; `error`: an error that a login raises."""
 
     label = "repl@fake:3306"
 
@@ -40,8 +41,8 @@ class FakeSource:
         self.fake = server
         self.error: BinlogError | None = None
         self.opened: list[int] = []  # dispatcher numbers, in the order of the logins
-        self.closed = 0  # opened, without a dump yet
-        self.streams: list[FakeStream] = []  # all dumps that ever were
+        self.closed = 0  # how many connections were closed before they had a dump
+        self.streams: list[FakeStream] = []  # all dumps so far
         self.surveys = 0
         self.moves = 0
         self.busy: dict[int, int] = {}
@@ -125,7 +126,7 @@ class FakeOpened:
 
 
 class FakeStream:
-    """`lost`: raised by the next read."""
+    """A dump. `lost`: an error that the next read raises."""
 
     over = False
     received_at = 0.0

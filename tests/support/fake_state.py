@@ -1,4 +1,4 @@
-"""A state store in memory that records what was stored, in order, with a disk that can be slow or full."""
+"""A state store in memory. It records what was stored, in order. A test can make its disk slow or full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEADLINE_S = 20
 
 
 class FakeState:
-    """`saves`: the arguments of each `save`. `full`: True if every call that stores something fails."""
+    """`saves`: the arguments of each `save`; `full`: True to let each call fail that stores something."""
 
     installation_id = UUID(int=7)
     epoch = 0

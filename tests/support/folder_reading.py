@@ -1,7 +1,7 @@
 """Reads folders of binlog files as the daemon does, without a daemon.
 
-`LogWriter` writes the folders and remembers the transactions. A `Dispatched` drives the rules with the source as a
-runner does; tests compare what a consumer has in its queue with what was written.
+`LogWriter` writes the folders and keeps the transactions. A `Dispatched` connects the source and the rules, as a runner
+does; tests compare a consumer's queue with what was written.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def end_of(source: FilesSource) -> ExecutedPosition:
 
 
 class Dispatched:
-    """A client of one consumer, without a daemon around it."""
+    """A client with one consumer, without a daemon."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Dispatched:
         self.stored: Progress | None = progress
         self.batches = 0
         self._buffer_bytes = buffer_bytes
-        self.number = 0  # of the dispatcher
+        self.number = 0  # the dispatcher's number
         self.stream: FilesStream | None = None
 
     def login(self) -> FilesStream | None:
@@ -118,7 +118,7 @@ class Dispatched:
         return self.stream
 
     async def read(self, until: Callable[[], bool] = lambda: False) -> Dispatched:
-        """Read until the end, an error, or the condition; an error goes to the rules and is raised."""
+        """Read until the end, or until the condition is true. An error is reported to the rules, and raised."""
         stream = self.stream or self.login()
         assert stream is not None, str(self.client.consumers["all"].failed)
         try:
@@ -150,7 +150,7 @@ class Dispatched:
             self.stream = None
 
     def everything(self, chunks: list[bytes]) -> Progress | None:
-        """Add what is queued to `chunks`; returns what is stored when it is acknowledged."""
+        """Add the queued bytes to `chunks`. Returns the progress that is stored when they are acknowledged."""
         self.close()
         if not self.client.consumers["all"].started:
             return self.stored
@@ -172,7 +172,7 @@ class Dispatched:
 
     @property
     def phase(self) -> Phase | None:
-        """None: no consumer needs a dispatcher."""
+        """The dispatcher's phase; None if no consumer needs a dispatcher."""
         dispatcher = self.client.dispatchers.get(self.number)
         return dispatcher.phase if dispatcher else None
 
@@ -209,7 +209,7 @@ def refused(folder: Path, prefix: str | None = None) -> str:
 
 
 def same(tip: ExecutedPosition, reading: Dispatched) -> bool:
-    """True if the tip is where the reading is. Without GTIDs in the heads the tip lacks those of older files."""
+    """True if `tip` is the end of the queue. In a log without GTIDs, only file, offset and seq are compared."""
     queued = reading.queue.queued
     if reading.queue.mode is Mode.FILE:
         return (tip.file, tip.offset, tip.seq) == (queued.file, queued.offset, queued.seq)

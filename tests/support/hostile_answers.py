@@ -1,6 +1,6 @@
-"""Invalid answers that no MySQL server gives, by a name that tells what is wrong.
+"""Invalid answers that no MySQL server gives. The name of each says what is wrong.
 
-`ANSWERS`: to queries. `DUMPS`: to COM_BINLOG_DUMP (`by_file`) or COM_BINLOG_DUMP_GTID.
+`ANSWERS`: answers to queries. `DUMPS`: answers to COM_BINLOG_DUMP (`by_file`) or COM_BINLOG_DUMP_GTID.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def rows(given: Rows, columns: int | None = None) -> Answer:
 
 
 def says(**statements: Answer) -> Answers:
-    """`says(SHOW_GRANTS=...)`"""
+    """Returns answers that differ from correct ones as given: `says(SHOW_GRANTS=...)`."""
     return Answers(statements={name.replace("_", " "): said for name, said in statements.items()})
 
 
@@ -133,7 +133,8 @@ def head() -> list[bytes]:
 
 
 def dumps(send: Callable[[Session], None], *, by_file: bool) -> Answers:
-    """Sends a file's header events, then what `send` sends; answers the other kind of dump correctly."""
+    """Returns answers to a dump: a file's header events, then what `send` sends. The other kind of dump gets a correct
+    answer."""
     answers = Answers()
 
     def dump(session: Session, request: bytes) -> None:
@@ -153,7 +154,7 @@ def dumps(send: Callable[[Session], None], *, by_file: bool) -> Answers:
 
 
 def whole_packets(first: bytes) -> Callable[[Session], None]:
-    """Endless packets of 16 MiB, the first of which begins with these bytes."""
+    """Sends packets of 16 MiB without end. The first one begins with these bytes."""
 
     def send(session: Session) -> None:
         for number in itertools.count():
@@ -170,7 +171,7 @@ def header_of(size: int) -> bytes:
 
 
 def again(raw: bytes) -> Callable[[Session], None]:
-    """One event again and again, many at a time."""
+    """Sends one event without end, many copies at a time."""
 
     def send(session: Session) -> None:
         packets = [event_packet(raw, (session.sequence + n) & 255) for n in range(256)]
@@ -205,7 +206,7 @@ DUMPS: dict[str, Callable[[Session], None]] = {
     ),
     "noise": lambda session: noise(session, None),
 }
-# Streams that never end, which disturb no other consumer.
+# Streams that never end. They must not disturb the other consumers.
 FLOODS: dict[str, Callable[[Session], None]] = {
     "files": again(rotates(1)),
     "formats": again(format_description()),

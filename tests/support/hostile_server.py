@@ -1,11 +1,11 @@
-"""A MySQL server in a few threads whose answers a test chooses: correct ones, or ones that no server gives.
+"""A fake MySQL server in a few threads. A test chooses its answers: correct ones, or ones that no server gives.
 
-`Answers` holds them; a test changes the one that it is about. The answers may depend on the account (`by_user`), so
-that one port can play many servers. What a client sent before it was logged in is kept in `learned`, where a test looks
-for the password.
+`Answers` holds the answers; a test changes those that it is about. The answers may depend on the account (`by_user`),
+so that one port can stand for many servers. `learned` keeps what clients sent before they were logged in, so that a
+test can look for the password there.
 
-It speaks protocol 4.1: HandshakeV10, any password is accepted, text result sets, COM_BINLOG_DUMP and _GTID. Source:
-MySQL source documentation, "Connection Lifecycle" and "Text Resultset".
+The server speaks protocol 4.1: HandshakeV10 (it accepts any password), text result sets, COM_BINLOG_DUMP and
+COM_BINLOG_DUMP_GTID. Source: MySQL source documentation, "Connection Lifecycle" and "Text Resultset".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Rows = Iterable[Sequence[Value]]
 
 
 class Session:
-    """One connection, as the functions of `Answers` use it."""
+    """One connection. The functions of `Answers` send and receive with it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -46,7 +46,7 @@ class Session:
         self.user = ""
 
     def packet(self, payload: bytes) -> None:
-        """Send one payload, in several packets if needed."""
+        """Send one payload, in several packets if it is large."""
         data = packets(payload, self.sequence)
         self.sequence = (self.sequence + 1 + len(payload) // 0xFFFFFF) & 0xFF
         self.sock.sendall(data)
@@ -55,13 +55,13 @@ class Session:
         self.sock.sendall(data)
 
     def read(self) -> bytes:
-        """Returns one payload of the client. Raises ConnectionError at the end."""
+        """Returns the next payload of the client. Raises ConnectionError if the client has closed the connection."""
         header = self._exactly(4)
         self.sequence = (header[3] + 1) & 0xFF
         return self._exactly(int.from_bytes(header[:3], "little"))
 
     def rows(self, rows: Rows, columns: int | None = None) -> None:
-        """A result set. `columns`: None for as many as the first row has."""
+        """Send a result set. `columns`: the number of columns; None for as many as the first row has."""
         given = iter(rows)
         first = next(given, None)
         count = columns if columns is not None else len(first) if first is not None else 1
@@ -127,10 +127,10 @@ def sensible_log() -> LogWriter:
 
 @dataclass
 class Answers:
-    """The answers of a server. `statements`: by the beginning of the statement, checked first; `dump`: to a dump;
-    `plugin`: of the greeting; `switch`: an authentication method to switch to, with its data; `full_authentication`:
-    True if caching_sha2_password answers as without a cached password; `refusal`: an error in the greeting's place, as
-    of a blocked host."""
+    """The answers of a server. `statements`: answers by the beginning of the statement, which are tried first; `dump`:
+    the answer to a dump; `plugin`: the authentication method of the greeting; `switch`: an authentication method to
+    switch to, with its data; `full_authentication`: True if caching_sha2_password answers as if no password were
+    cached; `refusal`: an error instead of the greeting, as a blocked host gets."""
 
     variables: Mapping[str, Value] = field(default_factory=dict)
     statements: Mapping[str, Answer] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Answers:
         if request[0] == _COM_DUMP and request[5] & _NON_BLOCKING:
             session.packet(EOF)
         else:
-            session.read()  # until the client goes
+            session.read()  # until the client closes the connection
 
 
 def send_event(session: Session, raw: bytes) -> None:
@@ -320,13 +320,13 @@ class HostileServer:
         return answers
 
     def _authenticate(self, session: Session, answers: Answers, plugin: bytes) -> None:
-        """Run an authentication method after its first message, and keep what it learns."""
+        """Run an authentication method after its first message. Keep what the client sends, decrypted."""
         if answers.switch is not None:
             answer = self._learn(session)
             if plugin == b"sha256_password" and answer == b"\1":
                 self._ask_with_key(session)
         elif plugin == b"sha256_password" and self._tls is None:
-            self._ask_with_key(session)  # the reply to the greeting asked for it
+            self._ask_with_key(session)  # the client's reply to the greeting asked for the key
         if plugin == b"caching_sha2_password":
             session.packet(b"\1\4")  # perform full authentication
             if self._learn(session) == b"\2":

@@ -1,4 +1,4 @@
-"""Text that a terminal or a log would act on, and how a person may see it."""
+"""Text with control characters that a terminal or a log would act on, and the forms in which it may be shown."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ _ACTS = re.compile(
 
 
 def acts(text: str) -> list[str]:
-    """The characters of an output that a terminal acts on, besides line feed and tab."""
+    """Returns the characters of an output that a terminal acts on, except line feed and tab."""
     return _ACTS.findall(text)

@@ -1,4 +1,4 @@
-"""Python environments in which the project's wheel is installed, and not this folder."""
+"""Python environments in which the project's wheel is installed, without access to this repository."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def wheel_of(built: Path) -> Path:
 
 
 def environment(folder: Path, wheel: Path) -> Path:
-    """Make an environment with the wheel alone, without dependencies. Returns its folder of packages."""
+    """Make an environment with only the wheel, without its dependencies. Returns the environment's folder of
+    packages."""
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = (folder / "lib").glob("python*/site-packages")
     options = ["--no-deps", "--no-index", "--disable-pip-version-check", "-q"]
@@ -37,8 +38,8 @@ def environment(folder: Path, wheel: Path) -> Path:
 
 
 def link(packages: Path, distributions: Iterable[str]) -> None:
-    """Put distributions of the tests' environment into another one. Those that are not installed here are left out:
-    they are for other systems."""
+    """Link distributions of the tests' environment into another environment. Those that are not installed here are for
+    other systems, and are left out."""
     for name in distributions:
         try:
             distribution = importlib.metadata.distribution(name)
@@ -52,13 +53,14 @@ def link(packages: Path, distributions: Iterable[str]) -> None:
 
 
 def of_spark() -> list[str]:
-    """The names of the distributions of `binlog-dispatcher[spark]`, with what they need."""
+    """Returns the names of the distributions that `binlog-dispatcher[spark]` needs, directly or indirectly."""
     lock = (ROOT / "deploy/spark.lock").read_text(encoding="utf-8")
     return re.findall(r"^([A-Za-z0-9_.-]+)==", lock, re.MULTILINE)
 
 
 def put_kernels(packages: Path) -> None:
-    """Give an environment the kernels that are compiled here: numba knows them by their sources' time of change."""
+    """Copy the compiled kernels of the tests' environment into another one. numba accepts a kernel only if its source
+    has the same time of change."""
     for package in ("dispatcher", "spark_sink"):
         for source in (ROOT / package).rglob("*.py"):
             copy = packages / source.relative_to(ROOT)

@@ -1,8 +1,8 @@
-"""Options with which tests start Java: for a minute of work, thorough compilation costs more than it gains.
+"""Options with which tests start Java: in a process of a minute, optimizing compilation takes more time than it saves.
 
 `python -m tests.support.java` writes an archive of Spark's loaded classes (class data sharing of the JVM) into
-`.cache`. With it a JVM starts with less CPU. A JVM ignores an archive that is missing, or that was written by another
-Java or for other jars.
+`.cache`. With the archive a JVM needs less CPU time to start. A JVM ignores an archive that is missing, or that was
+written by another Java or for other jars.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyspark
 _ROOT = Path(__file__).parents[2]
 ARCHIVE = _ROOT / ".cache" / f"spark-{pyspark.__version__}.jsa"
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Without -Xlog:disable a JVM that ignores the archive says so on stdout.
+# Without -Xlog:disable a JVM that ignores the archive writes a message to stdout.
 QUICK_JAVA = f'{_QUICK} -Xshare:auto "-XX:SharedArchiveFile={ARCHIVE}" -Xlog:disable'
-# Generated code of a query handles only a few rows.
+# Queries of tests have few rows, so generated code saves no time.
 QUICK_SPARK = ("spark.sql.codegen.wholeStage=false", "spark.sql.codegen.factoryMode=NO_CODEGEN")
 
 
@@ -30,7 +30,8 @@ def _is_current() -> bool:
 
 
 def _use_spark(folder: Path) -> None:
-    """Load the classes of a session, of Delta's commands, of a stream and of Python workers, and end the JVM."""
+    """Run a session, Delta's commands, a stream and Python workers, so that their classes are loaded; then end the
+    JVM."""
     from spark_sink.mirror.values.settings import MirrorSettings  # noqa: PLC0415
     from spark_sink.session import spark_session  # noqa: PLC0415 - after the environment is set
 

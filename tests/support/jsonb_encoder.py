@@ -1,5 +1,5 @@
-"""Encoders of MySQL's binary JSON, of its diffs and of the text that the server prints: plain Python, written from the
-format's description.
+"""Encoders of MySQL's binary JSON, of its diffs, and of the text that the server prints for it. They are plain Python,
+written from the format's description.
 
 Documents are Python values: None, bool, int, float, str, list, dict with str keys, and for types that JSON lacks
 Decimal, date, datetime, timedelta (TIME), bytes (as VARBINARY) and `Opaque`. `Unsigned` is an integer of an unsigned
@@ -45,14 +45,14 @@ class _Form:
 
 
 def encode(document: Any, *, hole: int = 0, large: bool = False) -> bytes:
-    """`hole`: unused bytes before each value that is not inlined, as updates in place leave them; `large`: always use
-    the large form of containers."""
+    """Encodes a document. `hole`: unused bytes before each value that is not inlined, such as updates in place leave;
+    `large`: always use the large form of containers."""
     kind, data = _value(document, _Form(hole, large))
     return bytes((kind,)) + data
 
 
 def diff(operation: int, path: str, document: Any = None) -> bytes:
-    """One change of PARTIAL_UPDATE_ROWS."""
+    """Encodes one change of PARTIAL_UPDATE_ROWS."""
     raw = path.encode()
     out = bytes((operation,)) + rows_encoder.packed(len(raw)) + raw
     if operation == REMOVE:
@@ -71,7 +71,7 @@ def length(n: int) -> bytes:
 
 
 def ordered(document: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Members in the server's order: by length in bytes, then by bytes."""
+    """Returns the members in the server's order: by the length of the key in bytes, then by its bytes."""
     return sorted(
         document.items(), key=lambda member: (len(member[0].encode()), member[0].encode())
     )
@@ -181,7 +181,7 @@ def _filled(value: list[Any] | dict[str, Any], form: _Form, width: int) -> bytes
 
 
 def text(value: Any) -> str:  # noqa: PLR0911 - one return per type
-    """The text that SELECT shows."""
+    """Returns the text that SELECT shows for a document."""
     match value:
         case None | bool() | str():
             return json.dumps(value, ensure_ascii=False)
@@ -218,7 +218,8 @@ def _base64_text(kind: int, data: bytes) -> str:
 
 
 def double_text(value: float) -> str:
-    """Python's shortest digits in the server's form: plain up to 15 places before or 14 zeros behind the point."""
+    """Returns Python's shortest digits in the server's form: without an exponent for up to 15 places before the point
+    or 14 zeros after it."""
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     assert isinstance(exponent, int)
     plain = "".join(map(str, digits)).lstrip("0")
@@ -237,7 +238,7 @@ def double_text(value: float) -> str:
 
 
 def column(documents: Sequence[bytes | None]) -> tuple[bytes, list[int], list[bool]]:
-    """(data, offsets, valid) of concatenated documents; None is NULL."""
+    """Encodes documents as a column: (data, offsets, valid). None is NULL."""
     offsets = [0]
     for document in documents:
         offsets.append(offsets[-1] + len(document or b""))

@@ -1,4 +1,4 @@
-"""The locks of the mirror and their order, which docs/architecture.md lists; and a check of it while tests run."""
+"""The locks of the mirror, and the order in docs/architecture.md; and a check of that order while tests run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Lock = tuple[str, str]  # the module, below the package, and the name
 
 
 def listed() -> list[Lock]:
-    """Returns the locks in their order."""
+    """Returns the locks in the order in which the document lists them."""
     return _LISTED.findall((_ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
 
 
 def made() -> set[Lock]:
-    """Returns the locks that the modules make."""
+    """Returns the locks that the code of the modules makes."""
     return {
         (str(module.relative_to(PACKAGE)), name)
         for module in PACKAGE.rglob("*.py")
@@ -37,7 +37,7 @@ def made() -> set[Lock]:
 
 
 class LockOrder:
-    """`broken`: what was taken in the wrong order, in words; `taken`: the locks that were taken."""
+    """`broken`: a sentence for each lock that was taken in the wrong order; `taken`: all locks that were taken."""
 
     def __init__(self) -> None:
         self.broken: list[str] = []
@@ -60,7 +60,7 @@ class LockOrder:
 
 
 class _Watched:
-    """A lock of one place."""
+    """A lock that reports to `LockOrder` when it is taken and released. `lock`: where the code makes it."""
 
     def __init__(self, order: LockOrder, lock: Lock) -> None:
         self._order, self._name, self._lock = order, lock, _real_lock()
@@ -86,7 +86,8 @@ _real_lock = threading.Lock
 
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockOrder]:
-    """Within, locks that the mirror's modules make or have made note in which order they are taken."""
+    """During the block, the locks of the mirror's modules record the order in which they are taken. This applies to
+    locks that exist already and to new ones."""
     order = LockOrder()
 
     def make() -> object:

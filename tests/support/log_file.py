@@ -1,4 +1,4 @@
-"""Binlog files as servers of any version write them: magic, that version's FORMAT_DESCRIPTION, events with their
+"""Binlog files as servers of any version write them: magic, the FORMAT_DESCRIPTION of that version, events with their
 positions.
 """
 
@@ -26,7 +26,8 @@ def header(
 def format_event(
     version: str, *, checksum: bool | None, in_use: bool = False, sizes: bytes = bytes(40)
 ) -> bytes:
-    """The FORMAT_DESCRIPTION at offset 4. `checksum` None: as before 5.6.1, which had no algorithm byte."""
+    """Returns the FORMAT_DESCRIPTION at offset 4. `checksum`: None for the form before 5.6.1, without an algorithm
+    byte."""
     body = struct.pack("<H50sIB", 4, version.encode(), TIME, 19) + sizes
     if checksum is not None:
         body += bytes((checksum,))
@@ -39,7 +40,7 @@ def format_event(
 
 @dataclass
 class LogFile:
-    """`data`: the file so far. `offsets`: of the events added, with the FORMAT_DESCRIPTION."""
+    """`data`: the file so far; `offsets`: those of its events, including the FORMAT_DESCRIPTION."""
 
     version: str = "8.0.36"
     checksum: bool | None = True
@@ -93,7 +94,7 @@ class LogFile:
 
 
 def payload_body(events: bytes, compressed: bytes, compression: int = 0) -> bytes:
-    """The body of a TRANSACTION_PAYLOAD. `compressed`: the compressed `events`."""
+    """Returns the body of a TRANSACTION_PAYLOAD. `compressed`: the compressed `events`."""
     fields = b""
     for code, value in ((2, compression), (3, len(events)), (1, len(compressed))):
         number = packed(value)

@@ -18,7 +18,7 @@ from tests.daemon.harness import until
 
 _PYTHON = Path(__file__).parents[2] / ".cache/moto/bin/python"
 _KEY, _SECRET = "tests", "of-the-loopback"
-# The server asks for a signature, and does not verify it.
+# The server requires a signature, but does not verify it.
 _HEADERS = {
     "Authorization": f"AWS4-HMAC-SHA256 Credential={_KEY}/20260101/us-east-1/s3/aws4_request,"
     " SignedHeaders=host, Signature=0",
@@ -29,14 +29,14 @@ _XML = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 
 @dataclass
 class Bucket:
-    """`fetched`: tags of the objects that are in a local folder, by key."""
+    """A bucket. `fetched`: the tags of the objects that `fetch` has put into a local folder, by key."""
 
     port: int
     name: str
     fetched: dict[str, str] = field(default_factory=dict)
 
     def spark_settings(self) -> dict[str, str]:
-        """Settings with which Spark finds the server."""
+        """Settings with which Spark connects to the server."""
         settings = {
             "endpoint": f"http://127.0.0.1:{self.port}",
             "endpoint.region": "us-east-1",
@@ -70,13 +70,13 @@ class Bucket:
             more = {"continuation-token": token}
 
     def fetch(self, prefix: str, folder: Path) -> None:
-        """Make a local folder what the objects below the prefix are now; an object that is gone meanwhile is left out.
-        Objects that are there already are not fetched again."""
+        """Make a local folder equal to the objects below the prefix. An object that is deleted meanwhile is left out.
+        An object that is already in the folder is not fetched again."""
         now = {key: tag for key, tag in self.objects(f"{prefix}/").items() if not key.endswith("/")}
         for key in self.fetched.keys() - now.keys():
             file = _local(folder, prefix, key)
             file.unlink()
-            for parent in file.parents:  # an object store has no empty folders
+            for parent in file.parents:  # remove empty folders, which an object store does not have
                 if parent == folder or any(parent.iterdir()):
                     break
                 parent.rmdir()
@@ -102,7 +102,7 @@ def _local(folder: Path, prefix: str, key: str) -> Path:
 
 @contextmanager
 def bucket(log: Path, name: str = "lake") -> Iterator[Bucket]:
-    """An empty bucket of a server of its own, whose requests are logged in a file."""
+    """An empty bucket on a server of its own, which logs its requests into a file."""
     assert _PYTHON.exists(), "run deploy/setup.sh moto"
     port = free_port()
     command = [str(_PYTHON), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]

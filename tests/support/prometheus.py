@@ -1,6 +1,6 @@
 """A real Prometheus and promtool, from Debian's package, unpacked into the cache: `python -m tests.support.prometheus`.
 
-Nothing is installed and no service starts. `Prometheus` runs one on a free port of the loopback.
+Nothing is installed and no service starts. `running` runs Prometheus on a free port of the loopback.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from spark_sink.cache import cache_dir, cached_folder
 from tests.servers import debian
 from tests.servers.installs import by_own_loader
 
-# Debian 12 has 2.42, Debian 13 has 2.53; any of them will do.
+# Debian 12 has 2.42, Debian 13 has 2.53; the tests pass with both.
 _SUITES = ("bookworm", "trixie")
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The commands that run them."""
+    """The commands that run Prometheus and promtool."""
 
     prometheus: tuple[str, ...]
     promtool: tuple[str, ...]
 
 
 def programs() -> Programs:
-    """Raises ServerUnavailable if the packages cannot be had."""
+    """Returns the programs. Raises ServerUnavailable if the packages are not available."""
 
     def unpack(staging: Path) -> None:
         packages = debian.unpack(staging / "prefix", _SUITES, ["prometheus"])
@@ -57,13 +57,13 @@ def promtool(*arguments: str, text: str | None = None) -> str:
 
 
 class Prometheus:
-    """A running one. `url`: of its API."""
+    """A running Prometheus. `url`: of its API."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def get(self, path: str, **arguments: str) -> Any:
-        """The `data` of an answer of its API. Raises OSError: HTTPError for a query that is not valid."""
+        """Returns the `data` of an answer of its API. Raises OSError, which is HTTPError for an invalid query."""
         query = urllib.parse.urlencode(arguments)
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
             document = json.load(answer)
@@ -71,13 +71,13 @@ class Prometheus:
         return document["data"]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of an instant query."""
+        """Returns the samples of an instant query."""
         result = self.get("query", query=expression)["result"]
         assert isinstance(result, list)
         return result
 
     def targets(self) -> dict[str, str]:
-        """The health of each job: `up`, `down` or `unknown`."""
+        """Returns the health of each job: `up`, `down` or `unknown`."""
         active = self.get("targets", state="active")["activeTargets"]
         return {target["labels"]["job"]: target["health"] for target in active}
 

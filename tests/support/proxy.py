@@ -1,13 +1,14 @@
-"""A TCP proxy on the loopback that makes the network as bad as a test asks, while connections run through it.
+"""A TCP proxy on the loopback. A test makes its connections slow, stops, damages or cuts them while they are in use.
 
-A link is a client's connection together with the one to the server that was made for it. Its `Weather` says what
-happens to its bytes; setting it returns when it is in force. All links run in one thread of this process, on
-`selectors`. Bytes are counted and damaged as they leave for the other side: `Weather.cut_at` and `garble_at` name a
-byte of the stream, however the reads fell.
+A link is a client's connection together with the connection to the server that the proxy made for it. Its `Weather`
+says what happens to its bytes; `Proxy.set` returns when the weather applies. All links run in one thread of this
+process, with `selectors`. Bytes are counted and damaged when they leave for the other side, so `Weather.cut_at` and
+`garble_at` name a byte of the stream, whatever the sizes of the reads are.
 
-A swallowing link is a half-open connection: nothing arrives on either side, and neither side notices the end of the
-other one. It ends with that weather, since TCP never goes on after missing bytes. `Link.server_side` is the link's
-address in the server's thread list, which identifies a dump's link even if its bytes are encrypted.
+A link that swallows is a half-open connection: nothing arrives on either side, and neither side notices that the other
+one has ended. When the weather changes, such a link ends, because TCP never continues after missing bytes.
+`Link.server_side` is the link's address in the server's thread list. It identifies the link of a dump even if its bytes
+are encrypted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 _READ_BYTES = 1 << 16
-_HELD_BYTES = 1 << 18  # as on a network: a sender that is not read from has to wait soon
+_HELD_BYTES = 1 << 18  # as on a network, a sender soon has to wait if the other side does not read
 _THROTTLE_S = 0.01
 
 
@@ -36,10 +37,10 @@ _THROTTLE_S = 0.01
 class Weather:
     """What happens to a link's bytes. Offsets count bytes of the server's stream from the link's beginning."""
 
-    stall: bool = False  # nothing moves in either direction, so both sides have to wait
+    stall: bool = False  # no byte moves in either direction, so both sides have to wait
     swallow: bool = False  # everything is accepted, and nothing is delivered
     bytes_per_s: int = 0  # bytes per second of the server's stream, 0 = without limit
-    cut_at: int | None = None  # this many bytes arrive, then the link ends
+    cut_at: int | None = None  # the link ends after this many bytes
     garble_at: int | None = None  # one bit of this byte is flipped
     garble_bit: int = 0
 
@@ -67,7 +68,7 @@ class _Way:
 
 
 class Link:
-    """A connection through the proxy. Numbers may be read from any thread."""
+    """A connection through the proxy. Any thread may read its counters."""
 
     def __init__(self, number: int, client: socket.socket, server: socket.socket) -> None:
         self.number = number
@@ -91,7 +92,8 @@ class Link:
         return self.up.passed
 
     def earn(self, now: float) -> None:
-        """Add the allowance since the last call; at most a tenth of a second's worth is saved up."""
+        """Add the bytes that `bytes_per_s` allows for the time since the last call, at most those of a tenth of a
+        second."""
         rate = self.weather.bytes_per_s
         earned = self.allowance + (now - self.allowed_at) * rate
         self.allowance = min(earned, max(1.0, rate / 10))
@@ -99,11 +101,12 @@ class Link:
 
 
 class Proxy:
-    """`with Proxy(server.port) as proxy:` connect to `proxy.port` instead; ends with all its links."""
+    """A proxy for one server: `with Proxy(server.port) as proxy:`, and connect to `proxy.port`. The end of the block
+    ends all its links."""
 
     def __init__(self, target_port: int) -> None:
         self.target = ("127.0.0.1", target_port)
-        self.links: list[Link] = []  # all links that ever were
+        self.links: list[Link] = []  # all links so far
         self._weather = FAIR
         self._listener: socket.socket | None = _listen(0)
         self.port = int(self._listener.getsockname()[1])
@@ -128,20 +131,20 @@ class Proxy:
         self._thread.join(10)
         assert not self._thread.is_alive()
 
-    # -- for tests; each call returns when it is in force --------------------------------------------------
+    # -- for tests; each call returns when its change applies ----------------------------------------------
 
     @property
     def opened(self) -> int:
-        """The number of connections that ever were."""
+        """The number of connections so far."""
         return len(self.links)
 
     @property
     def open_links(self) -> list[Link]:
-        """Connections that either side still holds open."""
+        """The connections of which at least one side is open."""
         return [link for link in self.links if link.is_open]
 
     def set(self, weather: Weather, *links: Link) -> None:
-        """Set the weather of these links, or without links of all present and future ones."""
+        """Set the weather of these links; if none are given, of all present and future links."""
 
         def change() -> None:
             if not links:
@@ -159,7 +162,7 @@ class Proxy:
         self._order(change)
 
     def cut(self, *links: Link, reset: bool = True) -> None:
-        """Close these links, or all: with a reset (RST), or orderly (FIN)."""
+        """Close these links, or all links: with a reset (RST), or in order (FIN)."""
 
         def close() -> None:
             for link in links or self.open_links:
@@ -197,7 +200,7 @@ class Proxy:
         self._order(change)
 
     def of_hosts(self, hosts: Iterable[str]) -> list[Link]:
-        """The open links that a server's thread list shows as these hosts."""
+        """Returns the open links that a server's thread list shows with these hosts."""
         wanted = list(hosts)
         return [link for link in self.open_links if link.server_side in wanted]
 
@@ -263,7 +266,7 @@ class Proxy:
             self._move(link)
 
     def _move(self, link: Link) -> None:
-        """Move what can be moved, and wait for the sockets that can go on next."""
+        """Move the bytes that can be moved, and select the sockets that can move bytes next."""
         if not link.weather.stall:
             link.earn(time.monotonic())
             for way in (link.up, link.down):
@@ -281,7 +284,8 @@ class Proxy:
             self._await(link)
 
     def _lost(self, link: Link, way: _Way, error: OSError) -> bool:
-        """A side is closed. True if the link goes on: a half-open link's other side does not notice."""
+        """Handle the end of one side. True if the link continues, because the other side of a half-open link does not
+        notice it."""
         if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN):
             raise error
         if not link.weather.swallow:
@@ -299,7 +303,7 @@ class Proxy:
             if not data:
                 way.source_ended = True
                 if link.weather.swallow:
-                    way.sink_ended = True  # count it, since nothing more comes from this side
+                    way.sink_ended = True  # no more bytes come from this side
             elif not link.weather.swallow:
                 way.held += data
 
@@ -321,10 +325,10 @@ class Proxy:
             try:
                 sent = way.sink.send(memoryview(way.held)[:size])
             except BlockingIOError:
-                _garble(way, weather, size)  # undo: the next attempt damages it again
+                _garble(way, weather, size)  # undo it; the next attempt damages the byte again
                 return
             if way.from_server:
-                # Bytes that were not sent are damaged again by the next attempt.
+                # Undo the damage of bytes that were not sent; the next attempt damages them again.
                 _garble(way, weather, size, skip=sent)
                 link.allowance -= sent
             way.passed += sent
@@ -392,7 +396,7 @@ def _reset(end: socket.socket) -> None:
 
 
 def _garble(way: _Way, weather: Weather, size: int, *, skip: int = 0) -> None:
-    """Flip the bit if it is in the next `size` bytes, after the first `skip`."""
+    """Flip the bit, if it is in the next `size` bytes and not in the first `skip` of them."""
     if weather.garble_at is None or not way.from_server:
         return
     at = weather.garble_at - way.passed

@@ -1,7 +1,8 @@
-"""Random logs, and a second, simple implementation of what a consumer gets of them.
+"""Random logs, and a second, simple implementation of what a consumer gets from them.
 
-A log is made of a seed: transactions over several databases, statements with several tables and events, DDL,
-SAVEPOINTs, empty transactions, rotations with changes of the checksum, and crashes that leave a file without its end.
+A log is made from a seed. It has transactions over several databases, statements with several tables and events, DDL,
+SAVEPOINTs, empty transactions, rotations that switch checksums on or off, and crashes that leave a file without its
+end.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TABLES: tuple[Table, ...] = (
 )  # fmt: skip
 Targets = tuple[tuple[str, str | None], ...] | None
 
-# Statement, default database, updated databases, tables that it concerns (None = all).
+# Each entry: statement, default database, updated databases, the tables that the statement concerns (None = all).
 DDLS: tuple[tuple[str, str, tuple[str, ...] | None, Targets], ...] = (
     ("CREATE TABLE orders (id int)", "shop", ("shop",), (("shop", "orders"),)),
     ("ALTER TABLE shop.items ADD c int", "crm", None, (("shop", "items"),)),
@@ -119,8 +120,8 @@ def random_log(
     files: bool = True,
     far: bool = False,
 ) -> LogWriter:
-    """`checksum` None: random, and changing from file to file. `files` False: neither rotations nor crashes. `far`: the
-    first file begins shortly before 4 GiB, where offsets end."""
+    """Returns a random log. `checksum`: None for a random choice that changes from file to file; `files`: False for
+    neither rotations nor crashes; `far`: the first file begins shortly before 4 GiB, the largest offset of an event."""
     log = LogWriter(
         gtid=gtid, checksum=rng.random() < 0.7 if checksum is None else checksum, first_file=8
     )
@@ -150,7 +151,7 @@ def random_log(
 
 @dataclass(frozen=True)
 class Wanted:
-    """Names or patterns, as `ConsumerSpec` has them."""
+    """A subscription: names or patterns, as in `ConsumerSpec`."""
 
     databases: tuple[str, ...]
     tables: tuple[Table, ...] | None = None
@@ -183,7 +184,8 @@ def random_wanted(rng: random.Random) -> Wanted:
 
 
 def in_patterns(wanted: Wanted) -> Wanted:
-    """Some subscriptions with patterns instead of names; which ones depends on the names alone, not on chance."""
+    """Returns the subscription with patterns instead of names, or unchanged. The choice depends only on the names, not
+    on the random generator."""
     choice = zlib.crc32(repr(wanted).encode()) % 4
     databases, tables = wanted.databases, wanted.tables
     if choice in (1, 3):
@@ -203,7 +205,7 @@ def in_patterns(wanted: Wanted) -> Wanted:
 
 
 def delivered_parts(transaction: Transaction, wanted: Wanted) -> list[bytes]:
-    """The events of one transaction that a consumer gets, in whole statements; [] if none match."""
+    """Returns the events of one transaction that a consumer gets, in whole statements; [] if it gets none."""
     parts = transaction.happened
     if not any(part.role in ("rows", "ddl") and wanted.part(part) for part in parts):
         return []
@@ -235,19 +237,19 @@ def _statements(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 def ended(raw: bytes, checksum: bool) -> bytes:
-    """The rows event with STMT_END_F."""
+    """Returns the rows event with the flag STMT_END_F."""
     raw = raw[:25] + bytes((raw[25] | 1,)) + raw[26:]
     return raw[:-4] + zlib.crc32(raw[:-4]).to_bytes(4, "little") if checksum else raw
 
 
 def delivered(transaction: Transaction, wanted: Wanted, *, epoch: int, seq: int) -> bytes:
-    """The bytes of one transaction in a consumer's log."""
+    """Returns the bytes of one transaction in a consumer's log."""
     parts = delivered_parts(transaction, wanted)
     return record_of(transaction, epoch, seq) + b"".join(parts) if parts else b""
 
 
 def record_of(transaction: Transaction, epoch: int, seq: int) -> bytes:
-    """The record event before a transaction, with what a filtered log cannot say."""
+    """Returns the record event before a transaction. It holds facts that a filtered log does not show."""
     record = Record(epoch, seq, transaction.file, transaction.end, transaction.commit_us, 0)
     return encode_record(
         record, checksum=transaction.checksum, timestamp=transaction.timestamp, server_id=1

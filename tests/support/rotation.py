@@ -1,4 +1,4 @@
-"""The marker `rotate`: of a costly group of tests, `make test` runs a few, other ones for each commit."""
+"""The marker `rotate`: `make test` runs only a few tests of a costly group, and other ones for each commit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 
 
 def leave_to_deep(items: Sequence[pytest.Item], seed: int) -> None:
-    """Mark all tests of each rotated group as deep, but for those that are drawn.
+    """Draw some tests of each rotated group, and mark the others as deep.
 
-    A group has the cases of a test, or all tests whose markers name it (`of`). What is deep anyway belongs to none.
+    A group consists of the cases of one test, or of all tests whose markers name the group (`of`). Tests that are
+    already marked as deep belong to no group.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -22,7 +23,7 @@ def leave_to_deep(items: Sequence[pytest.Item], seed: int) -> None:
     for name, group in groups.items():
         marker = group[0].get_closest_marker("rotate")
         assert marker is not None
-        # By the file, not by the test: tests with the same cases share their servers.
+        # The draw depends on the file, not on the test: tests of a file draw the same cases, and share their servers.
         chance = random.Random(f"{seed} {name.partition('::')[0]}")
         drawn = chance.sample(range(len(group)), min(marker.args[0], len(group)))
         for number, item in enumerate(group):

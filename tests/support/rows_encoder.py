@@ -1,6 +1,6 @@
-"""Encoders of everything the decoders read: TABLE_MAP and rows events, cells, and delivered binlogs of them.
+"""Encoders of all that the decoders read: TABLE_MAP and rows events, cells, and delivered binlogs of these events.
 
-Written from the format's description, not from the decoders: plain Python, one cell at a time.
+They are written from the format's description, not from the decoders: plain Python, one cell at a time.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def table_map(  # noqa: C901 - one branch per optional field
     full: bool = True,
     extra: bytes = b"",
 ) -> bytes:
-    """The body of a TABLE_MAP event. `full=False` omits all optional fields; `extra` is appended to them."""
+    """Returns the body of a TABLE_MAP event. `full=False` omits all optional fields; `extra` is appended to them."""
     meta = b"".join(column.meta for column in columns)
     out = table_id.to_bytes(6, "little") + b"\1\0"
     for name in (database, table):
@@ -207,7 +207,7 @@ def vector(values: Sequence[float]) -> bytes:
 
 
 def compressed(value: bytes, prefix: int, *, wrap: bool = False, store: bool = False) -> bytes:
-    """A cell of MariaDB's compressed columns."""
+    """Returns a cell of one of MariaDB's compressed columns."""
     if not value:
         return text(b"", prefix)
     if store:
@@ -247,9 +247,9 @@ def rows_body(
     present_after: bytes | None = None,
     data: bytes | None = None,
 ) -> bytes:
-    """The body of a rows event of type `kind`; an update's images are before, after, before, after ... `present`:
-    bitmap of the columns in the images, `present_after`: of an update's after-images if it differs; `data`: all images,
-    encoded."""
+    """Returns the body of a rows event of type `kind`. The images of an update are before, after, before, after ...
+    `present`: bitmap of the columns in the images; `present_after`: bitmap of an update's after-images, if it differs;
+    `data`: all images, encoded."""
     width = len(images[0]) if width is None else width
     out = table_id.to_bytes(6, "little") + flags.to_bytes(2, "little")
     if kind >= 30:
@@ -262,8 +262,8 @@ def rows_body(
 
 
 def partial_image(row: Row, diffs: Sequence[bool] | None) -> bytes:
-    """The after-image of a partial update. `diffs`: for each JSON column of the table True if its cell is a diff; None:
-    the image has no such bits."""
+    """Returns the after-image of a partial update. `diffs`: for each JSON column of the table, True if its cell is a
+    diff; None if the image has no bits for that."""
     options = b"\0" if diffs is None else b"\1" + lsb_bits(diffs)
     return options + image(row)
 
@@ -290,7 +290,7 @@ def gtid_body(number: int) -> bytes:
 
 @dataclass
 class Delivered:
-    """Builds a delivered binlog transaction by transaction."""
+    """Builds a delivered binlog, one transaction after the other."""
 
     checksum: bool = True
     file: str = "binlog.000007"
@@ -316,7 +316,7 @@ class Delivered:
         return 1_700_000_000_000_000 + self.seq
 
     def transaction(self, *events: tuple[int, bytes], begin: bool = True) -> None:
-        """RECORD, GTID, [BEGIN], the events given, [XID]."""
+        """Add a transaction: RECORD, GTID, [BEGIN], the given events, [XID]."""
         self.seq += 1
         self.offset += 500
         self.record()
@@ -341,7 +341,7 @@ UTF8MB4, UTF8MB3, LATIN1, ASCII, BINARY = 255, 33, 8, 11, 63
 
 
 def encode_cell(spec: Spec, value: Any) -> bytes | None:  # noqa: C901, PLR0911, PLR0912 - one branch per type
-    """A Python value as a cell of the column."""
+    """Returns a Python value as a cell of the column."""
     if value is None:
         return None
     widths = {

@@ -1,4 +1,4 @@
-"""Finds the secrets of the settings that tests write, and looks for them in what the programs of the tests print."""
+"""Finds the secrets in the settings that tests write, and searches for them in the output of the tests' programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _OUTPUT = frozenset({"stderr", "stdout", "output", "log"})  # and *.log
 
 
 def secrets_in(settings: Any, folder: Path = Path()) -> set[str]:
-    """The passwords and tokens of a tree of settings, which may contain itself. `folder`: of files that it names."""
+    """Returns the passwords and tokens of a tree of settings, which may contain itself. `folder`: where the files are
+    that the settings name."""
     found: set[str] = set()
     values, seen = [settings], set[int]()
     while values:
@@ -42,17 +43,17 @@ def _secrets_of(section: dict[str, Any], folder: Path) -> Iterator[str]:
 
 
 def leaks(folder: Path) -> list[str]:
-    """Files of output below the folder that hold a secret of any settings file below it."""
+    """Returns the files of output below the folder that contain a secret of a settings file below the folder."""
     secrets: set[str] = set()
     outputs: list[Path] = []
-    for name, _, names in os.walk(folder):  # once: mirrors have thousands of files
+    for name, _, names in os.walk(folder):  # only once, because mirrors have thousands of files
         files = [Path(name, one) for one in names]
         outputs += [one for one in files if one.suffix == ".log" or one.name in _OUTPUT]
         for file in (one for one in files if one.suffix in (".yaml", ".yml")):
             try:
                 settings = yaml.safe_load(file.read_bytes())
             except (yaml.YAMLError, ValueError, OSError):
-                continue  # a test of what is wrong with it
+                continue  # a test has written invalid settings
             secrets |= secrets_in(settings, file.parent)
     found = []
     for file in outputs:

@@ -1,4 +1,4 @@
-"""A server's own binlog as delivered bytes: the file, with a RECORD before each transaction."""
+"""Makes delivered bytes from a server's own binlog: the file, with a RECORD before each transaction."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def fresh_log(server: Server) -> str:
 
 
 def read_log(server: Server, file: str) -> bytes:
-    """The file as the server sends it, up to its present end."""
+    """Returns the file as the server sends it, up to its present end."""
     with TemporaryDirectory() as folder:
         server.mysqlbinlog("--raw", f"--result-file={folder}/", file, remote=True)
         return (Path(folder) / file).read_bytes()
 
 
 def with_records(log: bytes, file: str, *, epoch: int = 1) -> bytes:
-    """`log` with a RECORD before each GTID event; every transaction must have one."""
+    """Returns `log` with a RECORD before each GTID event. Each transaction must have a GTID event."""
     out, at, seq = bytearray(log[:4]), 4, 0
     checksum = False
     while at < len(log):

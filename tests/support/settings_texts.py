@@ -19,6 +19,6 @@ Wrong = Callable[..., list[str]]
 
 
 def consumer(more: str = "", name: str = "shop") -> str:
-    """A consumer in line 2 with more of its keys from line 3 on."""
+    """Returns settings with a consumer in line 2, and with `more` of its keys from line 3 on."""
     base = f"consumers:\n  {name}: &x\n    mysql: repl@db1\n    password: geheim\n"
     return base + "    databases: [shop]\n" + "".join(f"    {line}\n" for line in more.splitlines())

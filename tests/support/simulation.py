@@ -1,10 +1,10 @@
 """A client of the dispatcher in a simulated world: a server, a connection per dispatcher, a store, readers.
 
-The world plays the runtime: it executes effects in order, feeds the server's packets in random pieces to a real
+A `World` stands for the runtime: it executes effects in order, passes the server's packets in random pieces to a real
 splitter, loses connections, restarts the daemon from what was stored, and lets readers poll and acknowledge. It raises
-AssertionError if effects break their contract: two connections of one dispatcher, a dump without a login, data handed
-out before its position is stored. Every range that a reader gets is compared with the reference implementation of
-`random_log`. Nothing happens by itself: a test, or a play of `tests.simulation`, makes the moves.
+AssertionError if effects break their contract: two connections of one dispatcher, a dump without a login, data that a
+reader gets before its position is stored. Each range that a reader gets is compared with the reference implementation
+in `random_log`. Nothing happens by itself: a test, or a play of `tests.simulation`, calls the methods.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def without_formats(data: bytes) -> bytes:
 
 @dataclass
 class Reader:
-    """A reader of one consumer. `positions`: all positions that it was given, in order; it is at the last one."""
+    """A reader of one consumer. `positions`: all positions that it got, in order; the last one is its present
+    position."""
 
     wanted: Wanted
     positions: list[Position] = field(default_factory=list)
@@ -89,7 +90,7 @@ class Reader:
 
 
 class Connection:
-    """The bytes of one dump on their way into a splitter. `sizes`: choices for the bytes received at a time."""
+    """Passes the bytes of one dump to a splitter. `sizes`: how many bytes may be received at a time; one is chosen."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class Connection:
 
     @property
     def drained(self) -> bool:
-        """True if everything has arrived that the server had when it was asked last."""
+        """True if everything has arrived that the server had at the last call of `next`."""
         return self._nothing and not self.splitter.full
 
 
@@ -138,8 +139,8 @@ class Connection:
 class Link:
     """One dispatcher's connection, from its Connect effect on.
 
-    `server`: the one that was reached. `view`: its answers at the login, not stepped yet. `logged_in`: True when they
-    are stepped; then `dump` may be started.
+    `server`: the server that was reached. `view`: its answers at the login, until they are passed to `step`.
+    `logged_in`: True after that; then `dump` may be started.
     """
 
     number: int
@@ -153,7 +154,8 @@ class Link:
 
 
 class World:
-    """See the module. `links`: by dispatcher; `store`: what is durable; `now`: s, the clock that `step` is given."""
+    """A simulated daemon, server and readers; see the module. `links`: by dispatcher; `store`: the stored progress of
+    each consumer; `now`: the clock that `step` gets, in s."""
 
     begins_at = 100.0  # s
     allocate: Callable[[int], U8] | None = None  # for transactions that do not fit in their queue
@@ -190,13 +192,13 @@ class World:
         self.links: dict[int, Link] = {}
         self.orders: list[FetchSchema] = []
         self.survey_ordered = False
-        self.surveyed: ServerView | None = None  # the server's answer, not stepped yet
+        self.surveyed: ServerView | None = None  # the server's answer, until it is passed to `step`
         self.to_store: dict[str, Progress] = {}
         self.versions_to_store: list[StoreVersions] = []
         self.opened: set[str] = set()  # readers that have a session with this run of the daemon
         self.execute(self.client.start())
 
-    # -- the first connection, for tests that have no other ---------------------------------------------------
+    # -- the first connection, for tests with only one --------------------------------------------------------
 
     @property
     def link(self) -> Link | None:
@@ -212,7 +214,7 @@ class World:
 
     @property
     def connect_at(self) -> float | None:
-        """When the next connection is to be made."""
+        """The time at which the next connection is due."""
         return min((link.connect_at for link in self._waiting()), default=None)
 
     def _waiting(self) -> list[Link]:
@@ -231,7 +233,7 @@ class World:
             self.tell_survey()
 
     def stepped(self, event: Input, effects: list[Effect]) -> None:
-        """Subclasses look at the effects of a step here, before they are executed."""
+        """A hook for subclasses, which is called with the effects of each step before they are executed."""
 
     def check_bounds(self) -> None:
         for name, consumer in self.client.consumers.items():
@@ -284,10 +286,10 @@ class World:
             self.kept = replace(kept, position=effect.position)
         self.versions_to_store = []
 
-    # -- what may happen -------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Make each connection that is waited for, without waiting."""
+        """Make each connection that is due, now or later, at once."""
         for link in self._waiting():
             if self.links.get(link.number) is link:
                 self.now = max(self.now, link.connect_at)
@@ -304,7 +306,7 @@ class World:
         )
 
     def logged_in(self, link: Link) -> None:
-        """Step the server's answers, and store the effects before anything is read."""
+        """Pass the server's answers to `step`, and store the effects before anything is read."""
         view, link.view = link.view, None
         assert view is not None
         link.logged_in = True
@@ -361,7 +363,7 @@ class World:
         return batch is not None
 
     def read_all(self) -> None:
-        """Receive everything that the server has. The client must not be paused for ever."""
+        """Receive everything that the server has. The client must not stay paused."""
         while True:
             links = [link for link in self.links.values() if link.connection]
             came = [self.read_link(link) for link in links]
@@ -386,7 +388,8 @@ class World:
     # -- readers ---------------------------------------------------------------------------------------------
 
     def ready(self, name: str) -> tuple[Consumer, Queue, Reader] | None:
-        """Prepare to read, as a session does: find the reader's position, and open a session there."""
+        """Prepare to read, as a session does: find the reader's position, and open a session at it. None if the
+        consumer has not started."""
         consumer, reader = self.client.consumers[name], self.readers[name]
         queue = consumer.queue
         if not consumer.started:
@@ -409,7 +412,7 @@ class World:
         return True
 
     def seek_order(self, name: str, after: Position) -> SeekRequested:
-        """The input that seeks to a reader's position, with what the server says just now."""
+        """Returns the input that seeks to a reader's position, with the present answers of the server."""
         view = self.server.view([after.file])
         starts = seeking.seek_starts(self.client.consumers[name], after, view)
         return SeekRequested(
@@ -435,7 +438,7 @@ class World:
         _, queue, reader = ready
         after = reader.position
         if ack if ack is not None else self.rng.random() < 0.3:
-            self.acknowledge(name, after)  # as a poll does
+            self.acknowledge(name, after)  # a poll acknowledges, too
         if bytes_max is None:
             bytes_max = self.rng.choice((1, 500, 5000, 1 << 20))
         self.deliver(queue, reader, bytes_max)
@@ -479,7 +482,7 @@ class World:
         assert end.seq == after.seq + len(between)
         held = GtidSet.parse(after.gtid).union(gtid_set(between))
         assert end.gtid == str(held)
-        # No transaction before the last one is missing.
+        # The reader has all transactions before the last one.
         if between:
             last = self.server.log.transactions.index(between[-1])
             assert all(held.has(t.source, t.gno) for t in self.server.log.transactions[:last])

@@ -1,8 +1,8 @@
-"""A standalone cluster of Spark as it runs on several hosts: a master and workers, each a process with a folder of its
-own, on addresses of the loopback.
+"""A standalone cluster of Spark, as on several hosts: a master and workers, each a process with a folder of its own, on
+addresses of the loopback.
 
-No process sees this folder or the tests' environment: each has a clean environment with a given `SPARK_HOME`. A worker
-starts its executors in its folder `work`.
+No process uses this repository or the tests' environment: each has a clean environment with a given `SPARK_HOME`. A
+worker starts its executors in its folder `work`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class SparkCluster:
     folder: Path
 
     def state(self) -> dict[str, Any]:
-        """What the master says of its workers and applications."""
+        """Returns the master's description of its workers and applications."""
         with urllib.request.urlopen(f"{self.page}/json/", timeout=30) as answer:
             state = json.load(answer)
         assert isinstance(state, dict)
         return state
 
     def executor_output(self) -> str:
-        """What all executors have written to stderr and stdout so far."""
+        """Returns all that the executors have written to stderr and stdout so far."""
         files = sorted(self.folder.glob("worker*/work/*/*/std*"))
         return "\n".join(f"== {file}\n{file.read_text(errors='replace')}" for file in files)
 
@@ -59,7 +59,7 @@ def spark_cluster(
     cores: int = 1,
     memory: str = "600m",
 ) -> Iterator[SparkCluster]:
-    """Start a master, and a worker on each of these addresses, with `cores` and `memory` for its executors."""
+    """Start a master, and a worker on each address. Each worker has `cores` and `memory` for its executors."""
     with ExitStack() as stack:
         master = _start(
             stack, folder / "master", spark_home, MASTER_HOST,
@@ -84,7 +84,7 @@ def spark_cluster(
 
 
 def clean_environment(home: Path, spark_home: Path, more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that has only what a host of a cluster has."""
+    """Returns the environment of a process, with only those variables that a host of a cluster has."""
     own = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     own |= {"HOME": str(home), "SPARK_HOME": str(spark_home), "JDK_JAVA_OPTIONS": QUICK_JAVA}
     return own | dict(more)
@@ -111,7 +111,7 @@ def _start(
 
 
 def _said(started: tuple[subprocess.Popen[bytes], Path], pattern: str) -> str:
-    """Wait for a line in the output of a process. Returns the group of the pattern."""
+    """Wait for a line in the output of a process that matches the pattern. Returns the pattern's group."""
     process, log = started
 
     def found() -> re.Match[str] | None:

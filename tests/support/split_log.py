@@ -1,4 +1,4 @@
-"""What a splitter made of a log: its batches put together again, to be compared with what the log's writer knows."""
+"""Joins the batches that a splitter made from a log, so that tests can compare them with what the log's writer kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cuts(rng: random.Random, data: bytes) -> Iterator[bytes]:
 
 
 class Flat:
-    """Transactions put together again from batches, as (source, gno, end, commit_us, parts); faults; the files."""
+    """The joined batches: transactions as (source, gno, end, commit_us, parts); faults; the files."""
 
     def __init__(self, routes: Routes) -> None:
         self.routes = routes
@@ -43,7 +43,7 @@ class Flat:
         self.events = self.bytes = 0
         self.closed: list[bytes] = []
         self.places: list[tuple[str, int]] = []
-        self.checked = True  # every batch's events had checksums
+        self.checked = True  # True if the events of all batches have checksums
         self._inside = False
 
     def add(self, batches: Sequence[Batch | Closed]) -> Flat:

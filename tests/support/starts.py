@@ -1,4 +1,4 @@
-"""Short forms of the starts that a log is searched for."""
+"""Short names for the starts that are searched for in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress reports as Spark makes them, of a query on the source "binlog", and the events that carry them."""
+"""Makes progress reports as Spark's, of a query that reads the source "binlog", and the events that contain them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ TOLD = latest_offset(STREAM_END, "shop", (3, 896), STREAM_LAG)
 def progress_report(
     batch: int = 0, *, run: str = "run-1", name: str = "orders", **source: Any
 ) -> dict[str, Any]:
-    """A report of a query with two sources, one of them another one. `source`: values of ours."""
+    """Returns the report of a query with two sources: the source "binlog" and another one. `source`: values of
+    "binlog"."""
     ours = {"endOffset": STREAM_END.as_dict(), "latestOffset": TOLD, "numInputRows": 5} | source
     durations = {"latestOffset": 10, "addBatch": 200, "walCommit": 30, "triggerExecution": 250}
     return {

@@ -1,4 +1,4 @@
-"""Answers to requests for table definitions, from a log that names no columns."""
+"""Answers requests for table definitions, from a log that does not name columns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _BUFFER = 1 << 14
 
 
 def definition(name: Name, column: str) -> Definition:
-    """The definition of a table with one column, whose type is INT."""
+    """Returns the definition of a table with one column of type INT."""
     columns = [{"name": column, "mysql_type": "int", "nullable": True, "charset": None}]
     return {"database": name[0], "table": name[1], "columns": columns, "key": [], "primary": []}
 
 
 def statements_from(log: LogWriter, start: LogPosition) -> list[AlteringStatement]:
-    """Read the log from a position to its end, as `runtime.table_lookup` does; returns what may alter tables."""
+    """Read the log from a position to its end, as `runtime.table_lookup` does. Returns the statements that may alter
+    tables."""
     routes, starts = Routes(), TransactionStarts()
     feed = Feed(Server(log, Mode.FILE), make_executed(Mode.FILE, "", start.file, start.offset))
     splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=_BUFFER)

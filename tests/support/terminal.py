@@ -1,4 +1,4 @@
-"""A program on a pseudo terminal of its own, whose screen a test reads."""
+"""Runs a program on a pseudo terminal. A test reads the terminal's screen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERRUPT = b"\x03"  # Ctrl-C
 
 @dataclass
 class Terminal:
-    """`process`: the program, whose controlling terminal this is."""
+    """A terminal. `process`: the program; this is its controlling terminal."""
 
     process: subprocess.Popen[bytes]
     main: int
@@ -28,23 +28,24 @@ class Terminal:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def follow(self) -> None:
-        """Draw what the program writes, until it has closed its terminal."""
+        """Draw what the program writes on the screen, until the program has closed the terminal."""
         stream = pyte.ByteStream(self.screen)
         while True:
             try:
                 data = os.read(self.main, 1 << 16)
-            except OSError:  # Linux says so when the last process has closed the terminal
+            except OSError:  # on Linux, when the last process has closed the terminal
                 return
             with self._lock:
                 stream.feed(data)
 
     def lines(self) -> list[str]:
-        """What the screen shows, without the spaces at the end of its lines."""
+        """Returns the lines of the screen, without spaces at their ends."""
         with self._lock:
             return [line.rstrip() for line in self.screen.display]
 
     def colour(self, text: str) -> str:
-        """Returns the colour of a text's first letter where the screen shows it first; "" if it does not."""
+        """Returns the colour of the first letter of a text, where the text first occurs on the screen; "" if it does
+        not occur."""
         with self._lock:
             for row, line in enumerate(self.screen.display):
                 if (column := line.find(text)) >= 0:
@@ -70,7 +71,7 @@ def on_terminal(
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         environment.pop(name, None)
     process = subprocess.Popen(
-        ["setsid", "--ctty", *command],  # so that keys send signals to it
+        ["setsid", "--ctty", *command],  # so that keys such as Ctrl-C send it signals
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

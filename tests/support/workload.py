@@ -1,7 +1,7 @@
-"""Statements that make a server write every kind of event that it can be made to write.
+"""Statements that make a server write each kind of event that a statement can cause.
 
-One list per server, run in order on one connection, in the given database. A list leaves out what its server lacks
-(tags before MySQL 8.3, sequences on MySQL ...), so a statement that fails is a failure of the test.
+There is one list per server. Its statements run in order on one connection, in the given database. A list leaves out
+what its server does not have (tags before MySQL 8.3, sequences on MySQL ...), so if a statement fails, the test fails.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ _LAST = ("DROP TABLE {db}.old", "FLUSH BINARY LOGS")
 
 
 def statements(kind: str) -> Iterator[str]:
-    """The statements for a server of that kind: `{db}` is the database, `{file}` a file of two lines of two numbers."""
+    """Yields the statements for a server of this kind. `{db}` stands for the database, `{file}` for a file with two
+    lines of two numbers."""
     yield from _TABLES
     yield from _ROWS
     yield from _XA
@@ -135,7 +136,8 @@ def statements(kind: str) -> Iterator[str]:
 
 
 def run(server: Server, database: str) -> str:
-    """Write a log file of its own with all statements, and begin another. Returns the file's name."""
+    """Begin a log file, execute all statements, and begin another file. Returns the name of the file with the
+    statements."""
     with TemporaryDirectory() as folder, closing(server.connect(database)) as connection:
         lines = Path(folder) / "lines"
         lines.write_text("40,1\n41,2\n")

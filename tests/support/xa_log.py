@@ -1,4 +1,4 @@
-"""Logs with XA transactions, and what a consumer should get of them: rows at XA COMMIT, as in any transaction."""
+"""Logs with XA transactions, and what a consumer should get from them: the rows at XA COMMIT, as of any transaction."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Kept:
 
 
 class XaLog(LogWriter):
-    """`waiting`: prepared transactions, by xid."""
+    """Writes logs with XA transactions. `waiting`: the prepared transactions, by xid."""
 
     def __init__(self, **options: object) -> None:
         self.waiting: dict[Raw, list[_Kept]] = {}
@@ -49,13 +49,13 @@ class XaLog(LogWriter):
         super().__init__(**options)  # type: ignore[arg-type]
 
     def prepare(self, xid: Raw, fill: Callable[[], None], source: UUID = SERVER) -> Transaction:
-        """Write a prepared group. `fill` writes its rows."""
+        """Write a transaction up to XA PREPARE. `fill` writes its rows."""
         kept = self._group(xid, fill, source, one_phase=False)
         self.waiting[xid] = kept
         return self.commit("")
 
     def one_phase(self, xid: Raw, fill: Callable[[], None], source: UUID = SERVER) -> Transaction:
-        """Write a group that is committed in one phase."""
+        """Write a transaction that is committed in one phase."""
         kept = self._group(xid, fill, source, one_phase=True)
         ended = self._now
         done = self.commit("")
@@ -99,7 +99,7 @@ class XaLog(LogWriter):
             self.begin(source, standalone=True)
             return
         open_ = self.begin(source, standalone=True)
-        # The event that was just written, now with its xid.
+        # Write the last event again, with the xid.
         raw, _ = self.file.events.pop()
         self.file.size -= len(raw)
         body = c.mariadb_gtid_more_body(open_.gno, 0, flags, xid=xid)
@@ -127,7 +127,8 @@ class XaLog(LogWriter):
             self._keeping.append(_Kept(part, kind, body, flags, self._now))
 
     def _happens(self, done: Transaction, kept: list[_Kept], ended: int) -> None:
-        """Let a consumer get the rows in transaction `done`, at its position. `ended`: time of its last event."""
+        """Let a consumer get the rows as part of transaction `done`, at its position. `ended`: the time of its last
+        event."""
         xid = _Kept(Part("frame", b""), EventType.XID, bytes(8), 0, ended)
         for one in (*kept, xid):
             raw = event(
@@ -152,7 +153,8 @@ def random_xa_log(
     checksum: bool | None = None,
     files: bool = True,
 ) -> XaLog:
-    """XA transactions among others, with few xids that are used again and again. Arguments as `random_log`'s."""
+    """Returns a random log of XA transactions and others, in which few xids are used many times. The arguments are
+    those of `random_log`."""
     log = XaLog(
         gtid=gtid, checksum=rng.random() < 0.7 if checksum is None else checksum, first_file=8
     )
