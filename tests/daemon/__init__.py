@@ -1,1 +1,1 @@
-"""Acceptance tests of the running daemon: its console script, a YAML file, real servers, and HTTP."""
+"""Acceptance tests of a running daemon: they use its console script, a YAML file, real servers, and HTTP."""

@@ -24,8 +24,8 @@ MakeDaemon = Callable[..., Daemon]
 
 @pytest.fixture
 def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
-    """`make_daemon({consumer: settings}, api=..., defaults=...)`: a daemon that is not started yet. It ends with the
-    test."""
+    """`make_daemon({consumer: settings}, api=..., defaults=...)` returns a daemon that is not started yet. It ends with
+    the test."""
     with ExitStack() as stack:
 
         def make(consumers: Json, **sections: Any) -> Daemon:
@@ -39,9 +39,9 @@ def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
 
 @pytest.fixture
 def source() -> Iterator[Source]:
-    """`source(server, "shop", ...)`: settings of a consumer of these databases, with an account made for the test.
+    """`source(server, "shop", ...)` returns settings of a consumer of these databases, and makes an account for it.
 
-    `user=` names the account, so that one test can have several; `**more` are further settings.
+    `user=` names the account, so that a test can have several accounts; `**more` are further settings.
     """
     made: dict[tuple[int, str], tuple[Server, str]] = {}
 
@@ -65,7 +65,7 @@ def source() -> Iterator[Source]:
 def scene(
     module_server_factory: ServerFactory, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
-    """A server and a daemon of the file's own, with a few rows written."""
+    """A server and a daemon that the tests of a file share. The server has a few rows."""
     server = module_server_factory("mysql97")
     settings = consumer_settings(server)
     consumers = {"d": settings, "beside": settings}

@@ -1,7 +1,7 @@
-"""Daemons forked from a process that has imported the daemon, one for all tests of a worker.
+"""Forks daemons from a process that has imported the daemon. Each test worker has one such process.
 
-Importing it and loading its kernels takes two seconds of a core, and tests start hundreds of daemons. Everything after
-that is as with the console script, which the tests of the command line and the demo start.
+Importing the daemon and loading its kernels takes two seconds of a core, and the tests start hundreds of daemons. All
+later steps are those of the console script; the tests of the command line and the demo start the console script.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _context() -> ForkServerContext:
 
 
 class Forked:
-    """The part of `subprocess.Popen` that tests use."""
+    """A forked daemon, with those methods of `subprocess.Popen` that tests use."""
 
     def __init__(self, process: ForkServerProcess) -> None:
         self._process = process
@@ -52,7 +52,7 @@ class Forked:
 
 
 def fork(arguments: list[str], environment: Mapping[str, str], folder: Path, log: Path) -> Forked:
-    """Run the command line with these arguments. Its output is appended to `log`."""
+    """Run the command line with these arguments in a forked process. Its output is appended to `log`."""
     process = _context().Process(
         target=_run, args=(arguments, dict(environment), str(folder), str(log))
     )

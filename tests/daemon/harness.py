@@ -1,9 +1,9 @@
 """Runs the daemon as a user does, and reads it as a careful client does.
 
-`Daemon` is the command line with a settings file of its own, on a free port of the loopback, ended by its pid. It is
-forked from a process that has imported it, or started as the console script if it needs an environment of its own.
+`Daemon` runs the command line with its own settings file, on a free port of the loopback, and ends it by its pid. It is
+forked from a process that has imported the daemon, or started as the console script if it needs its own environment.
 `Api` makes single HTTP calls. `Reader` keeps its own checkpoint as Spark does: it stores a range before it asks for the
-next one, and survives the daemon's death. `load` writes to a server until its block ends.
+next one, so it can continue after the daemon is killed. `load` writes to a server until its block ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, *, timeout_s: float = DEADLINE_S) -> T:
-    """Call `condition` until it returns something true, and return that. An error counts as false."""
+    """Call `condition` until it returns a true value, and return that value. An error counts as false."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
     last: object = None
@@ -65,7 +65,7 @@ def until(condition: Callable[[], T], what: str, *, timeout_s: float = DEADLINE_
 
 
 class Problem(Exception):
-    """A problem document: `status`, the fields of `body`, and the headers."""
+    """A problem document: its `status`, its fields in `body`, and the headers."""
 
     def __init__(self, status: int, body: Json, headers: http.client.HTTPMessage) -> None:
         super().__init__(status, body)
@@ -79,7 +79,7 @@ class Problem(Exception):
 
 
 def _processor_wait_s(pid: int, thread: int) -> float:
-    """For how long a thread was ready to run and did not (the second number of proc(5)'s schedstat)."""
+    """Returns how long a thread has waited for a processor (the second number in proc(5)'s schedstat)."""
     text = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text(encoding="ascii")
     return int(text.split()[1]) / 1e9
 
@@ -170,15 +170,15 @@ class Daemon:
         self.settings = settings
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self.port = _free_port()
-        self.token = ""  # the token of `api`
-        self.ca: Path | None = None  # of `api`, if the settings give it a certificate
-        self.environment: dict[str, str] = {}  # variables of its own
+        self.token = ""  # the token that `api` sends
+        self.ca: Path | None = None  # for `api`, if the settings have a certificate
+        self.environment: dict[str, str] = {}  # additional variables
         self.state = folder / "state.db"
         self.within: tuple[
             str, ...
         ] = ()  # a command that runs the daemon's command in an environment of its own
-        self._secrets = {PASSWORD}  # of all its settings so far
-        self._said = 0  # length of the log when it was started last
+        self._secrets = {PASSWORD}  # all secrets of its settings so far
+        self._said = 0  # length of the log at the last start
 
     @property
     def api(self) -> Api:
@@ -195,7 +195,7 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """Everything that all its runs have written to stderr."""
+        """Everything that the daemon has written to stderr, in all its runs."""
         path = self.folder / "stderr"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -206,7 +206,7 @@ class Daemon:
 
     def livez_s(self) -> float:
         """Ask `/livez`. Returns how long the answer took, without the time in which the daemon's event loop or this
-        thread was ready to run, but other programs had the processors."""
+        thread waited for a processor that another program used."""
         threads = (self.pid, self.pid), (os.getpid(), threading.get_native_id())
         waited_s = sum(_processor_wait_s(*thread) for thread in threads)
         began = time.monotonic()
@@ -222,7 +222,7 @@ class Daemon:
         return {"acknowledged": json.loads(acknowledged), "covered": json.loads(covered)}
 
     def store(self, consumer: str, position: Json | str) -> None:
-        """Write a position, or any text in its place, into the state store of a stopped daemon."""
+        """Write a position, or another text instead of it, into the state store of a stopped daemon."""
         text = (
             position if isinstance(position, str) else json.dumps(position, separators=(",", ":"))
         )
@@ -233,7 +233,8 @@ class Daemon:
             assert db.execute(query, (text, text, consumer)).rowcount == 1
 
     def start(self, *, kill_at: str = "", kill_after: int = 0) -> Api:
-        """Start it and wait until it answers. With `kill_at` (see killing/sitecustomize.py) it may die before."""
+        """Start the daemon and wait until it answers. With `kill_at` (see killing/sitecustomize.py) it may be killed
+        before that."""
         config = self._write_settings()
         environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
         environment |= {"PYTHONFAULTHANDLER": "1", **self.environment}
@@ -279,7 +280,7 @@ class Daemon:
         assert self.process is not None
         if self.process.poll() is not None:
             return True
-        # Another process may have taken the port, and would answer too.
+        # Another process may have taken the port, and would answer, too.
         listening = f"Uvicorn running on {self.url}"
         return listening in self.log[self._said :] and self.api.text("/livez") == "ok\n"
 
@@ -288,7 +289,8 @@ class Daemon:
         assert self._end(signal.SIGTERM) == 0, self.log
 
     def stop_at_once(self, while_: str) -> int:
-        """Send SIGTERM, and again when the log has `while_`, which keeps it from ending. Returns the exit code."""
+        """Send SIGTERM, and send it again when the log has `while_`, an event that delays the end. Returns the exit
+        code."""
         assert self.process is not None
         said = len(self.log)
         self.process.send_signal(signal.SIGTERM)
@@ -306,11 +308,11 @@ class Daemon:
         return self.start()
 
     def reload(self) -> Json:
-        """Send SIGHUP with the present settings. Returns the log line when they are applied."""
+        """Write the present settings and send SIGHUP. Returns the log line that says that they are applied."""
         return self.hang_up("settings reloaded")
 
     def hang_up(self, event: str) -> Json:
-        """Send SIGHUP with the present settings. Returns the log line of this event."""
+        """Write the present settings and send SIGHUP. Returns the log line of this event."""
         self._write_settings()
         said = len(self.log)
         assert self.process is not None
@@ -324,7 +326,7 @@ class Daemon:
         return until(matching, event)[0]
 
     def until_killed(self) -> None:
-        """Wait until it has killed itself at the point given to `start`."""
+        """Wait until the daemon has killed itself at the point that `start` got."""
         process, self.process = self.process, None
         assert process is not None
         assert process.wait(DEADLINE_S) == -signal.SIGKILL, self.log
@@ -341,7 +343,7 @@ class Daemon:
             raise
 
     def close(self) -> None:
-        """End it in any state, and assert that its log holds documented keys, and no traceback and no secret."""
+        """End the daemon, if it runs. Assert that its log has only documented keys, and no traceback and no secret."""
         if self.process is not None:
             died = self.process.poll()
             self.kill()
@@ -355,7 +357,7 @@ class Daemon:
 
 @dataclass
 class Reader:
-    """Reads one consumer. `position` and `chunks` are what it would have stored durably."""
+    """Reads one consumer. `position` and `chunks` stand for what a real reader stores durably."""
 
     daemon: Daemon
     consumer: str
@@ -371,7 +373,7 @@ class Reader:
     def step(
         self, *, max_bytes: int | None = None, wait_ms: int = 500, markers: bool = True
     ) -> int:
-        """Acknowledge what is stored, read on, store. Returns the number of transactions."""
+        """Acknowledge what is stored, read the next range, and store it. Returns its number of transactions."""
         api = self.daemon.api
         answer = api.poll(
             self.consumer,
@@ -388,7 +390,7 @@ class Reader:
         return int(answer["transactions"])
 
     def read_to(self, server: Server, *, max_bytes: int | None = None) -> Reader:
-        """Read until nothing is missing that the server has now."""
+        """Read up to the present end of the server's log."""
         wanted = tip_seq(server)
         deadline = time.monotonic() + DEADLINE_S
         while self.position["seq"] < wanted:
@@ -408,7 +410,7 @@ class Reader:
         return [transaction for chunk in self.chunks for transaction in transactions(chunk)]
 
     def changes(self, *tables: str) -> list[delivered.TableChanges | delivered.Ddl]:
-        """The decoded changes. `tables`: those whose columns are to be asked of the daemon."""
+        """Returns the decoded changes. `tables`: the tables whose columns the reader asks the daemon for."""
         api = self.daemon.api
         known = {
             table: api.get(f"/v1/consumers/{self.consumer}/tables/{table}") for table in tables
@@ -418,7 +420,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What a record says, and the bytes of the transaction after it."""
+    """The fields of a record event, and the bytes of the transaction after it."""
 
     epoch: int
     seq: int
@@ -428,7 +430,8 @@ class Transaction:
 
 
 def events(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields (type, event) of a binlog, parsed by the sizes in the headers, without the code under test."""
+    """Yields (type, event) of a binlog. It divides the binlog by the sizes in the headers, without the code under
+    test."""
     assert data[:4] == MAGIC
     at = 4
     while at < len(data):
@@ -457,7 +460,7 @@ def transactions(data: bytes) -> list[Transaction]:
 
 
 def tip_seq(server: Server) -> int:
-    """The seq of the end of the server's log."""
+    """Returns the seq of the end of the server's log."""
     if uses_gtids(server):
         return len(GtidSet.parse(str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0])))
     return packed_seq(*server.binlog_position())
@@ -468,7 +471,7 @@ def uses_gtids(server: Server) -> bool:
 
 
 def dumps(server: Server, user: str = "") -> list[int]:
-    """Ids of the server's threads that send a binlog, of one user or of all."""
+    """Returns the ids of the server's threads that send a binlog, to one user or to all users."""
     shown = server.execute("SHOW PROCESSLIST")
     return [
         int(row[0])
@@ -479,7 +482,7 @@ def dumps(server: Server, user: str = "") -> list[int]:
 
 @contextmanager
 def load(server: Server, database: str, *, rows: int = 3) -> Iterator[Load]:
-    """Write transactions of `rows` rows into `database`.load until the block ends or the server goes away."""
+    """Write transactions of `rows` rows into `database`.load until the block or the server ends."""
     made = Load(server, database, rows)
     made.thread.start()
     try:
@@ -525,7 +528,7 @@ class Load:
 
 
 def inserted_ids(reader: Reader, *tables: str) -> list[int]:
-    """The ids of all inserted rows, ordered by (seq, ordinal). Asserts that no such pair comes twice."""
+    """Returns the ids of all inserted rows, ordered by (seq, ordinal). Asserts that no such pair occurs twice."""
     found: list[tuple[int, int, int]] = []
     for change in reader.changes(*tables):
         if isinstance(change, delivered.TableChanges):

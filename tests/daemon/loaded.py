@@ -1,4 +1,4 @@
-"""The imports of the process that `forking` forks daemons from."""
+"""Imports the daemon, in the process from which `forking` forks daemons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server and a daemon that the tests of a file share (the fixture `scene`)."""
+"""The fixture `scene`: a server and a daemon that the tests of a file share."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Scene:
         self.server.execute("INSERT INTO d.t VALUES ()")
 
     def reader(self) -> Reader:
-        """A reader of `d`, from its stored position on."""
+        """Returns a reader of `d` that begins at the stored position."""
         return Reader(self.daemon, "d").open()
 
     def deliver_one(self, reader: Reader) -> None:
-        """Assert that the reader, which has read everything, gets the next row."""
+        """Insert a row, and assert that the reader gets it. The reader must have read everything before."""
         before = len(reader.transactions)
         self.insert()
         assert len(reader.read_to(self.server).transactions) == before + 1
 
 
 def consumer_settings(server: Instance) -> dict[str, object]:
-    """Settings of a consumer of `d`, with an account made for it."""
+    """Returns settings of a consumer of `d`, and makes an account for it."""
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
     server.add_user("scene", PASSWORD)
     return {

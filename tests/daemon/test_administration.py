@@ -1,4 +1,5 @@
-"""`consumers forget` and `consumers seek` move a consumer of a running daemon, and the remedies that name them work."""
+"""`consumers forget` and `consumers seek` move a consumer of a running daemon; remedies that name these commands
+work."""
 
 from __future__ import annotations
 
@@ -21,20 +22,20 @@ def command(scene: Scene, *words: str) -> Result:
 
 
 def remedy(scene: Scene, verb: str, position: str = "") -> Result:
-    """Run the command that the consumer's error names."""
+    """Run the command that the remedy of the consumer's error names."""
     error = scene.daemon.api.row("d")["last_error"]
     (words,) = re.findall(rf"binlog-dispatcher (consumers {verb} d(?: --to POSITION)?)", error)
     return command(scene, *words.replace("POSITION", position).split())
 
 
 def assert_streams(scene: Scene) -> None:
-    """`d` delivers the next row to a new reader, and has no error."""
+    """Assert that `d` delivers the next row to a new reader, and has no error."""
     scene.deliver_one(scene.reader().read_to(scene.server))
     assert scene.daemon.api.row("d")["last_error"] is None
 
 
 def beside(scene: Scene) -> Json:
-    """The stored state of the other consumer, which a move of `d` must not change."""
+    """Returns the stored state of the other consumer, which a move of `d` must not change."""
     return scene.daemon.stored("beside")
 
 
@@ -53,7 +54,7 @@ def test_forget_lets_a_consumer_begin_at_its_start_in_a_new_epoch(scene: Scene) 
     assert caught.value.kind == "SESSION_FENCED"
     detail = caught.value.body["detail"]
     assert "an administrator has moved the consumer" in detail and '"after": null' in detail
-    assert "second" not in detail  # no other reader is there
+    assert "second" not in detail  # there is no other reader
     scene.reader()
     with pytest.raises(Problem, match="a newer session reads this consumer"):
         again.step()
@@ -97,7 +98,7 @@ def test_a_seek_beyond_the_executed_set_changes_nothing(scene: Scene) -> None:
     assert ": --to: " in done.stderr
     assert scene.daemon.stored("d") == before
     scene.insert()
-    assert len(reader.read_to(scene.server).transactions) >= 1  # its session goes on
+    assert len(reader.read_to(scene.server).transactions) >= 1  # its session is still valid
 
 
 def test_an_unknown_consumer_is_a_usage_error(scene: Scene) -> None:

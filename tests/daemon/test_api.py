@@ -1,4 +1,4 @@
-"""What a reader may ask of the API, and which problems refuse it."""
+"""The calls of a reader, and the problems that refuse wrong calls."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def insert(mysql97: Server, database: str) -> Any:
 
 @dataclass
 class Refused:
-    """The problem that a call raised."""
+    """The problem that a call has raised."""
 
     problem: Problem | None = None
 
@@ -280,7 +280,7 @@ def test_a_stop_waits_for_no_long_poll(
     with closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=70)) as connection:
         headers = {"Content-Type": "application/json"}
         connection.request("POST", "/v1/consumers/d/poll", json.dumps(poll), headers)
-        for _ in range(3):  # everything logged before has been looked at
+        for _ in range(3):  # until the daemon has looked at all that was logged before
             assert daemon.api.text("/livez") == "ok\n"
         started = time.monotonic()
         daemon.stop()
@@ -307,7 +307,7 @@ def test_a_quiet_consumer_moves_on_and_its_reader_gets_few_markers(
     assert (answer["transactions"], answer["bytes"]) == (0, 0)
     assert api.call("quiet", "ack", session=reader.session, position=answer["end"])
     assert daemon.stored("quiet")["acknowledged"] == answer["end"]
-    # Everything between is a marker: a reader that continues at its old position gets the same end.
+    # There are only markers between: a reader that continues at its old position gets the same end.
     assert api.session("quiet", read_only=True)["head"]["seq"] >= tip
 
     told = Reader(daemon, "told").open()
@@ -447,7 +447,7 @@ def test_a_server_that_is_down_delays_no_other_consumer(
     assert "late: connecting: cannot connect" in verbose
     assert "up" not in verbose.replace("late", "").split("connect")[0]
     assert 'consumer="late"' in api.text("/metrics")
-    # The server starts, and the daemon finds it by itself.
+    # The server starts, and the daemon connects to it by itself.
     server.start()
     api.until_state("late", "streaming")
     second = Reader(daemon, "late").open()

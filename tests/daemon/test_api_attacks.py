@@ -32,7 +32,7 @@ POLLS_MAX = 10
 QUEUE = 8 * MIB
 TIMEOUT_S = 3
 LIVEZ_MAX_S = 1.0
-GROWTH_MAX = 48 * MIB  # of resident memory, while an attack sends or asks for much more
+GROWTH_MAX = 48 * MIB  # of resident memory; each attack sends or asks for much more than this
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def daemon(
 
 @dataclass
 class Watch:
-    """What other clients see during an attack. `rows`: of `other`, written and then delivered."""
+    """What other clients observe during an attack. `rows`: how many rows of `other` were written and delivered."""
 
     daemon: Daemon
     write: Callable[[], object]
@@ -114,7 +114,8 @@ class Watch:
 
 @pytest.fixture
 def watch(daemon: Daemon, mysql97: Server, database: str) -> Iterator[Watch]:
-    """Read the other consumer and send probes while the test runs, and assert that nothing has disturbed them."""
+    """While the test runs, read the other consumer and send probes. Then assert that the attack has not disturbed
+    them."""
     seen = Watch(daemon, lambda: mysql97.execute(f"INSERT INTO {database}_other.t VALUES ()"))
     before = daemon.resident_bytes
     with ThreadPoolExecutor(2) as pool:
@@ -136,7 +137,7 @@ def open_socket(daemon: Daemon) -> socket.socket:
 
 
 def send_until_refused(daemon: Daemon, head: bytes, piece: bytes, pieces: int) -> bytes:
-    """Send a request until it is sent or the daemon closes the connection. Returns the answer."""
+    """Send a request piece by piece, until all is sent or the daemon closes the connection. Returns the answer."""
     with open_socket(daemon) as connection:
         try:
             connection.sendall(head)
@@ -148,7 +149,7 @@ def send_until_refused(daemon: Daemon, head: bytes, piece: bytes, pieces: int) -
 
 
 def received(connection: socket.socket) -> bytes:
-    """Returns what arrives until the daemon closes the connection."""
+    """Returns the bytes that arrive until the daemon closes the connection."""
     data = b""
     try:
         while more := connection.recv(1 << 16):
@@ -183,7 +184,7 @@ def test_pipelined_requests_take_no_memory(daemon: Daemon, watch: Watch) -> None
     with ExitStack() as stack:
         for _ in range(30):
             flooding = stack.enter_context(open_socket(daemon))
-            with suppress(BrokenPipeError, ConnectionResetError):  # it is closed while it sends
+            with suppress(BrokenPipeError, ConnectionResetError):  # the daemon closes it
                 flooding.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 7000)
         watch.until_delivered()
 
@@ -226,7 +227,7 @@ def test_half_sent_requests_are_closed_when_connections_run_out(
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """True if the daemon has closed the connection, or answers and keeps it for another request at most."""
+    """True if the daemon closes the connection, without an answer or after one."""
     readable, _, _ = select.select([connection], [], [], 0)
     if not readable:
         return False
@@ -303,7 +304,7 @@ def test_unread_answers_are_counted_limited_and_cut(
         unread: list[socket.socket] = []
 
         def answer_and_acknowledge() -> bool:
-            """Read and acknowledge. False once the daemon refuses to answer."""
+            """Read and acknowledge. Returns False if the daemon refuses to answer."""
             mysql97.execute(
                 f"INSERT INTO {database}.t (data) VALUES {', '.join(['(REPEAT(0x01, 1000000))'] * 6)}"
             )
@@ -361,7 +362,7 @@ def polled(api: Api, reader: Reader) -> Json | None:
 
 
 def slow_reader(daemon: Daemon, body: Any) -> socket.socket:
-    """A connection that has asked for a range and does not read the answer."""
+    """Returns a connection that has asked for a range and does not read the answer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(20)

@@ -1,4 +1,4 @@
-"""The daemon answers as its OpenAPI document says: schemathesis calls one that streams, and compares each answer."""
+"""The daemon answers as its OpenAPI document says: schemathesis calls a daemon that streams, and checks each answer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ TOKEN = "token-of-all-the-consumers"
 CONSUMERS = ("one", "two")
 SCOPES = ["read", "acknowledge", "administer", "metrics"]
 EXAMPLES = 25  # of each call
-FLOWS = 25  # session, poll, binlog, ack, ... as the links go on
+FLOWS = 25  # sequences of calls that follow the document's links: session, poll, binlog, ack, ...
 WAIT_MAX_MS = 20
 
-# The calls that flows must have made with success; flows that reach less prove nothing.
+# Calls that the flows must have made with success. Flows without them test too little.
 REACHED = {"session", "poll", "binlog", "slices", "ack"}
 
 
 def answers_what_is_declared(context: CheckContext, response: Response, case: Case[Any]) -> None:
-    """Fails unless status, content type, headers and body are declared. Of 5xx only 503 with Retry-After is allowed."""
+    """Fails if the document does not declare status, content type, headers or body. The only 5xx that is allowed is 503
+    with Retry-After."""
     if response.status_code >= 500:
         assert response.status_code == 503 and response.headers["retry-after"], response.text
     for check in _CHECKS:
@@ -47,7 +48,7 @@ _CHECKS = (
 
 @pytest.fixture(scope="module")
 def daemon(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon with two consumers of a database into which rows are written all the time."""
+    """A daemon with two consumers of a database. Rows are written into the database during all tests."""
     number = id(mysql97) % 10**6
     database, user = f"contract_{number}", f"contract{number}"
     mysql97.execute(f"CREATE DATABASE {database}")
@@ -151,7 +152,7 @@ def test_readers_that_follow_the_links_are_answered_what_is_declared(schema: Any
             if response.status_code == 200:
                 reached[case.operation.path.rpartition("/")[2]] += 1
 
-    # What a poll answers depends on time, too, and Hypothesis stops where equal calls are not answered equally.
+    # The answer of a poll also depends on time, and Hypothesis stops if equal calls get different answers.
     for _ in range(5):
         with suppress(FlakyStrategyDefinition):
             Reader.run(settings=settings(FLOWS, stateful_step_count=10))

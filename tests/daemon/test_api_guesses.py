@@ -1,4 +1,4 @@
-"""Wrong tokens at a running daemon, and whose address they are counted by."""
+"""A running daemon counts wrong tokens, by the address of the client."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def files(folder: Path, *, follow: bool, **more: Any) -> Json:
     }
 
 
-# Events that only newer servers write: a tagged GTID, a transaction compressed as a whole.
+# Statements for events that only newer servers write: a tagged GTID, a compressed transaction.
 MORE = {
     "mysql97": (
         "SET gtid_next = 'AUTOMATIC:weekly'",
@@ -47,7 +47,7 @@ MORE = {
 
 
 def write(server: Instance, *more: str) -> None:
-    """Rows of two databases, a large transaction, DDL, rotations, a transaction that is rolled back."""
+    """Write rows of two databases, a large transaction, DDL, rotations, a transaction that is rolled back."""
     server.execute(
         "CREATE TABLE IF NOT EXISTS a.t (id INT AUTO_INCREMENT PRIMARY KEY, t TEXT)",
         "CREATE TABLE IF NOT EXISTS b.t (id INT AUTO_INCREMENT PRIMARY KEY, t TEXT)",
@@ -69,7 +69,7 @@ def write(server: Instance, *more: str) -> None:
 
 
 def copy(server: Instance, folder: Path) -> None:
-    """Copy the files as `cp` does, the newest one while it is being written."""
+    """Copy the files as `cp` does. The server has not finished the newest one."""
     folder.mkdir(exist_ok=True)
     for name, _ in server.binlogs():
         shutil.copyfile(server.datadir / name, folder / name)
@@ -107,13 +107,14 @@ def test_a_folder_of_files_delivers_the_same_bytes_as_the_server(
     again = unacknowledged(api, readers["copy"])
     daemon.kill()
     write(server, *MORE.get(kind, ()))
-    copy(server, archive)  # more files, and the former newest one is complete now
+    copy(server, archive)  # new files, and the rest of the file that was the newest one
     api = daemon.start()
     assert transactions(again(api)) == transactions(again.data)
     write(server, *MORE.get(kind, ()))
 
     def at_one_place() -> bool:
-        """MariaDB writes a checkpoint event some time after it has begun a file."""
+        """True if both readers have the same seq. MariaDB writes a checkpoint event some time after it begins a
+        file."""
         ends = [readers[name].read_to(server).position["seq"] for name in ("server", "live")]
         return bool(ends[0] == ends[1])
 
@@ -139,7 +140,7 @@ def test_a_folder_of_files_delivers_the_same_bytes_as_the_server(
 
 
 class unacknowledged:  # noqa: N801 - reads as a verb
-    """A range that a reader was given and has not acknowledged: `data`, and a call to fetch it once more."""
+    """A range that a reader has got and has not acknowledged: `data`, and a call that fetches it again."""
 
     def __init__(self, api: Api, reader: Reader) -> None:
         self._reader = reader
@@ -157,7 +158,7 @@ class unacknowledged:  # noqa: N801 - reads as a verb
 
 
 def read_to_the_end(api: Api, reader: Reader) -> None:
-    """Read until the state says that the log has ended and everything is read."""
+    """Read until the consumer's state says that the reader has read the whole log."""
     api.until_state(reader.consumer, "ended")
     until(lambda: reader.step() == 0, "everything was read")
     reader.acknowledge()
@@ -171,7 +172,7 @@ def read_to_the_end(api: Api, reader: Reader) -> None:
 def test_the_daemon_follows_files_without_gtids_over_a_server_crash(
     server_factory: ServerFactory, make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
-    """The server is killed inside a transaction and cuts its newest file when it comes back; the daemon follows."""
+    """The server is killed inside a transaction, and shortens its newest file when it starts again."""
     server = server_factory("mysql97", "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
     server.execute("CREATE DATABASE a", "CREATE DATABASE b")
     write(server)

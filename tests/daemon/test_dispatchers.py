@@ -1,5 +1,5 @@
-"""Which consumers share a connection, by the server's own thread list: consumers far apart, one that does not read, and
-settings that change while the daemon runs.
+"""Which consumers share a connection, according to the server's thread list: consumers far apart in the log, a consumer
+without a reader, and settings that change while the daemon runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.servers import Server
 NewDatabase = Callable[[Server], str]
 KIB = 1 << 10
 ROW_BYTES = 4 * KIB
-# Consumers are far apart beyond this many bytes; a queue is full when it holds few bytes.
+# Consumers are far apart if this many bytes lie between them, and queues are small.
 NEAR = {"max_bytes_to_merge": "16KiB", "max_bytes_in_binlog_dispatcher_buffer": "16KiB"}
 
 
@@ -91,7 +91,7 @@ def test_consumers_far_apart_begin_on_three_connections_and_end_on_one(
     assert len(dumps(mysql97, user)) == 1
     rows = api.rows()
     assert len({row["dispatcher_name"] for row in rows.values()}) == 1
-    # The daemon has asked the server how long it keeps its log.
+    # The daemon has asked the server for how long it keeps its log.
     assert all(row["runway_seconds"] is None or row["runway_seconds"] > 0 for row in rows.values())
 
 
@@ -116,7 +116,8 @@ def test_a_consumer_that_is_not_read_is_detached_and_attaches_again(
     assert row["dispatcher_name"] == "" and row["bytes"] < 256 * KIB
     assert api.row("live")["state"] == "streaming"
     assert dumps(mysql97, user) == thread, "the others' connection is as it was"
-    # Its reader comes back: no error, nothing missing, and in the end one connection.
+    # A reader of `stuck` reads again. It gets all transactions without an error, and in the end there is one
+    # connection.
     stuck.read_to(mysql97)
     assert [t.seq for t in stuck.transactions] == [t.seq for t in live.transactions]
     assert [t.data for t in stuck.transactions] == [t.data for t in live.transactions]
@@ -181,7 +182,7 @@ def test_a_reload_of_settings_does_not_disturb_other_consumers(
     assert "consumers.stays.databases" in line["error"]
     assert sorted(api.rows()) == sorted(good)
     assert dumps(mysql97, user_of(one)) == threads
-    # So is a setting that cannot be changed.
+    # A setting that cannot change at a reload is reported in one line, too.
     daemon.settings["consumers"] = {name: good[name] for name in good if name != "elsewhere"}
     daemon.settings["state"] = {"max_bytes_in_spill": "1GiB"}
     assert daemon.reload()["removed"] == ["elsewhere"]
@@ -210,7 +211,7 @@ def test_a_second_signal_ends_the_daemon_at_once(
 
     until(queued, "it is queued")
     end = api.poll("d", session["session"], session["position"], wait_ms=5000)["end"]
-    # A reader that asks for much and reads little delays the end.
+    # A reader that asks for much data and reads slowly delays the end of the daemon.
     with closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=30)) as slow:
         slow.connect()
         slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)

@@ -1,4 +1,5 @@
-"""examples/reader.py reads a real daemon: over a restart, from its own checkpoint, until another reader takes over."""
+"""examples/reader.py reads a real daemon. It continues from its own checkpoint after a restart, and ends when another
+reader takes over."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ PROGRAM = Path(__file__).parents[2] / "examples/reader.py"
 
 @contextmanager
 def reading(daemon: Daemon, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The program, reading `d` into the folder. It is ended with the block if it still runs."""
+    """Run the program, which reads `d` into the folder. The end of the block ends it if it still runs."""
     command = [sys.executable, str(PROGRAM), f"http://127.0.0.1:{daemon.port}", "d", str(folder)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -26,7 +27,7 @@ def reading(daemon: Daemon, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def stored(folder: Path) -> list[int]:
-    """The seqs of all transactions in the files, in their order."""
+    """Returns the seqs of all transactions in the files, in the order of the files."""
     parts = sorted(folder.glob("*.binlog"))
     return [transaction.seq for part in parts for transaction in transactions(part.read_bytes())]
 

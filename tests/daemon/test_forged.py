@@ -1,6 +1,7 @@
 """Forged positions: a reader with a token for one consumer harms neither the daemon nor the other consumers.
 
-The daemon stores only what it has recorded, so a position that says more than its seq is refused or changes nothing.
+The daemon stores only positions that it has recorded. So a position whose other fields do not fit its seq is refused or
+changes nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ FORGERIES: dict[str, Callable[[Json], Json]] = {
 
 @dataclass
 class Watch:
-    """Asks for /livez all the time. `most_s`: the longest time that an answer took."""
+    """Asks for /livez again and again. `most_s`: the longest time that an answer took."""
 
     daemon: Daemon
     most_s: float = 0.0
@@ -96,7 +97,7 @@ def scene(
 
 
 def attack(scene: Scene, position: Json, call: str) -> int:
-    """The HTTP status of a call with a position."""
+    """Make a call with a position. Returns the HTTP status."""
     reader = scene.victim
     bodies: dict[str, Json] = {
         "ack": {"session": reader.session, "position": position},
@@ -161,7 +162,7 @@ def test_an_unreadable_stored_row_fails_its_own_consumer_only(scene: Scene, text
     assert "consumers seek" in row["last_error"]
     assert "consumers forget" in row["last_error"]
     until(lambda: api.row("beside")["state"] == "streaming", "the other one goes on")
-    # Its reader's own position recovers it.
+    # The position of the consumer's own reader lets it continue.
     scene.victim.open(position)
     assert daemon.stored("victim")["acknowledged"] == position
     assert scene.victim.position["seq"] <= tip_seq(scene.server)

@@ -1,4 +1,4 @@
-"""A server whose log is not the one that was read gives a typed error, never its data."""
+"""If the log of a server is not the log that was read before, readers get a typed error and none of its data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ each_mode = pytest.mark.parametrize(
 def prepare(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> tuple[Daemon, dict[str, Reader]]:
-    """One consumer reads and acknowledges three transactions; the other one is never read."""
+    """Let one consumer read and acknowledge three transactions. The other consumer has no reader."""
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
     daemon = make_daemon({"d": source(server, "d"), "unread": source(server, "d")})
     daemon.start()
@@ -37,7 +37,7 @@ def prepare(
 
 def reset(server: Instance) -> None:
     """Begin a new history, which is soon longer than the old one."""
-    # The daemon tells logs apart by the second in which they were created.
+    # The daemon distinguishes logs by the second in which they were created.
     born = (server.folder / "pid").stat().st_mtime
     until(lambda: time.time() > born + 1.1, "the log's second is over")
     server.execute("RESET MASTER" if server.mariadb else "RESET BINARY LOGS AND GTIDS")
@@ -61,7 +61,7 @@ def purge_to(server: Instance, oldest: str) -> None:
 
 
 def refused(api: Api, consumer: str, session: int, position: Json) -> Problem:
-    """The problem that a poll raises. No data may come before it."""
+    """Returns the problem that a poll raises. The reader may get no data before it."""
     try:
         while True:
             answer = api.poll(consumer, session, position, wait_ms=2000, markers=True)
@@ -127,7 +127,7 @@ def test_a_reset_while_the_log_streams_fails_the_consumers(
     assert "server history differs" in row["last_error"]
     problem = refused(api, "d", reader.session, reader.position)
     assert (problem.status, problem.kind) == (410, "HISTORY_DIFFERS")
-    # The other consumer still gets what it has of the old history, and then the same error.
+    # The other consumer still delivers what is in its queue of the old history, and then the same error.
     unread = readers["unread"]
     assert unread.step() == 3
     assert [t.data for t in unread.transactions] == [t.data for t in reader.transactions]
@@ -141,7 +141,7 @@ def insert(server: Instance, count: int) -> None:
 
 
 def copied(server: Instance) -> Callable[[], None]:
-    """Copy the data directory of a server, which is stopped for that. Returns a function that restores the copy."""
+    """Stop a server, copy its data directory, and start it. Returns a function that restores the copy."""
     copy = server.folder / "copy"
     server.stop()
     shutil.copytree(server.datadir, copy)
@@ -159,7 +159,8 @@ def copied(server: Instance) -> Callable[[], None]:
 def test_a_restored_server_that_has_purged_other_transactions_fails_the_consumer(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """The server uuid and the GTIDs are the same; only the purged set shows that they denote other transactions."""
+    """The server uuid and the GTIDs are the same. Only the purged set shows that the GTIDs denote other
+    transactions."""
     server = server_factory("mysql97")
     daemon, readers = prepare(server, make_daemon, source)
     restore = copied(server)
@@ -213,7 +214,7 @@ def test_a_purge_of_logs_that_a_quiet_consumer_has_passed_harms_no_consumer(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    """A purged log was only rotated, or had transactions of other consumers: this one's position had moved past it."""
+    """The purged log has no transaction of this consumer, and the consumer's position has moved past it."""
     server = server_factory(*kind_and_options)  # type: ignore[arg-type]
     server.execute("CREATE DATABASE other", "CREATE TABLE other.t (id INT PRIMARY KEY)")
     daemon, readers = prepare(server, make_daemon, source)

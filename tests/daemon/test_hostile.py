@@ -30,7 +30,7 @@ RESIDENT_MAX = 700 << 20
 
 
 def hostile_servers() -> dict[str, Answers]:
-    """The answers of each hostile server, by its name."""
+    """Returns the answers of each hostile server, by the server's name."""
     answers = {f"says {name}": make[name]() for name, make in REFUSED.items()}
     answers |= {f"by file: {name}": dumps(DUMPS[name], by_file=True) for name in BY_FILE}
     answers |= {f"streams {name}": dumps(DUMPS[name], by_file=False) for name in STREAMED}
@@ -40,7 +40,7 @@ def hostile_servers() -> dict[str, Answers]:
 
 @dataclass
 class Scene:
-    """What a daemon did while it read hostile servers. `live_s`: see `Daemon.livez_s`."""
+    """What was observed while a daemon read hostile servers. `live_s`: see `Daemon.livez_s`."""
 
     daemon: Daemon
     good: Reader

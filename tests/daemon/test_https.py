@@ -110,7 +110,7 @@ def test_pipelined_requests_take_no_memory(daemon: Daemon) -> None:
     with ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX - 10):
             flooding = stack.enter_context(secured(daemon))
-            with suppress(OSError):  # it is closed while it sends
+            with suppress(OSError):  # the daemon closes the connection meanwhile
                 flooding.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 7000)
         assert daemon.api.text("/livez") == "ok\n"
         assert daemon.resident_bytes - before < 64 * MIB

@@ -1,7 +1,7 @@
-"""A reader that keeps its own checkpoint gets everything exactly once, whatever is killed and wherever.
+"""A reader that keeps its own checkpoint gets each change exactly once, whichever process is killed and whenever.
 
-Each kill at a named point is made three times, at different moments, with each kind of position: GTIDs, files and
-offsets, MariaDB.
+For each named point there are three runs, with kills at different moments and with different kinds of positions: GTIDs,
+files and offsets, MariaDB.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NewServer = Callable[[int], Instance]
 
 @pytest.fixture(scope="module")
 def servers(module_server_factory: ServerFactory) -> Callable[[int], Instance]:
-    """The server of each run, started when it is first used."""
+    """The server of each run. It is started when it is first used."""
     without_gtids = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
     start: list[Callable[[], Instance]] = [
         lambda: module_server_factory("mysql97"),
@@ -53,7 +53,8 @@ def servers(module_server_factory: ServerFactory) -> Callable[[int], Instance]:
 
 @pytest.fixture
 def new_server(servers: Callable[[int], Instance]) -> NewServer:
-    """`new_server(run)`: that run's server with an empty database and no dump of the test before."""
+    """`new_server(run)` returns the server of that run, with an empty database, after all dumps of the test before have
+    ended."""
 
     def prepare(run: int) -> Instance:
         server = servers(run)
@@ -65,13 +66,14 @@ def new_server(servers: Callable[[int], Instance]) -> NewServer:
 
 
 def new_daemon(make_daemon: MakeDaemon, source: Source, server: Instance) -> Daemon:
-    # Two consumers, so that one connection serves different positions after each kill. The queues have room for all.
+    # With two consumers, one connection serves two positions after each kill. The queues have room for all
+    # transactions.
     consumer = source(server, "d", max_bytes_in_binlog_queue="1GiB")
     return make_daemon({"d": consumer, "unread": consumer})
 
 
 def read_until_killed(reader: Reader, *, max_bytes: int | None = None) -> None:
-    """Read until the daemon dies."""
+    """Read until the daemon is killed."""
 
     def read() -> bool:
         try:
@@ -85,7 +87,7 @@ def read_until_killed(reader: Reader, *, max_bytes: int | None = None) -> None:
 
 
 def kill(server: Instance, threads: list[int]) -> None:
-    """Kill these server threads. One may be gone already: a dump ends when its client is killed."""
+    """Kill these server threads. A thread may have ended already, because a dump ends when its client is killed."""
     for thread in threads:
         try:
             server.execute(f"KILL {thread}")
@@ -103,7 +105,7 @@ def check_complete(reader: Reader, server: Instance, ids: list[int]) -> None:
     seqs = [transaction.seq for transaction in reader.transactions]
     assert seqs == sorted(set(seqs))
     assert inserted_ids(reader) == ids
-    # A reader that has not read since the first start finds the same.
+    # A consumer that was not read since the first start delivers the same transactions.
     unread = Reader(reader.daemon, "unread").open().read_to(server)
     assert [transaction.seq for transaction in unread.transactions][-len(seqs) :] == seqs
 
@@ -162,7 +164,7 @@ def test_killed_in_the_middle_of_a_large_transaction(
     with load(server, "d") as writing:
         writing.until_written(3)
         daemon.start()
-        # The connection ends within the transaction too, several times.
+        # The connection also ends several times within the transaction.
         for _ in range(3):
             kill(server, dumps(server))
             reader.step()
@@ -246,7 +248,7 @@ def test_an_unacknowledged_range_is_the_same_after_a_restart(
     before = [api.binlog("d", reader.session, start, edge) for edge in edges]
     server.execute("FLUSH BINARY LOGS")
     daemon.restart(kill=True)
-    # At once: the range is not there yet, so the daemon waits for it.
+    # This call comes at once: the range is not in the queue yet, so the daemon waits for it.
     assert api.binlog("d", reader.session, start, end) == before[-1]
     assert [api.binlog("d", reader.session, start, edge) for edge in edges] == before
     middle = edges[len(edges) // 2]
@@ -298,7 +300,7 @@ def test_a_reader_goes_on_when_the_stored_state_is_older_or_newer_than_its_check
     reader.read_to(server)
     assert inserted_ids(reader) == writing.ids()
 
-    # The reader's checkpoint is older than the daemon's state: the daemon serves it again from there.
+    # The reader's checkpoint is older than the daemon's state: the daemon delivers again from the checkpoint on.
     again = Reader(daemon, "d").open(first)
     again.read_to(server)
     seqs = [t.seq for t in reader.transactions if t.seq > first["seq"]]

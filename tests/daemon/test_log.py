@@ -1,4 +1,4 @@
-"""The daemon's log: its level while it runs, and faults that repeat."""
+"""The daemon's log: a change of its level while the daemon runs, and faults that occur again and again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_level_changes_at_a_reload_and_a_repeated_fault_is_said_once(
 
 
 def tries(daemon: Daemon) -> float:
-    """How often a connection could not be made."""
+    """Returns how often a connection could not be made."""
     name = "binlog_dispatcher_source_connection_faults_total{"
     lines = daemon.api.text("/metrics").splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))

@@ -1,4 +1,4 @@
-"""Servers that do not name columns in their log: what the daemon adds, and where it refuses to.
+"""Servers that do not name columns in their log: the daemon adds the names, or refuses to.
 
 The altered tables have the same TABLE_MAP before and after.
 """
@@ -21,8 +21,8 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """A table, a row, a statement that alters the table, another row. `old`, `new`: those rows, named as they were
-    then."""
+    """A table, a row, a statement that alters the table, another row. `old`, `new`: the two rows, with the names that
+    the columns had at that time."""
 
     table: str
     old_row: str
@@ -76,7 +76,7 @@ def here(server: Server) -> Json:
 
 
 def rows(reader: Reader) -> Rows:
-    """The rows inserted since the last call, with the names that the log gives."""
+    """Returns the rows that were inserted since the last call, with the names of columns in the delivered log."""
     found = []
     for change in reader.changes():
         if isinstance(change, delivered.TableChanges):
@@ -125,7 +125,7 @@ def test_a_row_has_the_columns_of_its_time_or_its_consumer_fails(
     daemon = make_daemon(consumers)
     api = daemon.start()
 
-    # The definition before the change is not known any more, and the consumer's error says so.
+    # The daemon cannot know the definition before the change, and the consumer's error says so.
     for n, (what, database) in enumerate(databases.items()):
         row = api.until_state(f"early{n}", "failed")
         assert f"table {database}.t" in row["last_error"], what
@@ -143,14 +143,15 @@ def test_a_row_has_the_columns_of_its_time_or_its_consumer_fails(
         assert keys(reader) == [case.key]
         assert rows(reader) == [case.new]
 
-    # At the end of the log a table is followed from one definition to the next.
+    # At the end of the log the daemon knows each new definition of a table.
     reader = late[0]
     server.execute("INSERT INTO t VALUES (5, 6)", database=swapped)
     assert rows(reader.read_to(server)) == [{"b": 5, "a": 6}]
     server.execute("ALTER TABLE t CHANGE a c INT", "INSERT INTO t VALUES (7, 8)", database=swapped)
     assert rows(reader.read_to(server)) == [{"b": 7, "c": 8}]
 
-    # Definitions known when the daemon ended are known after a restart, though they could not be looked up any more.
+    # After a restart the daemon still knows the definitions that it knew before, although it could not look them up
+    # again.
     looked_up = daemon.log.count('"looking up tables"')
     daemon.stop()
     server.execute("INSERT INTO t VALUES (9, 10)", database=swapped)
@@ -176,7 +177,7 @@ def test_labels_come_from_the_log_where_the_schema_shows_them_wrong(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    """The daemon looks up a table with a UUID or INET column, and the schema shows an emoji as '?'."""
+    """The daemon looks up each table with a UUID or INET column. The schema shows an emoji in a label as '?'."""
     database = new_database(mariadb118)
     daemon = make_daemon({"c": source(mariadb118, database)})
     daemon.start().until_state("c", "streaming")
@@ -200,7 +201,7 @@ def test_mariadb_addresses_have_the_form_of_select(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    """MariaDB writes them as BINARY, also with full metadata."""
+    """MariaDB writes addresses as BINARY, even with full metadata."""
     database = new_database(mariadb118)
     daemon = make_daemon({"c": source(mariadb118, database)})
     daemon.start().until_state("c", "streaming")

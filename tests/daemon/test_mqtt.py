@@ -1,4 +1,4 @@
-"""The daemon with a real broker: what it publishes, and that no broker delays it."""
+"""The daemon with a real broker: what it publishes, and that a bad broker does not delay it."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_statuses_events_and_commits(
 
         until(acknowledged, "the status shows what is acknowledged")
         commits = [message.body for message in subscriber.of(f"{PREFIX}/consumers/a/commits")]
-        # The CREATE TABLE of the load is one, too.
+        # The CREATE TABLE of the load is a transaction, too.
         assert sum(one["transactions"] for one in commits) >= writing.written
         assert commits[-1]["position"]["seq"] == row["acknowledged"]["seq"]
         assert all(one["bytes"] > 0 and one["committed_at"] <= one["at"] for one in commits)
         assert subscriber.of(f"{PREFIX}/consumers/b/commits") == []
 
-        # A consumer that is removed leaves nothing behind.
+        # The daemon clears the retained messages of a removed consumer.
         del daemon.settings["consumers"]["b"]
         daemon.reload()
         until(
@@ -111,7 +111,7 @@ def test_statuses_events_and_commits(
         daemon.stop()
         until(lambda: subscriber.last(f"{PREFIX}/status").text == "offline", "it is offline")  # type: ignore[union-attr]
         assert until_event(subscriber, "events/stopped")["daemon"]
-    # What stays at the broker for later subscribers.
+    # Later subscribers get the retained messages.
     with broker.subscriber() as subscriber:
         until(lambda: len(subscriber.messages) >= 2, "retained messages")
         assert {(m.topic, m.retained) for m in subscriber.messages} == {
@@ -198,7 +198,7 @@ def test_tls_with_an_authority_of_its_own_and_without(
 
 
 def read_all(daemon: Daemon, server: Server, transactions: int) -> float:
-    """Write so many transactions while a reader reads. Returns the seconds until it has them."""
+    """Write this number of transactions while a reader reads. Returns the seconds until the reader has them."""
     reader = Reader(daemon, "a").open()
     began = time.monotonic()
     with load(server, "m") as writing:

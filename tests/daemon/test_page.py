@@ -17,7 +17,7 @@ from tests.support.browser import chromium
 
 TOKEN, SCOPED = "token-of-an-operator", "token-of-the-shop-team"
 DATABASE = "status_page"
-# The texts of which the page shows a part only.
+# Fields of which the page shows only the beginning.
 CUT = """[...document.querySelectorAll("main *")].filter(one => one.childElementCount === 0 || one.matches("p, ol"))
     .filter(one => getComputedStyle(one).overflow !== "visible"
         && (one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1))
@@ -61,7 +61,7 @@ def daemon(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @dataclass
 class Visit:
-    """A page, with everything that it has asked for and complained of."""
+    """A page, with all requests that it has sent and all errors that it has reported."""
 
     page: Page
     origin: str
@@ -82,7 +82,7 @@ class Visit:
 
 @contextmanager
 def visit(browser: Browser, daemon: Daemon, **options: Any) -> Iterator[Visit]:
-    """A visit of a browser without cookies. Asserts that it asked nothing of any other server."""
+    """Open the page in a browser without cookies. Asserts that the page sent no request to another server."""
     options.setdefault("viewport", {"width": 1280, "height": 900})
     page = browser.new_page(**options)
     page.set_default_timeout(20_000)
@@ -99,14 +99,14 @@ def visit(browser: Browser, daemon: Daemon, **options: Any) -> Iterator[Visit]:
             request.url for request in visit.requests if not request.url.startswith(visit.origin)
         ]
         assert foreign == [] and len(visit.requests) > 3
-        # A token is in the body of the form, and nowhere else.
+        # The token is sent only in the body of the form, never in an address.
         assert not [request.url for request in visit.requests if "token-of" in request.url]
     finally:
         page.close()
 
 
 def shown(visit: Visit, consumer: str) -> Json:
-    """The fields of a consumer as the page has them, as text."""
+    """Returns the fields of a consumer on the page, as text."""
     node = visit.page.locator(f"[data-consumer={consumer}]")
     fields: list[list[str]] = node.locator("[data-field]").evaluate_all(
         "all => all.map(one => [one.dataset.field, one.dataset.value])"
@@ -115,7 +115,7 @@ def shown(visit: Visit, consumer: str) -> Json:
 
 
 def told(row: Json, fields: Json) -> Json:
-    """The same fields of a row of /v1/binlogs; `seq` is that of the acknowledged position."""
+    """Returns the same fields from a row of /v1/binlogs; `seq` is that of the acknowledged position."""
     values = {**row, "seq": (row["acknowledged"] or {}).get("seq")}
     return {name: "" if values[name] is None else str(values[name]) for name in fields}
 
@@ -177,13 +177,13 @@ def test_the_page_shows_what_the_api_tells(
             problem = seen.text(f"[data-problem~={name}]")
             assert rows[name]["last_error_remedy"] in problem
             assert rows[name]["last_error"].split(";")[0] in problem
-        # Plots begin with the last minutes, which the daemon has kept.
+        # Plots begin with the data of the last minutes, which the daemon keeps.
         seen.page.locator("[data-consumer=c] .canvas").last.scroll_into_view_if_needed()
         expect(seen.page.locator("[data-consumer=c] canvas")).to_have_count(3)
         assert f"{seen.origin}status/consumers/c" in [request.url for request in seen.requests]
         until(lambda: daemon.api.get("/status/consumers/c")["history"]["time"], "there is a sample")
 
-        # Without a reload: what happens now appears.
+        # The page shows later changes without a reload.
         leave_poll(daemon, reader)
         expect(seen.page.locator("[data-problem~=c]")).to_contain_text("the reader is gone")
         assert daemon.api.row("c")["reader"] == "gone"
@@ -205,7 +205,7 @@ def test_a_token_for_one_consumer_sees_that_one(browser: Browser, daemon: Daemon
 
 @contextmanager
 def replaced_store(daemon: Daemon) -> Iterator[None]:
-    """Another file lies in place of the state store for a while."""
+    """Replace the state store by another file during the block."""
     away = daemon.state.with_name("away.db")
     away.write_bytes(daemon.state.read_bytes())
     away.replace(daemon.state)

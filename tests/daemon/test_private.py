@@ -16,7 +16,8 @@ TOKEN = "a-token-in-the-settings"
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    """A daemon started with umask 0 that reads a folder; every user may read its settings, which hold a token."""
+    """A daemon that was started with umask 0 and reads a folder. Its settings hold a token, and every user may read
+    them."""
     with tempfile.TemporaryDirectory(prefix="private-") as name:
         folder = Path(name)
         folder.chmod(0o755)

@@ -1,7 +1,8 @@
-"""Ranges saved as files are binlogs: the server's own tool prints of them the server's log, filtered.
+"""Ranges that are saved as files are binlogs: for them the server's own tool prints the rows of the filtered server's
+log.
 
-The reference is the server's log itself, printed by the same tool and filtered by name, and counted again by
-python-mysql-replication, which shares no code with this project.
+The reference is the server's log itself. The same tool prints it, and the test filters its rows by name.
+python-mysql-replication, which shares no code with this project, counts them again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import PASSWORD, Api, Daemon, Json, events, tip_seq, transactions
 from tests.servers import Server
 
-# A row as the tool prints it: its first line names the table.
+# The first line of a row that the tool prints; it names the table.
 Printed = dict[str, list[str]]
 _GTID = re.compile(r"GTID_NEXT= ?'([^']+)'|\bGTID (\d+-\d+-\d+)\b")
 _ROW = re.compile(r"(?:INSERT INTO|UPDATE|DELETE FROM) `([^`]+)`\.`([^`]+)`")
@@ -32,8 +33,8 @@ _ROW = re.compile(r"(?:INSERT INTO|UPDATE|DELETE FROM) `([^`]+)`\.`([^`]+)`")
 def write_history(
     server: Server, a: str, b: str, before_altering: Callable[[], object] = lambda: None
 ) -> None:
-    """Statements over two databases, triggers into the other one, cascades, savepoints, many rows, rotations; at last
-    one that alters a table."""
+    """Execute statements over two databases, triggers from one into the other, cascades, savepoints, statements with
+    many rows, and rotations; and at the end a statement that alters a table."""
     cascade = (
         f"CONSTRAINT fk_{a} FOREIGN KEY (customer) REFERENCES {a}.customer (id)"
         " ON DELETE CASCADE ON UPDATE CASCADE"
@@ -89,7 +90,7 @@ def write_history(
 
 
 def printed(text: str) -> Printed:
-    """The printed rows by GTID ('' for servers without GTIDs), each as its lines."""
+    """Returns the printed rows by GTID ('' for servers without GTIDs). Each row is a tuple of its lines."""
     found: Printed = {}
     gtid = ""
     for line in text.splitlines():
@@ -104,7 +105,7 @@ def printed(text: str) -> Printed:
 
 
 def only(rows: Printed, *wanted: str) -> Printed:
-    """The rows of these databases, or of these `database.table`s."""
+    """Returns the rows of these names, each a database or `database.table`."""
 
     def mine(row: str) -> bool:
         match = _ROW.match(row)
@@ -125,7 +126,7 @@ def joined(parts: list[Printed]) -> Printed:
 
 @dataclass
 class Saved:
-    """Fetches ranges without acknowledging them, saves them, and has the tool print them."""
+    """Fetches ranges without acknowledging them, saves them as files, and prints them with the tool."""
 
     server: Server
     api: Api
@@ -184,7 +185,8 @@ def test_ranges_are_the_servers_log_filtered(
     saved = Saved(any_server, api, tmp_path)
 
     def all_is_read() -> None:
-        """A server that names no columns is asked for them before the table is altered."""
+        """Read everything, so that the daemon asks a server that names no columns for them before the table is
+        altered."""
         for name in consumers:
             list(saved.positions(name, begin[name], 1 << 20))
 
@@ -222,7 +224,8 @@ def check_slices(saved: Saved, name: str, whole: bytes, start: Json, end: Json) 
 
 
 def check_parts(saved: Saved, name: str, whole: bytes, positions: list[Json]) -> None:
-    """Assert that any range between two positions is that part of the whole, and begins with the header events."""
+    """Assert that a range between two positions is the same part of the whole log, and begins with the header
+    events."""
     order = random.Random(0)
     everything = transactions(whole)
     pairs = [sorted(order.sample(range(len(positions)), 2)) for _ in range(12)]
@@ -263,7 +266,7 @@ def test_an_independent_reader_counts_the_same_rows(
 
 
 def independent(server: Server, user: str, start: Json) -> Iterator[tuple[str, str, str, str]]:
-    """(gtid, database, table, operation) of each row from a position of the server's log on."""
+    """Yields (gtid, database, table, operation) of each row from a position in the server's log on."""
     verbs = {WriteRowsEvent: "insert", UpdateRowsEvent: "update", DeleteRowsEvent: "delete"}
     stream = BinLogStreamReader(
         {"host": server.host, "port": server.port, "user": user, "passwd": PASSWORD},

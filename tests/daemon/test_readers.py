@@ -1,4 +1,4 @@
-"""What `/v1/binlogs` tells of the reader of a consumer."""
+"""What `/v1/binlogs` says about the reader of a consumer."""
 
 from __future__ import annotations
 

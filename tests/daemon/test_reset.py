@@ -1,4 +1,4 @@
-"""The daemon notices a RESET of a server, also while it reads the log and where creation times do not tell."""
+"""The daemon notices a RESET of a server, even while it reads the log, and even if creation times do not show it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def server(request: pytest.FixtureRequest, servers: GetServer) -> Instance:
 
 
 def reset(server: Instance, created: int = 0) -> None:
-    """RESET the log. `created`: the creation time that the server is to give its first file, s since 1970."""
+    """RESET the log. `created`: the creation time of the server's first file, in s since 1970."""
     words = "BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "MASTER"
     server.execute(f"SET TIMESTAMP = {created or 'DEFAULT'}", f"RESET {words}")
 
@@ -61,7 +61,7 @@ def insert(server: Instance, count: int, size: int) -> None:
 
 
 def begin(server: Instance, make_daemon: MakeDaemon, source: Source) -> tuple[Daemon, Reader]:
-    """A daemon whose reader has read everything that the server has written."""
+    """Start a daemon, and read everything that the server has written."""
     daemon = make_daemon({"d": source(server, "d", start="earliest")})
     daemon.start()
     return daemon, Reader(daemon, "d").open().read_to(server)
@@ -74,7 +74,7 @@ def check_differs(daemon: Daemon) -> None:
 
 
 def refused(reader: Reader) -> Problem:
-    """The problem that polls raise."""
+    """Returns the problem that polls raise."""
     try:
         while True:
             reader.step()
@@ -101,7 +101,7 @@ def test_a_second_reset_within_one_second_is_noticed(
 def test_a_reset_under_an_open_dump_is_noticed_at_the_next_rotation(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """The server goes on with the second file of the new log, of which nothing may be delivered."""
+    """The dump continues with the second file of the new log. The daemon must deliver nothing of that file."""
     insert(server, 30, size=1500)
     daemon, reader = begin(server, make_daemon, source)
     read, position = len(reader.transactions), reader.position
@@ -133,7 +133,7 @@ def test_a_reset_under_an_open_dump_is_noticed_when_a_session_is_opened(
 def test_rotations_are_followed_on_the_same_connection(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """Also if a file was purged as soon as the server had closed it."""
+    """This holds even if a file is purged as soon as the server has closed it."""
     insert(server, 3, size=10)
     daemon, reader = begin(server, make_daemon, source)
     read = len(reader.transactions)

@@ -1,5 +1,5 @@
-"""Readers that open a session at a position of their own: the consumer goes to one that the server has; any other is
-refused and changes nothing.
+"""Readers that open a session at a position of their own. If the server has the position, the consumer moves to it;
+otherwise it is refused, and nothing changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Scene:
 
     @property
     def kept(self) -> Json:
-        """The position after all but the newest three transactions."""
+        """The position before the newest three transactions."""
         return self.positions[-4]
 
     @property
@@ -41,7 +41,7 @@ class Scene:
         return self.positions[-1]
 
     def ahead(self) -> Json:
-        """A position that the server has not executed."""
+        """A position beyond the transactions that the server has executed."""
         end = self.end
         if end["gtid"] and not self.server.mariadb:
             seq = end["seq"] + 3
@@ -49,7 +49,7 @@ class Scene:
         return {**end, "offset": end["offset"] + 999, "seq": end["seq"] + 999}
 
     def place(self, consumer: str) -> Json:
-        """The state of the consumer that a refused seek must not change."""
+        """Those parts of the consumer's state that a refused seek must not change."""
         row = self.daemon.api.row(consumer)
         shown = {key: row[key] for key in ("state", "acknowledged", "last_error")}
         return {**shown, "stored": self.daemon.stored(consumer)["acknowledged"]}
@@ -98,7 +98,7 @@ def test_a_seek_to_a_purged_position_changes_nothing(scene: Scene) -> None:
         scene.daemon.api.session("d", scene.purged)
     assert seen.problem and "nothing was changed" in seen.problem.body["hint"]
     assert scene.place("d") == before
-    # The present reader is not fenced, and a reader without a position goes on at the stored one.
+    # The present reader is not fenced, and a reader without a position continues at the stored one.
     assert scene.readers["d"].step() == 0
     assert scene.daemon.api.session("d", read_only=True)["position"] == scene.end
 
@@ -192,7 +192,7 @@ def test_after_a_restart_a_seek_recovers_a_failed_consumer(
     with refused(410, "POSITION_PURGED"):
         api.session("d", scene.positions[2])
     assert daemon.stored("d")["acknowledged"] == scene.purged
-    # A place of the log is known although the consumer has failed, and lets it go on, too.
+    # A seek to a place in the log lets the failed consumer continue, too.
     earliest = api.call("d", "resolve", to="earliest")["position"]
     assert earliest["epoch"] == scene.kept["epoch"]
     api.until_state("d", "failed")

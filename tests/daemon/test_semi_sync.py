@@ -1,4 +1,5 @@
-"""A source of semisynchronous replicas sends a transaction, and executes it when a replica has acknowledged it."""
+"""A server with semisynchronous replicas sends a transaction before it executes it. It executes the transaction when a
+replica has acknowledged it."""
 
 from __future__ import annotations
 

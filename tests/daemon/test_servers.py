@@ -33,7 +33,8 @@ Row = tuple[Any, ...]
 
 
 def write(server: Server, database: str, other: str) -> None:
-    """Tables in two databases: insert, update, delete, several rows per statement, several statements, many rows."""
+    """Change tables in two databases: by inserts, updates and deletes, by transactions of several statements, and by
+    statements with several and with many rows."""
     for name in (database, other):
         server.execute(TABLE, database=name)
     many = ", ".join(
@@ -58,7 +59,7 @@ def write(server: Server, database: str, other: str) -> None:
 
 
 def replay(reader: Reader, *tables: str) -> dict[str, dict[int, Row]]:
-    """The tables that result from the changes. Asserts that each change fits the row before it."""
+    """Returns the tables that result from the changes. Asserts that the before-image of each change equals the row."""
     found: dict[str, dict[int, Row]] = {table: {} for table in tables}
     for change in reader.changes(*tables):
         if isinstance(change, delivered.Ddl):
@@ -131,7 +132,8 @@ def test_rows_of_every_server_are_delivered(
 
 
 def positions_are_the_servers(server: Server, reader: Reader, file: str, offset: int) -> None:
-    """Every delivered transaction ends where the server's list of events ends one, with its GTID."""
+    """Assert that each delivered transaction has the GTID and the end of a transaction in the server's list of
+    events."""
     events = server.execute(f"SHOW BINLOG EVENTS IN '{file}' FROM {offset}")
     ends = {}
     gtid = ""
@@ -242,7 +244,7 @@ def test_caching_sha2_password_works_without_tls(
 ) -> None:
     server = server_factory("mysql97", "--tls-version=")
     server.add_user("plain", PASSWORD)
-    # Not in the server's cache: the password is sent encrypted with the server's RSA key.
+    # The password is not in the server's cache, so the client encrypts it with the server's RSA key and sends it.
     server.execute("FLUSH PRIVILEGES")
 
     def settings(_: Instance, *databases: str) -> dict[str, Any]:
@@ -323,7 +325,7 @@ def test_hosts_that_cannot_fail_over_to_each_other_are_refused(
     assert row is not None and row["state"] == "failed"
     words = "another host's log is another history without MySQL's GTIDs"
     assert words in row["last_error"] and "name one host" in row["last_error"]
-    # The daemon tries again, and stays with the first host.
+    # The daemon tries again, and does not change to the next host.
     tries = daemon.log.count(words)
     until(lambda: daemon.log.count(words) > tries, "it is tried again")
     assert one["mysql"] in api.row("one")["last_error"]

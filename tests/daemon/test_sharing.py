@@ -1,4 +1,5 @@
-"""One connection per connection key, by the server's own thread list; and the memory that an unread consumer takes."""
+"""There is one connection per connection key, according to the server's thread list; and the memory that a consumer
+without a reader takes."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ BASE_BYTES_MAX = 250 * MIB
 
 @contextmanager
 def measured(daemon: Daemon) -> Iterator[list[int]]:
-    """Resident sizes of the daemon during the block."""
+    """Record the daemon's resident sizes during the block."""
     sizes = [daemon.resident_bytes]
     ended = threading.Event()
 
@@ -89,7 +90,7 @@ def test_consumers_of_a_key_share_one_connection_in_bounded_memory(
             reader.read_to(server)
             assert len(reader.transactions) == 2
 
-        # Its reader comes: everything is there, in order, and the daemon still keeps within its limit.
+        # The consumer gets a reader: it delivers all transactions in order, and the daemon stays within its limit.
         found = 0
         while unread.position["seq"] < tip_seq(server):
             unread.step(wait_ms=5000)
@@ -109,7 +110,7 @@ def test_consumers_of_a_key_share_one_connection_in_bounded_memory(
 def test_consumers_at_different_positions_share_one_connection(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """A new consumer, one that has read, and one that has not: after a restart one dump serves all of them."""
+    """After a restart one dump serves a new consumer, a consumer that was read, and a consumer that was not read."""
     server = server_factory("mysql97")
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
     first = source(server, "d")

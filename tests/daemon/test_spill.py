@@ -1,5 +1,5 @@
-"""A transaction larger than its consumers' queues is spilled to disk: it is delivered whole, needs little memory, and
-leaves no file.
+"""A transaction larger than its consumers' queues is spilled to disk. It is delivered completely, needs little memory,
+and no file remains.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LIMIT = {"max_bytes_in_binlog_queue": "1MiB"}
 
 
 def spilled(daemon: Daemon) -> int:
-    """The number of spill files that the daemon has mapped. They have no names."""
+    """Returns the number of spill files that the daemon has mapped into memory. These files have no names."""
     assert list((daemon.folder / "state.db.spill").iterdir()) == []
     maps = Path(f"/proc/{daemon.pid}/maps").read_text(encoding="utf-8")
     return sum("state.db.spill/" in line for line in maps.splitlines())
 
 
 def peak_bytes(daemon: Daemon) -> int:
-    """The peak resident size since `forget_peak`."""
+    """Returns the peak of the resident size since `forget_peak`."""
     status = Path(f"/proc/{daemon.pid}/status").read_text(encoding="ascii")
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
@@ -37,12 +37,12 @@ def forget_peak(daemon: Daemon) -> None:
 
 
 def text(n: int) -> str:
-    """7.5 kB."""
+    """Returns an expression for a text of 7.5 kB."""
     return 117 * hashlib.sha256(str(n).encode()).hexdigest()
 
 
 def write(server: Server, database: str) -> None:
-    """60 MB in one transaction, of rows that differ."""
+    """Write one transaction of 60 MB, whose rows differ from each other."""
     numbers = " UNION ALL ".join(f"SELECT {n} AS n" for n in range(20))
     server.execute(
         "INSERT INTO t SELECT a.n + 20 * b.n + 400 * c.n, REPEAT(SHA2(a.n + 20 * b.n + 400 * c.n, 256), 117)"
@@ -56,7 +56,7 @@ def test_a_transaction_larger_than_the_queues_is_spilled_to_disk(
     mysql97: Server, new_database: Callable[[Server], str], make_daemon: MakeDaemon, source: Source
 ) -> None:
     server, database = mysql97, new_database(mysql97)
-    # An engine that stores nothing: only the log is needed.
+    # The engine stores no rows, because the test needs only the log.
     server.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, b TEXT CHARACTER SET ascii) ENGINE=BLACKHOLE",
         database=database,
@@ -68,7 +68,8 @@ def test_a_transaction_larger_than_the_queues_is_spilled_to_disk(
     base = peak_bytes(daemon)
     write(server, database)
     for reader in readers:
-        # Both at once: the first acknowledges nothing before the second has the transaction, too.
+        # Both readers read at the same time: the first one acknowledges only after the second one has the transaction,
+        # too.
         while not reader.chunks:
             reader.step(max_bytes=1)
     assert spilled(daemon) >= 2

@@ -1,4 +1,4 @@
-"""Consumers begin at a GTID set, a file and offset, or a time; all these forms name one position."""
+"""Consumers begin at a GTID set, at a file and offset, or at a time. All these starts lead to the same position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ CLOCK = "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')"
 
 
 def written(server: Server, database: str) -> Json:
-    """Six transactions, and by name all forms of the position before the fourth. `inside` is inside a transaction."""
+    """Write six transactions. Returns starts by name: all forms of the position before the fourth transaction, and
+    `inside`, which is inside a transaction."""
     server.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)", "FLUSH BINARY LOGS")
     for n in range(3):
         server.execute(f"INSERT INTO {database}.t VALUES ({n})")
@@ -27,7 +28,7 @@ def written(server: Server, database: str) -> Json:
         "file": {"file": file, "offset": offset},
         "inside": {"file": file, "offset": offset + 1},
     }
-    # MariaDB logs no commit time.
+    # MariaDB does not log the time of a commit.
     return starts if server.mariadb else {**starts, "moment": {"timestamp": moment}}
 
 

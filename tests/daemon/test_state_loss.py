@@ -1,4 +1,4 @@
-"""The state store of a running daemon is deleted, replaced or lost: the daemon says so, and no reader mistakes one
+"""The state store of a running daemon is deleted, replaced or lost. The daemon reports that, and no reader mistakes one
 history for another.
 """
 
@@ -21,7 +21,7 @@ from tests.daemon.test_api import refused
 
 @pytest.fixture(scope="module")
 def reader(scene: Scene) -> Reader:
-    """A reader of `d` that has read everything, and goes on from test to test."""
+    """A reader of `d` that has read everything. All tests use it, one after the other."""
     return scene.reader().read_to(scene.server)
 
 
@@ -42,7 +42,7 @@ def test_a_store_that_is_deleted_under_the_daemon_is_written_anew(
     scene.deliver_one(reader)
     daemon.restart(kill=True)
     assert daemon.stored("d")["acknowledged"] == reader.position
-    scene.deliver_one(reader)  # in the session from before
+    scene.deliver_one(reader)  # in the session that was opened before the loss
 
 
 def test_a_log_that_was_removed_after_a_kill_is_reported_and_nothing_is_lost(
@@ -112,7 +112,8 @@ def test_a_reader_goes_on_from_its_checkpoint_when_the_store_was_lost(
 
 
 def test_a_run_to_the_end_reaches_it_when_the_store_was_lost(scene: Scene, reader: Reader) -> None:
-    """The daemon's end is in the new store's epoch until the first reader comes, and then in that of its checkpoint."""
+    """The end has the epoch of the new store until the first reader opens a session, and then that of its
+    checkpoint."""
     daemon = scene.daemon
     scene.deliver_one(reader)
     checkpoint = reader.position

@@ -1,4 +1,5 @@
-"""XA transactions through the daemon: prepared in one session, committed from another, the daemon killed between."""
+"""XA transactions through the daemon: one session prepares, another session commits, and the daemon is killed
+between."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def session(server: Server, *statements: str) -> None:
 
 @pytest.fixture
 def nothing_left() -> Iterator[list[Server]]:
-    """Roll back what is prepared: it keeps its tables locked, also after a failed test."""
+    """At the end, roll back all prepared transactions. Otherwise they keep their tables locked after a failed test."""
     used: list[Server] = []
     yield used
     for server in used:
@@ -51,15 +52,15 @@ def insert(table: str, first: int, count: int) -> str:
 
 
 def prepared(daemon: Daemon, *, besides: str = "") -> int:
-    """How many prepared transactions the daemon keeps. `besides`: not those for the connection of this user."""
+    """Returns how many prepared transactions the daemon keeps. `besides`: a user whose connection is not counted."""
     with closing(sqlite3.connect(f"file:{daemon.state}?mode=ro", uri=True)) as db:
         kept = db.execute("SELECT client FROM prepared").fetchall()
     return sum(not besides or not client.startswith(besides) for (client,) in kept)
 
 
 def forgotten(server: Server, database: str, readers: dict[str, Reader], daemon: Daemon) -> bool:
-    """The daemon forgets it when it stores progress next. It keeps what the failed consumer has not acknowledged, which
-    has read on behind its fault or not."""
+    """True if the daemon keeps no prepared transaction, after it has stored progress again. Those of the failed
+    consumer are not counted, because it may or may not have read on after its fault."""
     session(server, f"DELETE FROM {database}.t LIMIT 1")
     for reader in readers.values():
         reader.read_to(server)
@@ -67,7 +68,7 @@ def forgotten(server: Server, database: str, readers: dict[str, Reader], daemon:
 
 
 def rows_printed(text: str, *databases: str) -> Counter[tuple[str, ...]]:
-    """The rows that the tool prints, each with its table and values."""
+    """Returns the rows that the tool prints, each with its table and values."""
     found: Counter[tuple[str, ...]] = Counter()
     row: tuple[str, ...] = ()
     for line in [*text.splitlines(), ""]:
@@ -123,7 +124,8 @@ def test_xa_rows_are_delivered_at_xa_commit(
         held = [list(table) for table in replay(reader, *tables).values()]
         assert held == [[5000, 5001, 5002]] * len(tables)
     assert prepared(daemon) == 2
-    # Two consumers that begin between: one on a connection that knows what is prepared, one on its own.
+    # Two consumers begin between prepare and commit: one on a connection that knows the prepared transactions, and one
+    # on a connection of its own.
     daemon.settings["consumers"]["between"] = source(server, a)
     daemon.settings["consumers"]["late"] = source(server, a, user="late")
     daemon.restart(kill=True)

@@ -1,7 +1,7 @@
 """Lets a test kill the daemon at a named point. Python imports this module if its folder is on PYTHONPATH.
 
-`KILL_AT` names the point, `KILL_AFTER` how often the point is passed before the process kills itself with SIGKILL. As
-in a crash, nothing is flushed, closed or answered. The daemon's own code does not know of this.
+`KILL_AT` names the point. `KILL_AFTER` says how often the process passes the point before it kills itself with SIGKILL.
+As in a crash, nothing is flushed, closed or answered. The daemon's own code has no part in this.
 
     read          bytes were read from the server, but not routed
     routed        a transaction is routed in part, its end was not read yet
