@@ -1,1 +1,1 @@
-"""The whole mirror: a real server, the daemon, and the job in a process of its own."""
+"""Tests of the whole mirror: a real server, the daemon, and the job in a process of its own."""

@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "job" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            # On a busy machine these tests take several times longer, mostly to start Java.
+            # On a busy machine these tests take several times longer; most of that time Java starts.
             item.add_marker(pytest.mark.timeout(1800))
 
 
@@ -32,8 +32,8 @@ def job(
     source: Source,
     tmp_path: Path,
 ) -> Iterator[MirrorJob]:
-    """The consumers `shop` and `other`, each of the database of its name. Its parameter: kind and options of the
-    server."""
+    """A job of the consumers `shop` and `other`; each reads the database of its own name. Parameter: the server's kind
+    and options."""
     server = server_factory(*getattr(request, "param", ("mysql97",)))
     server.execute("CREATE DATABASE shop", "CREATE DATABASE other")
     server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)

@@ -1,7 +1,7 @@
 """Random, repeatable histories of DDL and DML over a few tables, as teams change their schemas over years.
 
-Every statement is valid: the generator knows the columns and keys of each table. A `Change` says which tables the
-mirror may copy again because of it; for all others the log must be enough.
+Every statement is valid, because the generator knows the columns and keys of each table. A `Change` says which tables
+the mirror may copy again because of it; for all other tables the log must be enough.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ LABELS = ("small", "medium", "large", "grün", "größer", "extra", "none", "oth
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Statements that belong together. `recopied`: tables whose existing rows change in a way that no log holds."""
+    """Statements that belong together. `recopied`: tables whose existing rows change in a way that the log does not
+    show."""
 
     statements: tuple[str, ...]
     recopied: frozenset[str] = frozenset()
@@ -25,8 +26,8 @@ class Change:
 
 @dataclass(slots=True)
 class ColumnModel:
-    """`kind`: 'integer', 'float', 'decimal', 'text', 'enum', 'date', 'datetime' or 'blob'; `size`: its size in the
-    kind's measure (the index in `INTEGERS`, digits, characters, labels)."""
+    """A column. `kind`: 'integer', 'float', 'decimal', 'text', 'enum', 'date', 'datetime' or 'blob'; `size`: depends on
+    the kind (the index in `INTEGERS`, the number of digits, characters or labels)."""
 
     name: str
     kind: str
@@ -58,7 +59,7 @@ class ColumnModel:
 
 @dataclass(slots=True)
 class TableModel:
-    """`columns` without the key `id`. `rows`: the ids that exist."""
+    """A table. `columns`: all except the key `id`; `rows`: the ids that exist."""
 
     name: str
     columns: list[ColumnModel]
@@ -286,7 +287,8 @@ class History:
         return Change((f"TRUNCATE {table.name}", self._insert(table, 2)))
 
     def _drop_table(self, table: TableModel) -> Change:
-        """Drop the table; one of the same name and other columns follows, or the same again by LIKE and SELECT."""
+        """Drop the table, and create a table of the same name: with other columns, or with the same rows by LIKE and
+        SELECT."""
         if self._chance.random() < 0.4:
             other = f"{table.name}_kept"
             return Change(
@@ -319,7 +321,7 @@ class History:
         return Change((swap, self._insert(table, 1), self._insert(other, 1)))
 
     def _shadow(self, table: TableModel) -> Change:
-        """A change through a shadow table, with the names and the order of statements of gh-ost or pt-osc."""
+        """A change by a shadow table, with the names and the order of statements of gh-ost or pt-osc."""
         self._shadows += 1
         shadow, old = (f"_{table.name}_gho", f"_{table.name}_del")
         if self._shadows % 2:
@@ -338,7 +340,7 @@ class History:
         )
 
     def _recopied(self, table: TableModel) -> Change:
-        """Changes that give existing rows values which no log holds."""
+        """Changes that give existing rows values that are in no log."""
         recopied = frozenset((table.name,))
         name = f"c{table.next_column}"
         table.next_column += 1

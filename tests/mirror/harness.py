@@ -1,4 +1,4 @@
-"""A server, the daemon and the mirror job, each of which a test can kill and start again."""
+"""A server, the daemon and the mirror job. A test can kill and restart each of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*", "
 
 @dataclass
 class MirrorJob:
-    """The job of one target. `kills`: the folder in which a test arms the points at which a process kills itself."""
+    """The job of one target. `kills`: a folder with a file for each point at which a process kills itself."""
 
     server: Server
     daemon: Daemon
@@ -39,12 +39,12 @@ class MirrorJob:
     copies: bool = True
     copy_settings: str = ""  # further settings of `copy`, each behind a comma
     settings: str = ""  # further lines of its YAML file
-    quick: bool = True  # compile less, as a short test wants it, in place of what a user has
-    options: tuple[str, ...] = ()  # further ones of `run`
+    quick: bool = True  # let Java and Spark compile less than with a user's settings
+    options: tuple[str, ...] = ()  # further options of `run`
     conf: tuple[str, ...] = ()  # further settings of Spark
     python: str = sys.executable
-    environment: dict[str, str] | None = None  # in place of the tests' own
-    # A target that is not local, and what brings it into the local folder `target`.
+    environment: dict[str, str] | None = None  # instead of the tests' environment
+    # A target that is not local, and a function that copies it into the local folder `target`.
     location: str = ""
     fetch: Callable[[], None] = lambda: None
     process: subprocess.Popen[bytes] | None = None
@@ -55,7 +55,7 @@ class MirrorJob:
         return self.home / "target"
 
     def command(self, name: str, *arguments: str, consumers: tuple[str, ...]) -> list[str]:
-        """The command line of a subcommand, with the settings in a file."""
+        """Write the settings into a file. Returns the command line of a subcommand with this file."""
         copy = ""
         if self.copies:
             server = f"{COPY_USER}@{self.server.host}:{self.server.port}"
@@ -71,7 +71,7 @@ class MirrorJob:
         return [self.python, "-m", "spark_sink", name, f"--config={file}", *conf, *arguments]
 
     def start(self, *consumers: str, now: bool = True) -> subprocess.Popen[bytes]:
-        """Start the job; `now`: it ends at the server's newest position."""
+        """Start the job. With `now` it ends at the server's newest position."""
         more = ["--available-now"] if now else []
         self.logs.append(self.home / f"job{len(self.logs)}.log")
         with self.logs[-1].open("wb") as log:
@@ -88,7 +88,7 @@ class MirrorJob:
         return self.process
 
     def job_environment(self) -> dict[str, str]:
-        """The environment of the job and of its commands."""
+        """Returns the environment of the job and of its commands."""
         if self.environment is not None:
             return self.environment
         return os.environ | (killing(self.kills) if self.quick else {})
@@ -105,7 +105,7 @@ class MirrorJob:
 
     @property
     def log(self) -> str:
-        """The log of the last start, without Java's own notes about its options."""
+        """The log since the last start, without Java's messages about its options."""
         lines = self.logs[-1].read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(line for line in lines if not line.startswith(("NOTE:", "WARNING: Using")))
 
@@ -123,7 +123,8 @@ class MirrorJob:
         return found
 
     def leftovers(self, database: str) -> list[str]:
-        """Delta tables of a database that have rows, and are no tables of the server, nor histories of them."""
+        """Returns those Delta tables of a database that have rows and are neither tables of the server nor their
+        histories."""
         with closing(self.server.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute("SHOW TABLES")
             existing = {folder_name(str(row[0])) for row in cursor.fetchall()}
@@ -137,7 +138,7 @@ class MirrorJob:
         ]
 
     def standing(self, *consumers: str) -> list[str]:
-        """The tables of the consumers that are not complete, in words."""
+        """Returns the tables of the consumers that are not complete, as text."""
         self.fetch()
         states = [
             item for consumer in consumers for item in table_states(self.target, consumer).items()
@@ -149,14 +150,14 @@ class MirrorJob:
         ]
 
     def until_equal(self, *databases: str, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all tables of the databases are equal, and no others have rows.
+        """Wait until all tables of the databases are equal, and no other tables have rows.
 
-        Raises AssertionError with the differences, if a consumer of the name of each database has not become equal.
+        The consumer of each database has the database's name. Raises AssertionError with the differences that remain.
         """
         last: list[str] = []
 
         def equal() -> bool:
-            # Comparing costs the job processor time, so it has a second without it.
+            # A comparison takes processor time from the job, so there is a second between two comparisons.
             assert self.process is not None
             with suppress(subprocess.TimeoutExpired):
                 last[:] = [f"the job has ended with {self.process.wait(1)}"]
@@ -165,7 +166,8 @@ class MirrorJob:
                 last[:] = self.differences(*databases)
                 last[:] = last or [text for name in databases for text in self.leftovers(name)]
             except (OSError, delta.UnreadableDelta, pymysql.MySQLError) as error:
-                last[:] = [str(error)]  # a step changes the files, or the server starts
+                # A step changes the files meanwhile, or the server is starting.
+                last[:] = [str(error)]
             return not last
 
         try:
@@ -175,11 +177,11 @@ class MirrorJob:
             raise AssertionError(f"the mirror of {databases} is not equal: {text}") from error
 
     def until_copied(self, consumer: str, *tables: str) -> None:
-        """Wait until the rows of the tables of the consumer's database have been read, while the job lives."""
+        """Wait until the rows of these tables have been copied. Fails if the job ends before."""
 
         def copied() -> bool:
             assert self.process is not None
-            with suppress(subprocess.TimeoutExpired):  # looks at the tables once a second
+            with suppress(subprocess.TimeoutExpired):  # check the tables once a second
                 assert self.process.wait(1) is None, self.log
             states = table_states(self.target, consumer)
             present = [states.get(f"{consumer}.{table}") for table in tables]
@@ -188,11 +190,12 @@ class MirrorJob:
         until(copied, "the tables are copied", timeout_s=TIMEOUT_S)
 
     def until_complete(self, *consumers: str) -> None:
-        """Wait until every table is complete: a copy that equals its table is not yet known to."""
+        """Wait until each table is complete. A copied table may equal the server's table before its state is
+        complete."""
         until(lambda: not self.standing(*consumers), "all tables are complete", timeout_s=TIMEOUT_S)
 
 
 def end_group(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):  # it has ended, with all that it started
+    with suppress(ProcessLookupError):  # all its processes have ended
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""Reads the mirror's own tables from their files, without Spark: what the control table and the log hold."""
+"""Reads the mirror's own tables, the control table and the log, from their files without Spark."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ Row = dict[str, Any]
 
 
 def _actions(folder: Path) -> Iterator[Row]:
-    """The actions of a Delta table's commits, in order. Files that are not in one of them are being written."""
+    """Yields the actions of a Delta table's commits, in order. Files that no action names may be incomplete."""
     for commit in sorted((folder / "_delta_log").glob("[0-9]*.json")):
         for line in commit.read_text("utf-8").splitlines():
             yield json.loads(line)
 
 
 def control_rows(target: Path) -> list[Row]:
-    """Every row that was ever written into the control table, in order; also those that compaction has deleted."""
+    """Returns each row that was ever written into the control table, in order, including those that compaction has
+    deleted."""
     folder = target / "_binlog" / "tables"
     rows = {}
     for file in {action["add"]["path"] for action in _actions(folder) if "add" in action}:
@@ -32,7 +33,7 @@ def control_rows(target: Path) -> list[Row]:
 
 
 def table_states(target: Path, consumer: str) -> dict[str, Row]:
-    """The newest row of each table of a consumer that is not dropped, by database.table."""
+    """Returns the newest row of each table of a consumer, except dropped tables, by database.table."""
     newest = {row["table_id"]: row for row in control_rows(target) if row["kind"] == "table"}
     return {
         f"{row['database']}.{row['table']}": row
@@ -42,7 +43,7 @@ def table_states(target: Path, consumer: str) -> dict[str, Row]:
 
 
 def log_rows(target: Path, consumer: str) -> list[Row]:
-    """The entries of a consumer in the log, by lsn, without their payloads."""
+    """Returns the entries of a consumer in the log, by lsn, without their payloads."""
     folder = target / "_binlog" / "log"
     files: set[str] = set()
     for action in _actions(folder):

@@ -1,4 +1,4 @@
-"""Commands that messages of the mirror name: taken out of the text, and run as they are printed."""
+"""Finds the commands in messages of the mirror, and runs them as they are printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _COMMAND = re.compile(r"(?:python -m spark_sink|binlog-dispatcher consumers) [^;\n]+")
-# Several commands in one process, for which Java is started once.
+# Runs several commands in one process, so that Java starts only once.
 _RUN = """
 import json, shlex, sys
 from spark_sink.cli import app
@@ -48,7 +48,7 @@ def run_mirror_commands(lines: Sequence[str], home: Path) -> None:
 
 
 def run_in_shell(line: str, home: Path) -> str:
-    """Run one command as a person does who confirms what it asks. Returns what it printed."""
+    """Run one command in a shell, and confirm its question. Returns what it printed."""
     typing, terminal = pty.openpty()
     os.write(typing, b"y\n")
     try:
@@ -69,6 +69,6 @@ def run_in_shell(line: str, home: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """`python` and `binlog-dispatcher` are those of this environment."""
+    """Returns variables with which `python` and `binlog-dispatcher` are those of the tests' environment."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     return os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -1,4 +1,4 @@
-"""Which test follows which remedy of the mirror."""
+"""Lists which test follows which remedy of the mirror."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StoppedTable:
-    """A table that `test_remedies` brings into a state. `remedy`: the function that prints its reason's remedy;
-    `command`: of its commands the one that is followed; `shown`: the name in `tables`, if it is another one."""
+    """A table that `test_remedies` brings into a state with a reason. `remedy`: the function that writes the remedy of
+    the reason; `command`: the command of the remedy that the test runs; `shown`: the table's name in the output of
+    `tables`, if it differs."""
 
     remedy: str
     command: str
@@ -33,7 +34,7 @@ TABLES = {
     "cascades_verify": StoppedTable("of_cascades", " verify ", "complete"),
     "history_recopy": StoppedTable("of_history", "--as recopy", shown="history_recopy__history"),
 }
-# Remedies that other tests follow, by file and function.
+# Remedies that other tests follow, with the file and the function of the test.
 _PROCESSOR = "tests/spark/mirror/test_stopped_tables.py"
 CASES = {
     "of_gap": "tests/mirror/test_gap.py::test_without_a_server_to_copy_from_tables_become_partial",
@@ -45,5 +46,5 @@ CASES = {
     "of_other_history": f"{_PROCESSOR}::test_the_commands_of_rows_of_another_history_work",
     "of_statement": f"{_PROCESSOR}::test_the_commands_of_a_statement_that_is_not_understood_work",
 }
-# What a person does without a command.
+# Remedies that a person follows without a command.
 WORDS = {"of_two_jobs", "of_lost_control"}

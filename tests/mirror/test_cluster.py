@@ -1,4 +1,4 @@
-"""The mirror on a standalone cluster: master, workers and driver have an environment with the wheel alone."""
+"""The mirror on a standalone cluster: the environment of master, workers and driver contains only the wheel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOPBACK = (
     "spark.driver.bindAddress=127.0.0.1",
     "spark.executor.memory=512m",
 )
-# Executors come and go, and slow tasks get a second attempt on the other host.
+# Spark starts and ends executors as needed, and runs a slow task a second time on the other host.
 _ELASTIC = (
     "spark.dynamicAllocation.enabled=true",
     "spark.dynamicAllocation.minExecutors=1",
@@ -34,13 +34,13 @@ _ELASTIC = (
     "spark.speculation.minTaskRuntime=2s",
     "spark.speculation.task.duration.threshold=5s",
 )
-# What a worker has to write, decode or read is more than this; see killing/sitecustomize.py.
+# A worker writes, decodes or reads more than this before it is killed; see killing/sitecustomize.py.
 _LARGE = 300_000
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of packages of an environment with the wheel and its extra `spark` alone."""
+    """The folder of packages of an environment that has only the wheel and its extra `spark`."""
     folder = tmp_path_factory.mktemp("installed")
     installed.build(folder / "dist", "--wheel")
     packages = installed.environment(folder / "venv", installed.wheel_of(folder / "dist"))
@@ -57,7 +57,8 @@ def cluster(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def distributed(job: MirrorJob, packages: Path, cluster: SparkCluster) -> MirrorJob:
-    """The job, whose Spark is the cluster. Of this folder its processes see the module that kills them alone."""
+    """A job whose Spark is the cluster. Its processes use nothing of this repository except the module that kills
+    them."""
     driver = job.home / "driver"
     driver.mkdir()
     killing = {"KILL_FOLDER": str(job.kills), "PYTHONPATH": str(KILLING)}
@@ -72,7 +73,7 @@ def distributed(job: MirrorJob, packages: Path, cluster: SparkCluster) -> Mirror
 
 def _fill(job: MirrorJob) -> None:
     job.server.execute(
-        "SET SESSION sql_log_bin = 0",  # the log has its rows without them, so it is copied
+        "SET SESSION sql_log_bin = 0",  # its first rows are not in the log, so it is copied
         "CREATE TABLE copied (id INT PRIMARY KEY, v INT, t VARCHAR(300))",
         "INSERT INTO copied WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
         " SELECT i, i, REPEAT('t', 200) FROM n",
@@ -128,7 +129,7 @@ def test_executors_are_killed_in_every_stage(distributed: MirrorJob) -> None:
         assert job.process is not None and job.process.poll() is None, job.log
     require_each_change_once(job)
     job.until_complete(DATABASE)
-    job.settings = ""  # in a Spark of its own: the job has all of the cluster
+    job.settings = ""  # in a Spark of its own, because the job uses the whole cluster
     verified = subprocess.run(
         job.command("verify", consumers=(DATABASE,)),
         env=job.environment, cwd=job.home, capture_output=True, text=True, check=False, timeout=2 * TIMEOUT_S,

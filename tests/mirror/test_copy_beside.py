@@ -1,4 +1,4 @@
-"""`copy` of a pattern beside a job that finds the same tables at the same time."""
+"""The command `copy` with a pattern, while a job finds the same tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_each_table_has_one_record_and_is_copied(job: MirrorJob) -> None:
         database="shop",
     )
     job.start("shop", now=False)
-    # The command starts Spark meanwhile; it writes when it has asked the server.
+    # Meanwhile the command starts Spark. It writes after it has asked the server.
     command = subprocess.Popen(
         job.command("copy", "shop.*", consumers=("shop",)),
         stdin=subprocess.DEVNULL,
@@ -33,7 +33,7 @@ def test_each_table_has_one_record_and_is_copied(job: MirrorJob) -> None:
         cwd=job.home,
     )
     until(job.target.exists, "the job runs", timeout_s=TIMEOUT_S)
-    for value in range(2, 2 + TABLES):  # the job finds tables all the time
+    for value in range(2, 2 + TABLES):  # the job finds new tables meanwhile
         job.server.execute(f"INSERT INTO t{value - 2} VALUES ({value})", database="shop")
         command.poll()
     printed, _ = command.communicate(timeout=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Copies of many rows under load: the job is killed twice, a table is altered meanwhile, and nothing waits for a lock.
+"""Copies of many rows under load. The job is killed twice, a table is altered, and no other statement waits for a lock.
 
 `COPY_ROWS` is the number of rows of all tables together.
 """
@@ -33,7 +33,7 @@ _COLUMNS = (
 
 
 def _fill(server: Server, tables: list[str], rows: int) -> None:
-    """Make tables that the log does not hold, of at least `rows` rows each."""
+    """Make tables with at least `rows` rows each that are not in the log."""
     names = "a, b, c, d, e"
     values = "i * 7919, i / 4, '2026-01-01' + INTERVAL i SECOND, CONCAT('grün ', i), ELT(1 + i % 3, 'x', 'y', 'z')"
     for table in tables:
@@ -56,7 +56,7 @@ def _fill(server: Server, tables: list[str], rows: int) -> None:
 
 @dataclass
 class Load:
-    """One session that changes rows of all tables, so that no lock waits for another of its own."""
+    """One session that changes rows of all tables. As there is only one, its statements do not wait for each other."""
 
     server: Server
     tables: list[str]
@@ -112,7 +112,7 @@ class Load:
             raise
 
     def _watch(self, stop: threading.Event) -> None:
-        """Note which statements wait for a lock of a table or its definition."""
+        """Record which statements wait for a lock of a table or its definition."""
         with closing(self.server.connect()) as connection:
             while not stop.wait(0.05):
                 with connection.cursor() as cursor:
@@ -128,7 +128,7 @@ def _row_lock_waits(server: Server) -> int:
 
 
 def _copying(job: MirrorJob) -> list[str]:
-    """The tables whose rows are being read."""
+    """Returns the tables whose rows the job is reading."""
     states = table_states(job.target, DATABASE).items()
     return [
         row["table"]
@@ -164,7 +164,7 @@ def test_copies_under_load(job: MirrorJob) -> None:
 
         def all_complete() -> bool:
             assert job.process is not None
-            with suppress(subprocess.TimeoutExpired):  # looks at the tables once a second
+            with suppress(subprocess.TimeoutExpired):  # check the tables once a second
                 assert job.process.wait(1) is None, job.log
             states = table_states(job.target, DATABASE)
             return len(states) == len(tables) and not job.standing(DATABASE)
@@ -172,7 +172,7 @@ def test_copies_under_load(job: MirrorJob) -> None:
         until(all_complete, "all tables are copied", timeout_s=WAIT_S)
     seconds = time.monotonic() - began
     assert _row_lock_waits(job.server) == waits_before
-    # A change of a definition waits until no statement reads the table; nothing else waits.
+    # A change of a definition waits until no statement reads the table. No other statement waits.
     assert load.waits <= {alteration}
     assert job.stop() == 0, job.log
     assert job.run(DATABASE) == 0, job.log

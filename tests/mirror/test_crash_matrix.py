@@ -1,7 +1,7 @@
-"""Every process of a mirror is killed at every named point, under a load of DML, DDL and swaps.
+"""Each process of a mirror is killed at each named point, under a load of DML, DDL and swaps of tables.
 
-Afterwards all tables are equal, and the log holds each change of the server's binlog once. The job is started again by
-the test, as systemd would. `CRASH_KILLS` and `CRASH_SEED` choose how many kills of which order; the seed is printed.
+Afterwards all tables are equal, and the log holds each change of the server's binlog once. The test restarts the job,
+as systemd would. `CRASH_KILLS` is the number of kills, and `CRASH_SEED` the seed of their order; the seed is printed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.servers.server import Instance
 DATABASE = "shop"
 CHANGES_PER_KILL = 6
 
-# Statements that lead the job to a point; `{n}` is the number of the kill.
+# Statements that make the job pass a point; `{n}` is the number of the kill.
 _ROWS = ("INSERT INTO steady VALUES ({n}, {n}) ON DUPLICATE KEY UPDATE v = {n}",)
 _RENAME = (
     "INSERT INTO _swapped_gho VALUES ({n}, {n})",
@@ -72,7 +72,7 @@ _TABLES = (
 
 @dataclass
 class Crashes:
-    """The kills of one test. The job runs before and after each of them."""
+    """The kills of one test. The job runs before and after each kill."""
 
     job: MirrorJob
     server: Instance
@@ -98,7 +98,7 @@ class Crashes:
 
     @contextmanager
     def _load(self) -> Iterator[None]:
-        """Some changes of the history while the block runs."""
+        """Execute changes of the history during the block."""
         failures: list[BaseException] = []
 
         def write() -> None:
@@ -137,7 +137,7 @@ class Crashes:
         self.job.start(DATABASE, now=False)
 
     def _worker(self, point: str, n: int) -> None:
-        """The Python worker of an executor dies; the job goes on."""
+        """The Python worker of an executor is killed; the job continues."""
         armed = self.job.kills / point
         armed.touch()
         self._lead_to(_WIDE, n)
@@ -161,7 +161,7 @@ class Crashes:
         self.job.start(DATABASE, now=False)
 
     def _checkpoint_restored(self, n: int) -> None:
-        """A checkpoint of before the job's last run comes back."""
+        """A checkpoint from before the job's last run is restored."""
         checkpoints, kept = self.job.target / "_binlog" / "checkpoints", self.job.home / "kept"
         self._kill_job()
         if kept.exists():
@@ -174,7 +174,7 @@ class Crashes:
 
     def _kill_job(self) -> None:
         assert self.job.process is not None
-        # Until its query runs, there is no checkpoint.
+        # There is no checkpoint until the query runs.
         checkpoints = self.job.target / "_binlog" / "checkpoints"
         until(checkpoints.exists, "the query has a checkpoint", timeout_s=TIMEOUT_S)
         os.killpg(self.job.process.pid, signal.SIGKILL)
@@ -193,7 +193,8 @@ EVERYTHING = (*POINTS, *_OTHERS)
 
 
 def _binlog(server: Server) -> tuple[Counter[tuple[str, str]], Counter[str]]:
-    """What the server's log holds of the database, by its own tool: rows by table and kind, and statements."""
+    """Returns what the server's log holds of the database: rows by table and kind, and statements. The server's own
+    tool reads the log."""
     rows: Counter[tuple[str, str]] = Counter()
     statements: Counter[str] = Counter()
     change = re.compile(
@@ -231,7 +232,7 @@ def require_each_change_once(job: MirrorJob) -> None:
 
 
 def play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
-    """Run the job under a load, kill what the names say, and end it when the mirror is equal."""
+    """Run the job under a load, kill at the points with these names, and end the job when the mirror is equal."""
     server = job.server
     assert isinstance(server, Instance)
     history = History(seed, tables, recopies=False)

@@ -1,7 +1,7 @@
-"""Random histories of DDL and DML through server, daemon and mirror job: the mirror is equal at the end and at
-positions within, and copies nothing but what no log holds.
+"""Random histories of DDL and DML through server, daemon and mirror job. The mirror is equal at the end and at
+positions between, and copies a table only for a change that the log does not show.
 
-`DDL_SEED` repeats a history, whose seed is printed; `DDL_STATEMENTS` is its length.
+Each history prints its seed. `DDL_SEED` repeats the history with that seed; `DDL_STATEMENTS` is its length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _execute(job: MirrorJob, changes: Sequence[Change]) -> None:
 
 
 def _copies(target: Path) -> Counter[str]:
-    """How often each table, by the name that it had then, went from its rows to a copy."""
+    """Returns how often each table began a copy of its rows, by the name that the table had then."""
     copies: Counter[str] = Counter()
     states: dict[str, str] = {}
     for row in control_rows(target):
@@ -45,11 +45,11 @@ def _copies(target: Path) -> Counter[str]:
 
 
 def _play(job: MirrorJob, history: History, statements: int, positions: int) -> None:
-    """Compare at that many positions; the end is the last of them."""
+    """Compare at this number of positions; the last one is the end."""
     _execute(job, list(history.creation()))
     allowed: Counter[str] = Counter()
     for position in range(positions):
-        # At every second position the job finds all statements in the log at once.
+        # At each second position, all statements are in the log before the job starts.
         away = position % 2 == 1
         if not away:
             job.start(DATABASE, now=False)

@@ -1,4 +1,5 @@
-"""The server purges changes that the daemon has not read: the mirror stops, or goes on and says what tables lack."""
+"""The server purges changes that the daemon has not read. The mirror stops, or continues and says which tables lack
+changes."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 def make_job(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> Iterator[MakeJob]:
-    """`make_job(copies=..., on_purged=...)`: a job of the consumer `shop`."""
+    """`make_job(copies=..., on_purged=...)` returns a job of the consumer `shop`."""
     with ExitStack() as stack:
 
         def make(*, copies: bool, on_purged: str) -> MirrorJob:
@@ -49,7 +50,7 @@ def make_job(
 
 
 def mirror_then_purge(job: MirrorJob) -> None:
-    """Mirror two tables, then let the server purge a change of one of them while the daemon is down."""
+    """Mirror two tables. Then let the server purge a change of one of them while the daemon does not run."""
     job.server.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, n INT)",
         "CREATE TABLE quiet (id INT PRIMARY KEY, n INT)",
@@ -67,7 +68,7 @@ def mirror_then_purge(job: MirrorJob) -> None:
 
 
 def tables(job: MirrorJob) -> dict[str, dict[str, Any]]:
-    """What `python -m spark_sink tables` shows, by table."""
+    """Returns what `python -m spark_sink tables` shows, by table."""
     done = subprocess.run(
         job.command("tables", "--json", consumers=("shop",)),
         capture_output=True,

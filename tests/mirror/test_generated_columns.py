@@ -1,4 +1,5 @@
-"""MariaDB 11.8 leaves generated columns out of the images of updates: the table stops, and the remedy is followed."""
+"""MariaDB 11.8 leaves generated columns out of the images of updates. The table stops, and the test follows the
+remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 def mirrored(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> Iterator[MirrorJob]:
-    """A job of the database `shop` of MariaDB 11.8 whose tables have generated columns, one of them no key."""
+    """A job of the database `shop` of MariaDB 11.8. Its tables have generated columns, and one table has no key."""
     server = server_factory("mariadb118")
     server.execute("CREATE DATABASE shop")
     server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)

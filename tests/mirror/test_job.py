@@ -1,4 +1,4 @@
-"""`python -m spark_sink run` as a user runs it: a process of its own, the real daemon, a real server."""
+"""`python -m spark_sink run` as a user runs it: as a process, with a real daemon and a real server."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_consumers_are_mirrored_and_one_bad_table_stops_alone(job: MirrorJob) ->
 
 
 def watch_top(job: MirrorJob, top: Terminal) -> None:
-    """The screen shows the consumer and its rates, and all tables of the target with their states."""
+    """Assert that the screen shows the consumer with its rates, and all tables of the target with their states."""
 
     def row(*words: str) -> list[str]:
-        """The words of the line that begins with these."""
+        """Returns the words of the line that begins with `names`."""
         rows = (line.split() for line in top.lines())
         return next((row for row in rows if row[: len(words)] == list(words)), [])
 
@@ -79,7 +79,7 @@ def watch_top(job: MirrorJob, top: Terminal) -> None:
 
     def shows_rates() -> bool:
         job.server.execute(f"INSERT INTO t VALUES ({next(number)}, 1)", database="shop")
-        # The last words of its line: rows per second, and the time of a step with its unit.
+        # The last words of a table's line are its rows per second, and the time of a step with its unit.
         rate = row("shop", "shop.t", "complete")[-3:][0]
         return rate.isdigit() and int(rate) > 0 and "commit" in row("shop", "up", "up")
 

@@ -27,7 +27,7 @@ TABLES = ("a", "b", "c")
 
 @contextmanager
 def load(server: Server) -> Iterator[None]:
-    """Two sessions whose transactions change equal rows of all tables, and are open for a while."""
+    """Run two sessions. Their transactions change equal rows of all tables, and stay open for a while."""
     stop, failures = threading.Event(), []
 
     def write(seed: int) -> None:
@@ -66,7 +66,7 @@ def load(server: Server) -> Iterator[None]:
 
 
 def differing(job: MirrorJob) -> list[str]:
-    """The tables of which the mirror has not as many of each row as the server."""
+    """Returns the tables in which the number of copies of some row differs between mirror and server."""
     found = []
     for table in TABLES:
         rows = Counter(job.server.execute(f"SELECT s, n FROM {table}", database="shop"))
@@ -82,7 +82,7 @@ def differing(job: MirrorJob) -> list[str]:
 def test_tables_without_a_key_are_equal_after_a_copy_under_load(job: MirrorJob) -> None:
     job.copy_settings = ", lock_keyless_tables: true"
     job.server.execute("GRANT RELOAD ON *.* TO 'copier'@'%'")
-    # An index lets sessions change rows of their own only, without waiting for the other's.
+    # With an index, each session locks only its own rows, and does not wait for the other session.
     job.server.execute(
         "SET sql_log_bin = 0",
         *(f"CREATE TABLE {table} (s INT, n INT, KEY (s))" for table in TABLES),

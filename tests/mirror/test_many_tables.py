@@ -1,4 +1,4 @@
-"""Hundreds of tables of which three cannot go on: the others do, and the three say why."""
+"""Three of hundreds of tables cannot continue. The other tables continue, and the three tables have a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _play(job: MirrorJob, tables: int, timeout_s: float) -> None:
     job.settings += "tables: {shop.narrowed: {on_alter: stop}}\n"
     names = [f"t{n}" for n in range(tables - len(_MARKED))]
     execute = job.server.execute
-    # A table that is older than the log has to be copied, and this one cannot be.
+    # A table that is older than the log has to be copied, but this table cannot be copied.
     execute("SET sql_log_bin = 0", "CREATE TABLE keyless (a INT, b INT)", database="shop")
     execute(
         "CREATE TABLE incomplete (id INT PRIMARY KEY, a INT, b INT)",

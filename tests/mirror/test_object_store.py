@@ -1,4 +1,4 @@
-"""A whole mirror in an object store: an S3 server, Spark's connector, and a job that is killed and goes on."""
+"""A whole mirror in an object store: an S3 server, Spark's connector, and a job that is killed and continues."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every remedy of the mirror, run as it is printed: afterwards the tables equal the server's.
+"""Each remedy of the mirror is run as it is printed. Afterwards the tables equal the server's tables.
 
 `remedy_cases` says which test follows which function of `spark_sink.mirror.rules.remedies`, and
-`tests/spark/test_remedies.py` holds that against the module.
+`tests/spark/test_remedies.py` checks that no function is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ tables:
 def job(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> Iterator[MirrorJob]:
-    """The consumers `shop` and `twin` of one database, of which `twin` has only the tables `owner_*`."""
+    """A job of the consumers `shop` and `twin`. Both read one database; `twin` has only the tables `owner_*`."""
     server = server_factory("mysql97")
     server.execute("CREATE DATABASE shop")
     server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)
@@ -74,7 +74,7 @@ def job(
 
 
 def lines_of(job: MirrorJob) -> dict[str, dict[str, Any]]:
-    """What `python -m spark_sink tables` shows, by table."""
+    """Returns what `python -m spark_sink tables` shows, by table."""
     done = subprocess.run(
         job.command("tables", "--json", consumers=("shop",)),
         capture_output=True,
@@ -89,7 +89,7 @@ def lines_of(job: MirrorJob) -> dict[str, dict[str, Any]]:
 
 
 def stop_all(job: MirrorJob) -> None:
-    """Bring one table into each state for each command that its reason prints."""
+    """For each command that a reason names, bring a table into the state that has this reason."""
     execute, shop = job.server.execute, job.target / "shop"
     plain = [name for name in TABLES if name.startswith(("alter", "entry", "image", "lost"))]
     execute("INSERT INTO owner_adopt VALUES (1, 1)", database="shop")
@@ -139,13 +139,13 @@ def stop_all(job: MirrorJob) -> None:
 
 
 def mend(job: MirrorJob) -> None:
-    """Do what the reasons want before their commands."""
+    """Do what the remedies demand before their commands."""
     execute, shop = job.server.execute, job.target / "shop"
     shutil.move(job.home / "lost_retry", shop / "lost_retry")
     shutil.rmtree(shop / "folder_retry")
     job.settings = job.settings.replace("  shop.setting*: {metadata_columns: [_seq]}\n", "")
     execute("ALTER TABLE history_recopy ADD PRIMARY KEY (id)", database="shop")
-    # The entry whose date cannot be stored: it is as if a person had applied it, or wants it left out.
+    # The date of this entry cannot be stored. The test acts as if a person had applied the entry, or wanted to skip it.
     for name in ("entry_recopy", "entry_applied", "entry_skip"):
         execute(
             f"TRUNCATE TABLE {name}", f"INSERT INTO {name} VALUES (9, 9, NULL)", database="shop"
@@ -175,7 +175,8 @@ def test_every_remedy_of_a_stopped_table_ends_with_an_equal_table(job: MirrorJob
 
 
 def _verify(job: MirrorJob, names: dict[str, Any]) -> list[str]:
-    # A table that a person takes as it is has no rows that are missing here, but is partial: `verify` leaves it out.
+    # A table that a person accepts as it is stays partial, although no row is missing in this test; `verify` leaves it
+    # out.
     others = (name for name in names if not name.endswith("__history") and name != "older_partial")
     labels = " ".join(f"shop.{name}" for name in others)
     return [f"python -m spark_sink verify {labels} --config {job.home / 'mirror.yaml'}"]
@@ -185,7 +186,7 @@ def _verify(job: MirrorJob, names: dict[str, Any]) -> list[str]:
 
 
 def lose_nothing_else(job: MirrorJob) -> None:
-    """The state behind which each loss begins: two tables that are equal."""
+    """Bring the job into the state before each loss: two tables that are equal."""
     job.settings = SETTINGS.replace("invalid_dates: error\n", "")
     job.server.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, n INT)",
@@ -227,7 +228,7 @@ def delete_the_log(job: MirrorJob) -> None:
 
 
 def damage_the_log(job: MirrorJob) -> None:
-    """Delete a commit of the log, and do what the message wants: move the log away."""
+    """Delete a commit of the log."""
     commits = sorted((job.target / "_binlog" / "log" / "_delta_log").glob("*.json"))
     commits[-2].unlink()
 

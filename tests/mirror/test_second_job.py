@@ -1,4 +1,5 @@
-"""A second job for a consumer, started by mistake or before the first one has ended: the second one goes on alone."""
+"""A second job for a consumer is started by mistake, or before the first one has ended. The second job continues
+alone."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def test_the_job_that_was_started_first_ends_with_its_exit_code_and_one_message(
     first = job.start("shop", now=False)
     job.until_equal("shop")
     job.start("shop", now=False)
-    # Nothing changes on the server: the first job learns it from the target alone.
+    # The server writes nothing, so the first job learns of the second one only from the target.
     assert first.wait(TIMEOUT_S) == EXIT_TAKEN_OVER
     text = job.logs[0].read_text(encoding="utf-8")
     assert text.count("has taken over this consumer") == 1, text

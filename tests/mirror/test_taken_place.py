@@ -1,4 +1,5 @@
-"""A folder that is not the mirror's lies where a table has its place: that table waits, alone, and says why."""
+"""In place of a table's folder there is one that the mirror did not make. Only that table waits, and it has a
+reason."""
 
 from __future__ import annotations
 
