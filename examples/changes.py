@@ -2,8 +2,9 @@
 
     MYSQL_PASSWORD=secret python examples/changes.py repl@127.0.0.1:3306 shop billing
 
-All databases share one replication connection. However the program was stopped, it resumes at the stored position:
-changes printed and not yet acknowledged are printed again. Without a stored position it begins with the oldest binlog.
+All databases share one replication connection. After it was stopped in any way, the program resumes at the stored
+position; it prints changes again that it had printed and not yet acknowledged. Without a stored position it begins with
+the oldest binlog.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ async def follow(client: BinlogClient, database: str) -> None:
                 }
                 print(json.dumps(line, default=str))
         sys.stdout.flush()
-        # One acknowledgement for all of them, since each is a write to the disk.
+        # One acknowledgement for all transactions, since each acknowledgement writes to the disk.
         await binlog.acknowledge()
 
 

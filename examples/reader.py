@@ -2,8 +2,8 @@
 
     python examples/reader.py http://127.0.0.1:8085 shop folder        # then: mysqlbinlog -v folder/*.binlog
 
-A part is on disk before the next call acknowledges it, so a reader that is stopped anywhere loses nothing. It resumes
-at its own checkpoint, `position.json`. DISPATCHER_TOKEN is sent where the daemon has tokens.
+A part is on disk before the next call acknowledges it, so a reader loses nothing, whenever it is stopped. It resumes at
+its own checkpoint, `position.json`. If the daemon has tokens, set DISPATCHER_TOKEN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 
 
 def call(url: str, body: dict[str, Any]) -> bytes:
-    """Return the answer. While the daemon is away or asks to wait (429, 503), try again; exit at any other problem."""
+    """Return the answer. Try again while the daemon does not answer or asks to wait (429, 503); exit at other
+    problems."""
     headers = {"Content-Type": "application/json"}
     if token := os.environ.get("DISPATCHER_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"
@@ -34,24 +35,24 @@ def call(url: str, body: dict[str, Any]) -> bytes:
             if error.code not in (
                 429,
                 503,
-            ):  # such as 409, another reader took over; 410, the consumer has failed
+            ):  # such as 409, another reader has taken over; 410, the consumer has failed
                 sys.exit(f"{problem['kind']}: {problem['detail']}")
             wait_s = int(error.headers.get("Retry-After", 1))
-        except OSError as error:  # refused, or cut in the middle of an answer
+        except OSError as error:  # the connection was refused, or ended in the middle of an answer
             problem, wait_s = {"detail": str(error)}, 1
         print(f"waiting {wait_s} s: {problem['detail']}", file=sys.stderr)
         time.sleep(wait_s)
 
 
 def read(api: str, folder: Path) -> None:
-    """Read on from the checkpoint, for ever."""
+    """Read from the checkpoint on, without end."""
     checkpoint = folder / "position.json"
     after = json.loads(checkpoint.read_text()) if checkpoint.exists() else None
     opened = json.loads(call(f"{api}/session", {"after": after}))
     session, after = opened["session"], opened["position"]
     while True:
         poll = {"session": session, "after": after, "wait_ms": 30_000, "max_bytes": 1 << 24}
-        # Acknowledges everything up to `after`. The answer is a line of JSON, then the binlog of the range.
+        # The call acknowledges everything up to `after`. The answer is a line of JSON, then the binlog of the range.
         line, _, data = call(f"{api}/read", poll).partition(b"\n")
         answer = json.loads(line)
         if answer["gap"]:

@@ -3,7 +3,8 @@
     python -m examples.tutorial                                      # in a clone: starts a MySQL server for it
     MYSQL_PASSWORD=secret python examples/tutorial.py user@host:3306   # on your server
 
-It creates the database `tutorial` and drops it at the end. What it starts has ended then, and its files are removed.
+It creates the database `tutorial` and drops it at the end. Before it ends, it ends all processes that it has started,
+and removes its files.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from spark_sink.jars import delta_settings
 
 @contextmanager
 def mysql_server() -> Iterator[str]:
-    """A MySQL server for the tutorial; at first it is downloaded. Yields the address of an account."""
+    """A MySQL server for the tutorial. The first run downloads it. Yields the address of an account."""
     from tests.servers import start_server  # noqa: PLC0415 - only a clone of the repository has it
 
     with start_server("mysql97") as server:
@@ -43,7 +44,7 @@ def mysql_server() -> Iterator[str]:
 
 @contextmanager
 def tutorial_database(account: str) -> Iterator[Cursor]:
-    """The database, until the end of the block. Yields a cursor of the account."""
+    """Create the database, and drop it at the end of the block. Yields a cursor of the account."""
     user, _, address = account.rpartition("@")
     host, _, port = address.rpartition(":")
     password = os.environ["MYSQL_PASSWORD"]
@@ -71,7 +72,7 @@ state: {path: state.db}
 
 @contextmanager
 def daemon(account: str, folder: Path) -> Iterator[str]:
-    """The daemon, until the end of the block. Yields its address when it reads the server's log."""
+    """Run the daemon until the end of the block. Yields its address when the daemon reads the server's log."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     settings, log = folder / "dispatcher.yaml", folder / "daemon.log"
@@ -94,12 +95,12 @@ def is_streaming(url: str) -> bool:
     try:
         with urlopen(f"{url}/v1/binlogs") as answer:  # noqa: S310
             return all(consumer["state"] == "streaming" for consumer in json.load(answer))
-    except OSError:  # it does not listen yet
+    except OSError:  # the daemon does not listen yet
         return False
 
 
 def spark_session() -> SparkSession:
-    """A local Spark that knows Delta tables. Its Python processes are of this Python, which has the source."""
+    """A local Spark that knows Delta tables. Its Python processes run this Python, which has the source "binlog"."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     quiet = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
     settings = delta_settings() | quiet | {"spark.ui.enabled": "false"}
@@ -115,7 +116,7 @@ def create_orders(mysql: Cursor) -> None:
 
 
 def read(spark: SparkSession, url: str, consumer: str, **options: str) -> None:
-    """Read what the consumer has up to now into a view of its name."""
+    """Read all changes that the consumer has now into a view with the consumer's name."""
     changes = spark.readStream.format("binlog").options(url=url, consumer=consumer, **options)
     query = changes.load().writeStream.format("memory").queryName(consumer)
     query.trigger(availableNow=True).start().awaitTermination()
@@ -135,7 +136,7 @@ def show_changes(spark: SparkSession, url: str) -> None:
 
 @contextmanager
 def mirror(url: str, lake: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The mirror, until the end of the block: it keeps the Delta tables in `lake` equal to those of the server."""
+    """Run the mirror until the end of the block. It keeps the Delta tables in `lake` equal to the server's tables."""
     command = [sys.executable, "-m", "spark_sink", "run", "--url", url, "--consumer", "mirror"]
     with subprocess.Popen([*command, "--target", str(lake)]) as job:
         try:
@@ -147,7 +148,7 @@ def mirror(url: str, lake: Path) -> Iterator[subprocess.Popen[bytes]]:
 def show_orders(
     spark: SparkSession, lake: Path, job: subprocess.Popen[bytes], newest: dict[str, object]
 ) -> None:
-    """Show the Delta table when it has a row with the values `newest`."""
+    """Wait until the Delta table has a row with the values `newest`, and show the table."""
     table = str(lake / "tutorial" / "orders")
     while not has_row(spark, table, newest):
         if job.poll() is not None:
@@ -192,7 +193,7 @@ def main(account: str) -> None:
 
 
 if __name__ == "__main__":
-    # An end by `kill` leaves the blocks above as Ctrl-C does, so it ends what they have started.
+    # SIGTERM ends the blocks above as Ctrl-C does, so the processes that they have started end, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if len(sys.argv) > 1:
         main(sys.argv[1])

@@ -1,17 +1,17 @@
-"""The history of MySQL's table shop.orders, and its current rows."""
+"""The history of MySQL's table shop.orders, and the table's current rows."""
 
 from __future__ import annotations
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 KEY = "id"
 
 
 @dp.table
 def order_changes() -> DataFrame:
-    """One row for each new image of a row, and one for each row that is gone; only ever appended to."""
+    """One row for each new image of a row, and one for each row that was removed. Rows are only appended."""
     spark = SparkSession.active()
     changes = (
         spark.readStream.format("binlog")
@@ -21,7 +21,7 @@ def order_changes() -> DataFrame:
         .load()
     )
     op, before, after = F.col("op"), F.col("before"), F.col("after")
-    # A row whose key was changed is gone under its old key.
+    # A row whose key was changed no longer exists under its old key.
     gone = (op == "delete") | (before[KEY] != after[KEY])
     images = F.array_compact(
         F.array(
@@ -35,7 +35,7 @@ def order_changes() -> DataFrame:
 
 @dp.materialized_view
 def orders() -> DataFrame:
-    """The newest image of each row that is not gone: equal to shop.orders."""
+    """The newest image of each row that still exists: equal to shop.orders."""
     history = SparkSession.active().read.table("order_changes")
     newest = history.groupBy(KEY).agg(F.max_by(F.struct("*"), "_sequence").alias("newest"))
     return newest.where("NOT newest._deleted").selectExpr("newest.* EXCEPT (_sequence, _deleted)")
