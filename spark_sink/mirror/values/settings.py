@@ -69,7 +69,7 @@ class MirroredConsumer(SettingsSection):
 
 
 class TableSettings(SettingsSection):
-    """Policies for the tables that match a pattern. For a policy that is None, the next matching pattern counts."""
+    """Policies for the tables that match a pattern. If a policy is None, the next matching pattern counts."""
 
     unknown_tables: Literal["copy", "partial", "stop"] | None = Field(
         default=None,
