@@ -78,9 +78,10 @@ Written by `python -m deploy.metrics_reference` from the code. [operating.md](op
 daemon, [runbooks.md](runbooks.md) what to do about each alert. To use them:
 
 * **Prometheus**: `prometheus --config.file=deploy/prometheus/prometheus.yaml` scrapes a daemon at `127.0.0.1:8085` and
-  loads the alert rules beside it. Into a Prometheus that runs already, take its `scrape_configs`, and name
-  `deploy/prometheus/alerts.yaml` in `rule_files`. The rules expect the job names `binlog-dispatcher` and, where the
-  mirror runs, `binlog-mirror`; that job is commented out, because an alert fires while it is not reached.
+  loads the alert rules beside it. If you run Prometheus already, copy the file's `scrape_configs` into its settings, and
+  name `deploy/prometheus/alerts.yaml` in `rule_files`. The rules expect the job names `binlog-dispatcher` and, if the
+  mirror runs, `binlog-mirror`. The file has the second job as a comment, because an alert fires while Prometheus cannot
+  reach it.
 * **Grafana**: Dashboards, New, Import, and choose `deploy/grafana/binlog-dispatcher.json`. With
   `deploy/grafana/provisioning` Grafana loads it at its start; [compose.yaml](../deploy/compose.yaml) runs all of it.
 * **Kubernetes**: the chart makes the objects ([kubernetes.md](kubernetes.md)).
@@ -90,8 +91,8 @@ daemon, [runbooks.md](runbooks.md) what to do about each alert. To use them:
 `GET /metrics` returns Prometheus text. If the daemon has tokens, the request needs one with the scope `metrics`
 ([http-api.md](http-api.md#tokens-and-scopes)), unless `api.open` names `metrics`.
 
-`connection` is `user@host:port`; clients that cannot share a connection and have the same name are added. `dispatcher`
-is `<first consumer>:<number>`, as `dispatcher_name` of `GET /v1/binlogs`. `kind` is a kind of error, as in the API's
+`connection` is `user@host:port`; if clients have the same name but cannot share a connection, their values are added.
+`dispatcher` is `<first consumer>:<number>`, as `dispatcher_name` of `GET /v1/binlogs`. `kind` is a kind of error, as in the API's
 problem documents. `route` is the template of a route, such as `/v1/consumers/{{consumer}}/poll`, or `unmatched`;
 `status` is `2xx` to `5xx`, or `aborted` if the client went away before there was an answer.
 
@@ -105,9 +106,9 @@ The metrics `process_*` of the Prometheus client describe the process: resident 
 ## The mirror
 
 The mirror job serves its metrics at the address of its setting `metrics` ([spark.md](spark.md#the-mirror)), and with
-them those of its [streams](#streams), whose `query` is the consumer. The series of a copy end with it, those of a
-stopped table when it goes on. The first 200 tables that are stepped have series of their own; the steps of all others
-are counted together, as `table=""`.
+them those of its [streams](#streams), whose `query` is the consumer. The series of a copy end with the copy, those of a
+stopped table when the table continues. The first 200 tables that have a step get series of their own; the steps of all
+others are counted together, as `table=""`.
 
 {_table(of_mirror())}
 

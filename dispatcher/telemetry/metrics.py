@@ -197,10 +197,11 @@ RELOADED = TimedSpec(
     "1 if the last reload of the settings was applied, or there was none.",
 )
 MQTT_CONNECTED = TimedSpec(
-    "mqtt_connected", "1 while the daemon is connected to the broker; no sample: there is none."
+    "mqtt_connected",
+    "1 while the daemon is connected to the broker; no sample: the settings name none.",
 )
 MQTT_CONNECTS = TimedSpec("mqtt_connects_total", "Connections made to the broker.")
-MQTT_PUBLISHED = TimedSpec("mqtt_published_total", "Messages that the broker has taken.")
+MQTT_PUBLISHED = TimedSpec("mqtt_published_total", "Messages that the broker has accepted.")
 MQTT_DROPPED = TimedSpec(
     "mqtt_dropped_total", "Messages dropped because too many waited for the broker.", ("kind",)
 )

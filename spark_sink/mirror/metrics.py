@@ -32,7 +32,7 @@ _TABLE_COUNTERS = (
 )
 _GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("read_lsn", "Newest entry of the log that the applier has read.", lambda p: p.read_lsn),
-    ("applied_lsn", "Up to here every entry is applied, or waits for a stopped table.", lambda p: p.applied_lsn),
+    ("applied_lsn", "Entry up to which all are applied, or wait for a stopped table.", lambda p: p.applied_lsn),
     ("logged_seq", "Newest transaction that the applier has found in the log.", lambda p: p.logged_seq),
     ("applied_seq", "Newest transaction that is applied, with all before it.", lambda p: p.applied_seq),
     ("logged_timestamp_seconds", "When that transaction of the log was committed; 0: not known.",
@@ -103,7 +103,7 @@ def _of_tables(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
     states = GaugeMetricFamily(PREFIX + "tables", "Tables by state.", labels=["consumer", "state"])
     stopped = GaugeMetricFamily(
         PREFIX + "stopped_timestamp_seconds",
-        "When the table or history was stopped; absent: it is not.",
+        "When the table or history was stopped; absent: it is not stopped.",
         labels=["consumer", "table"],
     )
     for row in rows:
@@ -132,7 +132,7 @@ def _of_histories(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
     )
     reached = GaugeMetricFamily(
         PREFIX + "histories_lsn",
-        "Up to here every history has followed the log; absent: the settings want none.",
+        "Entry up to which all histories have read the log; absent: no table has a history.",
         labels=["consumer"],
     )
     for row in rows:
