@@ -78,10 +78,10 @@ Written by `python -m deploy.metrics_reference` from the code. [operating.md](op
 daemon, [runbooks.md](runbooks.md) what to do about each alert. To use them:
 
 * **Prometheus**: `prometheus --config.file=deploy/prometheus/prometheus.yaml` scrapes a daemon at `127.0.0.1:8085` and
-  loads the alert rules beside it. If you run Prometheus already, copy the file's `scrape_configs` into its settings, and
-  name `deploy/prometheus/alerts.yaml` in `rule_files`. The rules expect the job names `binlog-dispatcher` and, if the
-  mirror runs, `binlog-mirror`. The file has the second job as a comment, because an alert fires while Prometheus cannot
-  reach it.
+  loads the alert rules beside it. If you run Prometheus already, copy the file's `scrape_configs` into its settings,
+  and name `deploy/prometheus/alerts.yaml` in `rule_files`. The rules expect the job names `binlog-dispatcher` and, if
+  the mirror runs, `binlog-mirror`. The file has the second job as a comment, because an alert fires while Prometheus
+  cannot reach it.
 * **Grafana**: Dashboards, New, Import, and choose `deploy/grafana/binlog-dispatcher.json`. With
   `deploy/grafana/provisioning` Grafana loads it at its start; [compose.yaml](../deploy/compose.yaml) runs all of it.
 * **Kubernetes**: the chart makes the objects ([kubernetes.md](kubernetes.md)).
@@ -92,9 +92,9 @@ daemon, [runbooks.md](runbooks.md) what to do about each alert. To use them:
 ([http-api.md](http-api.md#tokens-and-scopes)), unless `api.open` names `metrics`.
 
 `connection` is `user@host:port`; if clients have the same name but cannot share a connection, their values are added.
-`dispatcher` is `<first consumer>:<number>`, as `dispatcher_name` of `GET /v1/binlogs`. `kind` is a kind of error, as in the API's
-problem documents. `route` is the template of a route, such as `/v1/consumers/{{consumer}}/poll`, or `unmatched`;
-`status` is `2xx` to `5xx`, or `aborted` if the client went away before there was an answer.
+`dispatcher` is `<first consumer>:<number>`, as `dispatcher_name` of `GET /v1/binlogs`. `kind` is a kind of error, as in
+the API's problem documents. `route` is the template of a route, such as `/v1/consumers/{{consumer}}/poll`, or
+`unmatched`; `status` is `2xx` to `5xx`, or `aborted` if the client disconnected before there was an answer.
 
 The number of series is bounded by the numbers of connections, dispatchers and consumers: no label holds the name of a
 table, a GTID or a path. The series of a connection, a dispatcher or a consumer end with it.
