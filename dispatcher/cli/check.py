@@ -27,7 +27,7 @@ def check_command(config: Config) -> None:
         settings = read_settings(config)
         from dispatcher.settings.exposure import password_warnings  # noqa: PLC0415
 
-        warnings = [*settings.warnings, *password_warnings(settings.consumers)]
+        warnings = [*settings.warnings, *password_warnings(settings)]
         errors, of_servers = examine_servers(settings)
         warnings += of_servers
         for line in (*(f"warning: {text}" for text in warnings), *errors):

@@ -107,6 +107,8 @@ def validated_settings(tree: Tree) -> Settings:
         mqtt = read_section(tree, ("mqtt",), MqttSettings, values["mqtt"], required=True)
     _check_connections(tree, consumers)
     _check_mqtt(tree, consumers)
+    if state is not None:
+        _check_state_database(tree, consumers, state)
     _check_listen(tree)
     if api is not None:
         declared = values.get("consumers")
@@ -251,6 +253,17 @@ def _check_mqtt(tree: Tree, consumers: Mapping[str, ConsumerSettings]) -> None:
             if consumer.mqtt.commits:
                 remedy = "set the section mqtt with the broker's url"
                 tree.report(("consumers", name, "mqtt", "commits"), f"there is no broker; {remedy}")
+
+
+def _check_state_database(
+    tree: Tree, consumers: Mapping[str, ConsumerSettings], state: StateSettings
+) -> None:
+    """A consumer that read the state would get a change with each acknowledgement, for ever."""
+    for name, consumer in consumers.items():
+        if state.mysql is not None and state.mysql.database in consumer.databases:
+            remedy = "remove it, or keep the state in a database of another name"
+            message = f"{state.mysql.database} is the database of the state (state.mysql); {remedy}"
+            tree.report(("consumers", name, "databases"), message)
 
 
 def _check_listen(tree: Tree) -> None:

@@ -51,6 +51,27 @@ def test_defaults(settings: Load) -> None:
     assert (loaded.log.level, loaded.log.format) == ("info", "console")
 
 
+def test_the_state_may_be_in_a_database(settings: Load, tmp_path: Path) -> None:
+    state = "{mysql: 'bd@[::1]/state_1', password: streng, lease: 7, spill_path: spill}"
+    loaded = settings(MINIMAL + f"state: {state}")
+    mysql = loaded.state.mysql
+    assert mysql is not None
+    assert (mysql.user, mysql.address.host, mysql.address.port) == ("bd", "::1", 3306)
+    assert mysql.database == "state_1" and loaded.state.lease == 7
+    assert loaded.state.label == "bd@[::1]:3306/state_1"
+    assert loaded.secrets() == ("geheim", "streng")
+    assert "streng" not in repr(loaded)
+    assert loaded.state.spill_folder == tmp_path / "spill"
+
+
+def test_without_a_folder_large_transactions_are_beside_the_file(
+    settings: Load, tmp_path: Path
+) -> None:
+    loaded = settings(MINIMAL + "state: {path: state.db}")
+    assert loaded.state.mysql is None and loaded.state.lease == 4
+    assert loaded.state.spill_folder == tmp_path / "state.db.spill"
+
+
 def test_secrets_are_never_shown(settings: Load) -> None:
     token = "token-of-sixteen-and-more"
     text = MINIMAL + f"api: {{tokens: [{{token: {token}, consumers: all}}]}}"
