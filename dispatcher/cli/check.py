@@ -99,7 +99,7 @@ def _examine(settings: Settings, names: list[str], begun: Collection[str]) -> li
     from dispatcher.source.mysql import examination  # noqa: PLC0415
     from dispatcher.source.mysql.login import endpoints_of  # noqa: PLC0415
 
-    specs = [consumer_spec(name, settings.consumers[name]) for name in names]
+    specs = [consumer_spec(name, settings.consumers[name], settings.state) for name in names]
     first = settings.consumers[names[0]]
     if first.files is None:
         hosts = endpoints_of(first)

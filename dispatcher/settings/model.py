@@ -451,9 +451,9 @@ class StateSettings(SettingsSection):
     mysql: Annotated[StateDatabase | None, BeforeValidator(StateDatabase.parse)] = Field(
         default=None,
         description=(
-            "Instead of `path`: a database on MySQL (5.7 or newer) or MariaDB (10.5 or newer) for the state alone, which "
-            "several daemons may share: one leads, the others stand by. No consumer reads a database of this name, on any "
-            "server"
+            "Instead of `path`: a database on MySQL (5.7 or newer) or MariaDB (10.5 or newer) for the state "
+            "alone, which several daemons may share: one leads, the others stand by. No consumer reads a "
+            "database of this name, on any server"
         ),
     )
     password: SecretStr | None = Field(
