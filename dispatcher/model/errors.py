@@ -273,6 +273,20 @@ class UserError(BinlogError):
     """Bad input from a person: exit code 2, or a 4xx answer."""
 
 
+class NotLeaderError(BinlogError):
+    """The daemon is a standby, or has just stopped to lead. `leader`: the address of the daemon that leads, "" if it is
+    not known."""
+
+    leader = ""
+
+    @classmethod
+    def of(cls, leader: str) -> NotLeaderError:
+        what = f"{leader} leads" if leader else "no daemon is known to lead"
+        error = cls(ErrorKind.NOT_LEADER, what)
+        error.leader = leader
+        return error
+
+
 def _rebuild(
     cls: type[BinlogError], kind: ErrorKind, what: str, where: str, remedy: str
 ) -> BinlogError:
