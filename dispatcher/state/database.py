@@ -77,6 +77,7 @@ class DatabaseStore:
 
     def __init__(self, settings: StateSettings, holder: str, term: int) -> None:
         self._mutex = threading.Lock()
+        self._closed = False
         idle_s = max(2, settings.lease)  # `check` asks every second
         self._session = DatabaseSession(settings, SessionLimits(idle_s=idle_s))
         self._stored: dict[str, Progress] = {}  # as far as it is known
@@ -84,7 +85,7 @@ class DatabaseStore:
         self._streams: dict[str, LogPosition] = {}
         self._waiting_streams: dict[str, StoreVersions] = {}
         try:
-            with self._invalid_content():
+            with self._calling():
                 upgrade(self._session)
                 self._fence = Fence(self._session, holder, term)
                 self.warnings = self._session.run(durability_warnings)
@@ -101,7 +102,7 @@ class DatabaseStore:
 
     def load(self, consumer: str) -> Progress | None:
         """The stored progress of a consumer; None before its first `save`."""
-        with self._mutex, self._invalid_content():
+        with self._calling():
             row = self._session.run(lambda db: db.execute(_LOAD, (consumer,)).fetchone())
             if row is None or row[0] is None or row[1] is None:
                 return None
@@ -125,7 +126,7 @@ class DatabaseStore:
         `progress`: (consumer, acknowledged, covered, creation time of `covered.file`) of several consumers.
         """
         rows = {name: Progress(reached, end, created) for name, reached, end, created in progress}
-        with self._mutex, self._invalid_content():
+        with self._calling():
             if prepared is None and all(map(self._may_wait, rows.items())):
                 self._waiting |= rows
             else:
@@ -161,7 +162,7 @@ class DatabaseStore:
 
     def load_prepared(self, client: str) -> list[XaEntry]:
         """The prepared transactions of a client in the order of their numbers."""
-        with self._mutex, self._invalid_content():
+        with self._calling():
             return self._session.run(
                 lambda db: load_xa(db, client, lambda key: read_parts(db, key))
             )
@@ -170,7 +171,7 @@ class DatabaseStore:
 
     def load_versions(self, client: str) -> StoredVersions | None:
         """The stored table versions of a client; None before the first `save_versions`."""
-        with self._mutex, self._invalid_content():
+        with self._calling():
             stored = self._session.run(lambda db: load_versions(db, client))
             if stored is None or stored.position is None:
                 return stored
@@ -180,7 +181,7 @@ class DatabaseStore:
 
     def save_versions(self, client: str, versions: StoreVersions) -> None:
         """Store how far a client has read, and its table versions if they are given, in one transaction."""
-        with self._mutex, self._invalid_content():
+        with self._calling():
             if versions.versions is None and client in self._streams:
                 self._waiting_streams[client] = versions
                 return
@@ -208,7 +209,7 @@ class DatabaseStore:
             db.execute(_NEXT_SESSION, (consumer,))
             return int(db.execute(_SESSION, (consumer,)).fetchone()[0])
 
-        with self._mutex, self._invalid_content():
+        with self._calling():
             return self._fence.write(number)
 
     def session(self, consumer: str) -> int:
@@ -220,12 +221,12 @@ class DatabaseStore:
         return bool(self._session_row(consumer)[1])
 
     def _session_row(self, consumer: str) -> tuple[int, int]:
-        with self._mutex, self._invalid_content():
+        with self._calling():
             row = self._session.run(lambda db: db.execute(_SESSION, (consumer,)).fetchone())
             return row or (0, 0)
 
     def set_paused(self, consumer: str, paused: bool) -> None:
-        with self._mutex, self._invalid_content():
+        with self._calling():
             self._fence.write(lambda db: db.execute(_SET_PAUSED, (consumer, int(paused))))
 
     def forget(self, consumer: str) -> None:
@@ -236,7 +237,7 @@ class DatabaseStore:
             db.execute(_NEXT_EPOCH)
             return _installation(db)[1]
 
-        with self._mutex, self._invalid_content():
+        with self._calling():
             self.epoch = self._fence.write(delete)
             for rows in (self._stored, self._waiting):
                 rows.pop(consumer, None)
@@ -245,12 +246,12 @@ class DatabaseStore:
 
     def check(self) -> None:
         """Raises BinlogError if the server does not answer, or if this daemon may not write any more."""
-        with self._mutex:
+        with self._calling():
             self._fence.check()
 
     def checkpoint(self) -> None:
         """Store covered positions that wait, if one of them is far ahead of the stored one."""
-        with self._mutex, self._invalid_content():
+        with self._calling():
             if self._is_far():
                 self._write({})
 
@@ -272,17 +273,19 @@ class DatabaseStore:
                     self._write({})
                 self._waiting.clear()
                 self._waiting_streams.clear()
+            self._closed = True
             self._session.close()
 
     @contextlib.contextmanager
-    def _invalid_content(self) -> Iterator[None]:
-        try:
-            yield
-        except BinlogError:
-            raise
-        except (ValueError, TypeError, LookupError) as error:
-            remedy = "the tables were changed by hand: restore the database from a backup"
-            raise self._session.error(f"invalid content: {error}", remedy) from error
+    def _calling(self) -> Iterator[None]:
+        with self._mutex:
+            if self._closed:
+                raise self._session.error("the store is closed", "restart the daemon")
+            try:
+                yield
+            except (ValueError, TypeError, LookupError) as error:
+                remedy = "the tables were changed by hand: restore the database from a backup"
+                raise self._session.error(f"invalid content: {error}", remedy) from error
 
 
 def _row_of(name: str, progress: Progress) -> tuple[str, str, str, int]:
