@@ -50,7 +50,7 @@ class LeaseTable:
         return self._change(lambda row: campaigned(row, holder, address, duration_s))
 
     def renew(self, holder: str, term: int, duration_s: float) -> LeaseRow:
-        """Extend the lease if nobody else has taken it. Returns the row as it then is."""
+        """Extend the lease unless another daemon has taken it. Returns the row as it then is."""
         return self._change(lambda row: renewed(row, holder, term, duration_s))
 
     def release(self, holder: str, term: int) -> None:

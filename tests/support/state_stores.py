@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from pymysql.cursors import Cursor
 
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.database import DatabaseStore
 from dispatcher.state.lease import LeaseTable
 from dispatcher.state.server.session import PRIVILEGES
 from dispatcher.state.store import StateStore
-from tests.servers.server import Server
+from tests.servers.server import Rows, Server
 
 Store = StateStore | DatabaseStore
 HOLDER, ADDRESS = "this daemon", "http://a:8085"
@@ -29,7 +32,7 @@ def state_settings(
     server: Server, database: str, *, port: int = 0, privileges: str = ", ".join(PRIVILEGES)
 ) -> StateSettings:
     """Settings for a database that exists, with a new account. `port`: of a proxy before the server."""
-    user = f"{database[-20:]}_{next(_numbers)}"
+    user = f"s{os.getpid()}_{next(_numbers)}"  # at most 16 characters on MySQL 5.6
     server.add_user(user, _PASSWORD, f"{privileges} ON `{database}`.*")
     address = f"{server.host}:{port or server.port}"
     return StateSettings.model_validate(
@@ -62,10 +65,11 @@ class FileStores:
         self.opened.append(StateStore(self.path))
         return self.opened[-1]
 
-    def execute(self, statement: str) -> None:
+    def execute(self, *statements: str) -> object:
         """Change the store beside the daemon."""
         with closing(sqlite3.connect(self.path)) as db:
-            db.execute(statement)
+            for statement in statements:
+                db.execute(statement)
             db.commit()
 
     def close(self) -> None:
@@ -74,20 +78,64 @@ class FileStores:
 
 
 @dataclass
-class DatabaseStores:
-    """As `FileStores`, in a database whose tables are emptied at the end."""
+class DatabaseOf:
+    """A database for the state, as root sees it."""
 
     server: Server
     settings: StateSettings
+
+    @property
+    def name(self) -> str:
+        assert self.settings.mysql is not None
+        return self.settings.mysql.database
+
+    def execute(self, *statements: str) -> Rows:
+        return self.server.execute(*statements, database=self.name)
+
+    def value(self, query: str) -> Any:
+        """The only value of a query's answer."""
+        ((value,),) = self.execute(query)
+        return value
+
+    @contextmanager
+    def transaction(self) -> Iterator[Cursor]:
+        connection = self.server.connect(self.name, autocommit=False)
+        with closing(connection), connection.cursor() as cursor:
+            yield cursor
+
+    def await_lock_waits(self, number: int) -> None:
+        """Return as soon as so many transactions of the server wait for locks."""
+        # information_schema.innodb_trx shows what it showed before if it is asked again within 0.1 s.
+        query = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
+        while int(self.execute(query)[0][1]) < number:
+            pass
+
+    def kill(self, connection: int) -> None:
+        self.execute(f"KILL {connection}")
+
+    def reset_lease(self) -> None:
+        with closing(LeaseTable(self.settings)) as table:
+            table.read()
+        self.execute(
+            "UPDATE lease SET holder = '', address = '', term = 0, writes = 0, expires = NOW(6)",
+            *(f"DELETE FROM {table}" for table in _TABLES),
+        )
+
+    def drop_tables(self) -> None:
+        names = [name for (name,) in self.execute("SHOW TABLES")]
+        if names:
+            self.execute(f"DROP TABLE {', '.join(names)}")
+
+
+@dataclass
+class DatabaseStores(DatabaseOf):
+    """As `FileStores`, in a database whose tables are emptied at the end."""
+
     opened: list[Store] = field(default_factory=list)
 
     def open(self) -> Store:
         self.opened.append(leading_store(self.settings))
         return self.opened[-1]
-
-    def execute(self, *statements: str) -> None:
-        assert self.settings.mysql is not None
-        self.server.execute(*statements, database=self.settings.mysql.database)
 
     def close(self) -> None:
         for store in self.opened:

@@ -3,8 +3,8 @@
 The first statement of each write changes the row of the lease if it still names the holder and the term, and counts the
 write there. So the row is locked until the write is committed:
 
-* Nobody takes the lease meanwhile. If somebody took it before, nothing is written: NOT_LEADER. This holds also for a
-  daemon that was stopped or cut off within its transaction, and in a cluster with several writable servers, whose
+* No other daemon takes the lease meanwhile. If one took it before, nothing is written: NOT_LEADER. This also holds for
+  a daemon that was stopped or cut off within its transaction, and in a cluster with several writable servers, whose
   certification compares the rows that were changed but not those that were locked.
 * A commit without an answer is not taken for a success. The next attempt finds the count: one higher if the write was
   committed, otherwise the write is made again.
