@@ -16,7 +16,7 @@ from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, User
 from dispatcher.terminal.output import say_error
 
 if TYPE_CHECKING:
-    from dispatcher.settings.model import Settings
+    from dispatcher.settings.model import Settings, StateSettings
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
 TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - the name, not a token
@@ -66,6 +66,17 @@ def read_settings(
 
     overrides = {"api.listen": ("--listen", listen), "log.level": ("--log-level", log_level)}
     return load_settings(config, {key: o for key, o in overrides.items() if o[1] is not None})
+
+
+def state_of(state: StateSettings) -> dict[str, Any]:
+    """What the store of these settings holds, see `dump_state`. Raises BinlogError."""
+    if state.mysql is None:
+        from dispatcher.state.copies import dump_state  # noqa: PLC0415
+
+        return dump_state(state.path)
+    from dispatcher.state.database_dump import dump_database  # noqa: PLC0415
+
+    return dump_database(state)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class LeaseTable:
         if not self._created:
             create(self._session)
             self._created = True
-        return self._session.run(_row)
+        return self._session.run(lease_row)
 
     def interrupt(self) -> None:
         """End the call that another thread waits in: it raises BinlogError."""
@@ -76,7 +76,7 @@ class LeaseTable:
 
 
 def _changed(rule: Callable[[LeaseRow], LeaseRow], db: Statements) -> LeaseRow:
-    row = _row(db, " FOR UPDATE")
+    row = lease_row(db, lock=True)
     new = rule(row)
     if new is not row:
         duration_us = round(new.remaining_s * _US)
@@ -84,8 +84,9 @@ def _changed(rule: Callable[[LeaseRow], LeaseRow], db: Statements) -> LeaseRow:
     return new
 
 
-def _row(db: Statements, lock: str = "") -> LeaseRow:
-    found = db.execute(_READ + lock).fetchone()
+def lease_row(db: Statements, *, lock: bool = False) -> LeaseRow:
+    """The row as it is. `lock`: keep it locked until the end of the transaction."""
+    found = db.execute(_READ + (" FOR UPDATE" if lock else "")).fetchone()
     if found is None:
         what, remedy = "the table lease is empty", "restore the state's database from a backup"
         raise BinlogError(ErrorKind.STATE_STORE, what, remedy=remedy)

@@ -27,7 +27,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -43,6 +43,7 @@ from dispatcher.state.newest import EpochSeq, Loss, NewestPositions
 from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import SCHEMA_VERSION, upgrade
 from dispatcher.state.space import FULL_REMEDY, what_failed
+from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
 from dispatcher.state.xa_rows import load_xa, save_xa
 
@@ -292,6 +293,10 @@ class StateStore:
         with self._mutex, self._converted_errors():
             self._lost_rows.pop(consumer, None)
             self._checkpoint()
+
+    def transaction(self) -> AbstractContextManager[Statements]:
+        """A transaction for statements of the caller. It is on disk when the block has ended."""
+        return self._transaction()
 
     def close(self) -> None:
         """Checkpoint the write-ahead log into the file and release the lock. May be called again."""

@@ -147,7 +147,12 @@ def _version(session: DatabaseSession) -> int:
     installed = installed_of(session)
     if installed is None:
         return 0
-    version, moved_to = installed
+    refuse_unusable(session, *installed)
+    return installed[0]
+
+
+def refuse_unusable(session: DatabaseSession, version: int, moved_to: str) -> None:
+    """Raises BinlogError (STATE_STORE) for a state that was moved to another store, and for a newer version."""
     if moved_to:
         what = f"the state was moved to {moved_to}"
         remedy = f"name that store in the settings (state), or {_OTHER_DATABASE}"
@@ -156,7 +161,16 @@ def _version(session: DatabaseSession) -> int:
         what = f"the database has schema {version}; this version of binlog-dispatcher supports {SCHEMA_VERSION}"
         remedy = f"run the newer binlog-dispatcher that wrote it, or {_OTHER_DATABASE}"
         raise session.error(what, remedy)
-    return version
+
+
+def readable(session: DatabaseSession) -> None:
+    """Raises BinlogError (STATE_STORE) unless the database holds a state of this version."""
+    version = _version(session)
+    if version == 0:
+        raise session.error("the database holds no state yet", "start a daemon with these settings")
+    if version < SCHEMA_VERSION:
+        what = f"the database has schema {version}, and this version of binlog-dispatcher {SCHEMA_VERSION}"
+        raise session.error(what, "use the version of the daemon that runs with it")
 
 
 def refuse_old(session: DatabaseSession) -> None:
