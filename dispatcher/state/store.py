@@ -27,7 +27,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -294,9 +294,24 @@ class StateStore:
             self._lost_rows.pop(consumer, None)
             self._checkpoint()
 
-    def transaction(self) -> AbstractContextManager[Statements]:
-        """A transaction for statements of the caller. It is on disk when the block has ended."""
-        return self._transaction()
+    @contextmanager
+    def transaction(self) -> Iterator[Statements]:
+        """A transaction for statements of the caller. It is on disk when the block has ended.
+
+        A BinlogError of the block is raised as it is.
+        """
+        of_block: BinlogError | None = None
+        try:
+            with self._transaction() as db:
+                try:
+                    yield db
+                except BinlogError as error:
+                    of_block = error
+                    raise
+        except BinlogError:
+            if of_block is not None:
+                raise of_block from of_block.__cause__
+            raise
 
     def close(self) -> None:
         """Checkpoint the write-ahead log into the file and release the lock. May be called again."""

@@ -65,7 +65,7 @@ class FileStores:
         self.opened.append(StateStore(self.path))
         return self.opened[-1]
 
-    def execute(self, *statements: str) -> object:
+    def execute(self, *statements: str) -> None:
         """Change the store beside the daemon."""
         with closing(sqlite3.connect(self.path)) as db:
             for statement in statements:
@@ -113,12 +113,13 @@ class DatabaseOf:
     def kill(self, connection: int) -> None:
         self.execute(f"KILL {connection}")
 
-    def reset_lease(self) -> None:
+    def reset_lease(self, *, keep: bool = False) -> None:
+        """Begin before the first term. `keep`: keep what is stored."""
         with closing(LeaseTable(self.settings)) as table:
             table.read()
         self.execute(
             "UPDATE lease SET holder = '', address = '', term = 0, writes = 0, expires = NOW(6)",
-            *(f"DELETE FROM {table}" for table in _TABLES),
+            *(f"DELETE FROM {table}" for table in _TABLES if not keep),
         )
 
     def drop_tables(self) -> None:

@@ -25,7 +25,7 @@ _COLUMNS = re.compile(r"\([^)]*\)")
 @dataclass(frozen=True, slots=True)
 class Grants:
     """`everywhere`: privileges on *.*. `select`: for each line with SELECT on a lower level, the database pattern, the
-    table, and True if granted, False if revoked. `databases`: privileges on whole databases, by the database pattern."""
+    table, and True if granted, False if revoked. `databases`: the privileges on whole databases, by their patterns."""
 
     account: str
     everywhere: frozenset[str]
