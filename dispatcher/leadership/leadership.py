@@ -6,7 +6,9 @@ sent the newest request whose answer confirmed it. The database counts the lease
 clock is right has stopped before anyone else can lead. Nothing depends on that: the store refuses its writes anyway.
 
 A daemon leads a term only after the database has answered its own campaign for it. If that answer is lost, the term
-passes without a leader, and the daemon campaigns again when the lease has expired. So no term is led twice.
+passes without a leader, and the daemon campaigns again when the lease has expired. After each term the daemon has a new
+id. So no id leads twice, even if the database loses its newest commits and gives a number twice: a write that was
+delayed since an earlier term is refused, whatever happens.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Leadership:
     """See the module. `now`: seconds of a local clock that never goes back."""
 
     def __init__(self, holder: str, lease_s: float) -> None:
-        """`holder`: the id of this start of the process; `lease_s`: how long a lease lasts."""
+        """`holder`: an id that no other daemon has; `lease_s`: how long a lease lasts."""
         self.state: State = Standby(None, 0.0, ReadLease(), float("-inf"))
         self._holder = holder
         self._lease_s = lease_s
@@ -109,7 +111,7 @@ class Leadership:
                 if isinstance(self.state, Leading) and self.state.term == event.term:
                     self._lose(self.state, "the state store has refused a write", effects)
             case Resigned():
-                self._resigned(event.term, now)
+                self._resigned(event, now)
             case NotLed():
                 self._not_led(event, now, effects)
             case HandOver():
@@ -141,10 +143,10 @@ class Leadership:
             case Standby() as state if now >= state.due_s:
                 self._ask(state.next, now, effects)
             case Leading() as state if now >= state.due_s:
-                self._ask(Renew(state.term), now, effects)
+                self._ask(Renew(self._holder, state.term), now, effects)
             case Leaving(term=int() as term, asked=False):
                 self.state = Leaving(term, asked=True)
-                self._ask(Release(term), now, effects)
+                self._ask(Release(self._holder, term), now, effects)
 
     def _ask(self, request: Request, now: float, effects: list[Effect]) -> None:
         self._number += 1
@@ -199,11 +201,13 @@ class Leadership:
         if campaigned and row.holder == self._holder and now < asked.at_s + self._lease_s:
             self._told = None
             self.state = Leading(row.term, asked.at_s, asked.at_s + self._lease_s / RENEWALS)
-            effects += [Note("info", "leading", {"term": row.term}), Lead(row.term)]
+            effects += [Note("info", "leading", {"term": row.term}), Lead(self._holder, row.term)]
             return
         self._tell(row, effects)
         if row.free and not campaigned and now >= state.patient_until_s:
-            self.state = replace(state, seen=row, seen_s=now, next=Campaign(), due_s=now)
+            self.state = replace(
+                state, seen=row, seen_s=now, next=Campaign(self._holder), due_s=now
+            )
         else:
             due_s = now + POLL_S
             self.state = replace(state, seen=row, seen_s=now, next=ReadLease(), due_s=due_s)
@@ -247,22 +251,25 @@ class Leadership:
             case Resigning() as state:
                 self.state = Resigning(state.term, exits=True)
 
-    def _resigned(self, term: int, now: float) -> None:
+    def _resigned(self, event: Resigned | NotLed, now: float) -> None:
         match self.state:
-            case Resigning(term=resigned, exits=exits) if resigned == term:
-                self.state = Leaving(term) if exits else Standby(None, now, ReadLease(), now)
+            case Resigning(term=term, exits=True) if term == event.term:
+                self.state = Leaving(term)
+            case Resigning(term=term) if term == event.term:
+                self._holder = event.holder
+                self.state = Standby(None, now, ReadLease(), now)
 
     def _not_led(self, event: NotLed, now: float, effects: list[Effect]) -> None:
         """Give the lease back, and let another daemon try first."""
-        term = event.term
-        fields = {"term": term, "error": str(event.error)}
         match self.state:
-            case Leading(term=led) if led == term:
-                patient_until_s = now + self._lease_s
-                self.state = Standby(None, now, Release(term), now, patient_until_s)
+            case Leading(term=term) if term == event.term:
+                release = Release(self._holder, term)
+                self.state = Standby(None, now, release, now, now + self._lease_s)
+                self._holder = event.holder
+                fields = {"term": term, "error": str(event.error)}
                 effects.append(Note("error", "cannot lead", fields))
-            case Resigning(term=resigned) if resigned == term:
-                self._resigned(term, now)
+            case Resigning():
+                self._resigned(event, now)
 
     def _may_exit(self, state: Leaving) -> bool:
         """True if nothing is left to do: a campaign that is still open may take the lease."""

@@ -21,18 +21,22 @@ class ReadLease:
 class Campaign:
     """Take the lease if it is free. The answer is the row as it then is."""
 
+    holder: str
+
 
 @dataclass(frozen=True, slots=True)
 class Renew:
     """Extend the lease of this term. The answer is the row as it then is."""
 
+    holder: str
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the lease of this term back. The answer is None."""
+    """Give the lease of this term back, which this holder has. The answer is None."""
 
+    holder: str
     term: int
 
 
@@ -71,17 +75,19 @@ class WriteRefused:
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """What `Resign` has ordered is done: nothing of this term runs any more."""
+    """What `Resign` has ordered is done: nothing of this term runs any more. `holder`: a new id, for the next term."""
 
     term: int
+    holder: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotLed:
-    """What `Lead` has ordered has failed, and nothing of this term runs."""
+    """What `Lead` has ordered has failed, and nothing of this term runs. `holder`: a new id, for the next term."""
 
     term: int
     error: BinlogError
+    holder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,7 @@ class Abandon:
 class Lead:
     """Open the state store under this term, and serve the consumers. A `NotLed` says that this failed."""
 
+    holder: str
     term: int
 
 
