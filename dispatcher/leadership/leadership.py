@@ -249,7 +249,7 @@ class Leadership:
                 self.state = Resigning(state.term, exits=True)
                 effects.append(Resign(state.term, orderly=True))
             case Resigning() as state:
-                self.state = Resigning(state.term, exits=True)
+                self.state = replace(state, exits=True)
 
     def _resigned(self, event: Resigned | NotLed, now: float) -> None:
         match self.state:

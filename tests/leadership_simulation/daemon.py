@@ -356,18 +356,17 @@ class Term:
         self, outcome: Outcome, batch: list[_Acknowledgement], progress: dict[str, int]
     ) -> None:
         self._storing = False
-        match outcome:
-            case NotLeader():
-                self._refuse_all()
-                self.process.step(WriteRefused(self.number))
-            case ConnectionLost():  # it may be committed; storing it once more does no harm
-                self.world.agenda.after(RETRY_S, lambda: self.process.handle(self._store))
-            case _:
-                del self._queued[: len(batch)]
-                self.acknowledged |= progress
-                for one in batch:
-                    one.stored()
-                self._store()
+        if isinstance(outcome, NotLeader):
+            self._refuse_all()
+            self.process.step(WriteRefused(self.number))
+        elif isinstance(outcome, ConnectionLost):  # storing what is committed again does no harm
+            self.world.agenda.after(RETRY_S, lambda: self.process.handle(self._store))
+        else:
+            del self._queued[: len(batch)]
+            self.acknowledged |= progress
+            for one in batch:
+                one.stored()
+            self._store()
 
     def _refuse_all(self) -> None:
         queued, self._queued = self._queued, []
