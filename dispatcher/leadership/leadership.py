@@ -198,7 +198,7 @@ class Leadership:
             self.state = replace(state, next=ReadLease(), due_s=now)
             return
         campaigned = isinstance(asked.request, Campaign)
-        if campaigned and row.holder == self._holder and now < asked.at_s + self._lease_s:
+        if campaigned and row.holder == self._holder:
             self._told = None
             self.state = Leading(row.term, asked.at_s, asked.at_s + self._lease_s / RENEWALS)
             effects += [Note("info", "leading", {"term": row.term}), Lead(self._holder, row.term)]
@@ -256,20 +256,23 @@ class Leadership:
             case Resigning(term=term, exits=True) if term == event.term:
                 self.state = Leaving(term)
             case Resigning(term=term) if term == event.term:
-                self._holder = event.holder
-                self.state = Standby(None, now, ReadLease(), now)
+                self._stand_by(event, now, now)
 
     def _not_led(self, event: NotLed, now: float, effects: list[Effect]) -> None:
-        """Give the lease back, and let another daemon try first."""
+        """Let another daemon try first."""
         match self.state:
             case Leading(term=term) if term == event.term:
-                release = Release(self._holder, term)
-                self.state = Standby(None, now, release, now, now + self._lease_s)
-                self._holder = event.holder
+                self._stand_by(event, now, now + self._lease_s)
                 fields = {"term": term, "error": str(event.error)}
                 effects.append(Note("error", "cannot lead", fields))
             case Resigning():
                 self._resigned(event, now)
+
+    def _stand_by(self, event: Resigned | NotLed, now: float, patient_until_s: float) -> None:
+        """Give the lease back first: if nobody else has taken it, it is still this daemon's."""
+        release = Release(self._holder, event.term)
+        self.state = Standby(None, now, release, now, patient_until_s)
+        self._holder = event.holder
 
     def _may_exit(self, state: Leaving) -> bool:
         """True if nothing is left to do: a campaign that is still open may take the lease."""

@@ -129,21 +129,15 @@ MUTANTS: tuple[Mutant, ...] = (
         If("row.is_of", "True"),
     ),
     Mutant(
-        "leads by an answer that came too late",
-        "a campaign counts from when it was sent",
-        "leadership.leadership.Leadership._standby_answer",
-        If("asked.at_s + self._lease_s", "campaigned and row.holder == self._holder"),
-    ),
-    Mutant(
         "leads a term that it only reads of",
         "a daemon leads after its own campaign only",
         "leadership.leadership.Leadership._standby_answer",
-        If("asked.at_s + self._lease_s", "row.holder == self._holder"),
+        If("campaigned and row.holder == self._holder", "row.holder == self._holder"),
     ),
     Mutant(
         "keeps its id for the next term",
         "no id leads twice",
-        "leadership.leadership.Leadership._resigned",
+        "leadership.leadership.Leadership._stand_by",
         Drop("self._holder = event.holder"),
     ),
     Mutant(
@@ -201,13 +195,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "stays in the term that it has lost",
         "a daemon that has resigned is a standby again",
         "leadership.leadership.Leadership._resigned",
-        Drop("self.state = Standby(None, now, ReadLease(), now)"),
+        Drop("self._stand_by(event, now, now)"),
     ),
     Mutant(
         "ignores that it cannot open the store",
         "a daemon that cannot lead gives the lease back",
         "leadership.leadership.Leadership._not_led",
-        Drop("self.state = Standby(None, now, release, now, now + self._lease_s)"),
+        Drop("self._stand_by(event, now, now + self._lease_s)"),
     ),
     # -- handing over --------------------------------------------------------------------------------------------
     Mutant(
