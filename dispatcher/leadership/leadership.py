@@ -49,6 +49,8 @@ ATTEMPTS = 4
 """A leader waits at most this part of the lease for an answer, then asks again on another connection."""
 RETRY_S = 0.25
 """How soon a leader asks again after an error."""
+UNREACHED = "lease not reached"
+"""The line of the log for a database that cannot be asked, with its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ class Leadership:
         """A request has failed, or is given up; it may have been executed."""
         if str(error) != self._trouble:
             self._trouble = str(error)
-            effects.append(Note("warning", "lease not reached", {"error": str(error)}))
+            effects.append(Note("warning", UNREACHED, {"error": str(error)}))
         match self.state:
             case Standby() as state:
                 self.state = replace(state, next=ReadLease(), due_s=now + POLL_S)
@@ -251,7 +253,7 @@ class Leadership:
             case Resigning() as state:
                 self.state = replace(state, exits=True)
 
-    def _resigned(self, event: Resigned | NotLed, now: float) -> None:
+    def _resigned(self, event: Resigned, now: float) -> None:
         match self.state:
             case Resigning(term=term, exits=True) if term == event.term:
                 self.state = Leaving(term)
@@ -265,8 +267,6 @@ class Leadership:
                 self._stand_by(event, now, now + self._lease_s)
                 fields = {"term": term, "error": str(event.error)}
                 effects.append(Note("error", "cannot lead", fields))
-            case Resigning():
-                self._resigned(event, now)
 
     def _stand_by(self, event: Resigned | NotLed, now: float, patient_until_s: float) -> None:
         """Give the lease back first: if nobody else has taken it, it is still this daemon's."""

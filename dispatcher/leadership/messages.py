@@ -83,7 +83,8 @@ class Resigned:
 
 @dataclass(frozen=True, slots=True)
 class NotLed:
-    """What `Lead` has ordered has failed, and nothing of this term runs. `holder`: a new id, for the next term."""
+    """What `Lead` has ordered has failed, and nothing of this term runs. `holder`: a new id, for the next term. After a
+    `Resign` it counts for nothing."""
 
     term: int
     error: BinlogError

@@ -274,14 +274,14 @@ class UserError(BinlogError):
 
 
 class NotLeaderError(BinlogError):
-    """The daemon is a standby, or has just stopped to lead. `leader`: the address of the daemon that leads, "" if it is
-    not known."""
+    """The daemon is a standby, or leads no more. `leader`: the address of the daemon that leads, "" if it is not
+    known."""
 
     leader = ""
 
     @classmethod
     def of(cls, leader: str) -> NotLeaderError:
-        what = f"{leader} leads" if leader else "no daemon is known to lead"
+        what = f"{leader} leads" if leader else "no daemon leads now"
         error = cls(ErrorKind.NOT_LEADER, what)
         error.leader = leader
         return error
