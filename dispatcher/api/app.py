@@ -42,13 +42,13 @@ class Api:
         limits: ApiLimitSettings,
         *,
         administrator: GetAdministrator,
-        role: GetRole,
         live: StatusSource,
         listen: str,
         version: str,
         metrics: RenderMetrics,
         ready: Ready,
         timings: RequestTimings | None = None,
+        role: GetRole = lambda: None,
     ) -> None:
         """`live`: what the status page shows; `listen`: the host of `api.listen`; `metrics` renders (text, content
         type); `ready` returns why the daemon is not ready; `timings` counts the requests."""

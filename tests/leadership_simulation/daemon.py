@@ -387,13 +387,14 @@ class Term:
             if self._queued and self.world.agenda.now < deadline_s:
                 self.world.agenda.after(0.02, lambda: self.process.handle(check))
             else:
-                self.world.judge.flushed(self.process, len(self._queued))
                 self._end()
 
         check()
 
     def _end(self) -> None:
         self.ending = True
+        if self.process.leaving_since is not None:
+            self.world.judge.flushed(self.process, len(self._queued))
         self._refuse_all()
         self.connection.close()
 

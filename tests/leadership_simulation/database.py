@@ -102,7 +102,7 @@ Committed = Callable[[str, float, Contents, Contents], None]
 
 
 class Database:
-    """`committed` is called with each commit: who, the database's clock when the lease was read in that transaction, the
+    """`committed` is called with each commit: who, the database's clock when that transaction has read the lease, the
     contents before, and after; `lost` is called when a crash has lost commits."""
 
     def __init__(self, agenda: Agenda, committed: Committed, lost: Callable[[], None]) -> None:

@@ -88,7 +88,7 @@ class Judge:
         world = self._world
         leaving_since = process.leaving_since
         assert leaving_since is not None
-        sound = world.calm_since <= leaving_since - IDLE_S
+        sound = world.calm_since <= leaving_since - calm_s(process.lease_s)
         if sound and world.database.lease.holder == process.holder:
             assert not queued, f"{process.name} has not stored {queued}"
 
@@ -96,7 +96,7 @@ class Judge:
         """A daemon that hands over gives its lease back."""
         assert process.leaving_since is not None, f"{process.name} has exited by itself"
         # Otherwise a session that does not know yet that it is over may hold the lock.
-        sound = self._world.calm_since <= process.leaving_since - process.lease_s - IDLE_S
+        sound = self._world.calm_since <= process.leaving_since - calm_s(process.lease_s)
         lease = self._world.database.lease
         assert not sound or lease.free or lease.holder != process.holder, (
             f"{process.name} has kept the lease for {lease.remaining_s:.3f} s"
@@ -158,4 +158,9 @@ class Judge:
 def bound_s(lease_s: float) -> float:
     """How long a lease may be free while a daemon can reach the database: an open request was lost and is given up, a
     daemon that could not lead lets others try, and a stopped daemon's transaction holds the lock."""
-    return 3 * lease_s + IDLE_S + LOCK_WAIT_S + 2.0
+    return 3 * lease_s + calm_s(lease_s)
+
+
+def calm_s(lease_s: float) -> float:
+    """How long a fault may still have an effect: a session holds the lock, and a request waits for it."""
+    return lease_s + IDLE_S + LOCK_WAIT_S

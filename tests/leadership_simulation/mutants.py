@@ -215,13 +215,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "a campaign that is open may take the lease",
         "leadership.leadership.Leadership._may_exit",
         If("self._asked is not None", "False"),
+        tests="tests/leadership/test_leadership.py",
     ),
     Mutant(
         "does not store what is queued",
         "a daemon that ends stores first what is queued",
-        "daemon.Term.end",
-        If("not orderly", "True"),
-        package=_HERE,
+        "leadership.leadership.Leadership._hand_over",
+        Replace("Resign(state.term, orderly=True)", "Resign(state.term, orderly=False)"),
     ),
     Mutant(
         "does not exit while it resigns",

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import random
 
+from tests.leadership_simulation.judge import calm_s
 from tests.leadership_simulation.transcript import Transcript
 from tests.leadership_simulation.world import World
 
 FAULTS = (8, 15, 30)
 FINISH_MAX_S = 120.0
+_FAULTS = (
+    "stop", "stop", "kill", "end", "end in calm", "cut", "cut", "noise", "noise", "source", "crash", "loss",
+    "connections", "clock", "nothing", "nothing",
+)  # fmt: skip
 
 
 def play(seed: int, transcript: Transcript | None = None) -> World:
@@ -45,17 +50,17 @@ def _fault(world: World, rng: random.Random) -> None:
         return
     name = rng.choice(leaders if leaders and rng.random() < 0.7 else names)
     lease_s = world.lease_s
-    short_s, long_s = rng.uniform(0.01, lease_s), rng.uniform(lease_s, 4 * lease_s)
-    duration_s = rng.choice((short_s, long_s))
-    match rng.choice(
-        ("stop", "stop", "kill", "end", "cut", "cut", "noise", "noise", "source", "crash", "loss",
-         "connections", "clock", "nothing", "nothing")
-    ):  # fmt: skip
+    duration_s = rng.choice((rng.uniform(0.01, lease_s), rng.uniform(lease_s, 4 * lease_s)))
+    fault = rng.choice(_FAULTS)
+    match fault:
         case "stop":
             world.stop(name, duration_s)
         case "kill":
             world.kill(name, back_after_s=duration_s)
         case "end":
+            world.hand_over(name)
+        case "end in calm":
+            world.run(calm_s(lease_s))
             world.hand_over(name)
         case "cut":
             world.cut_database(name, duration_s)
@@ -63,10 +68,8 @@ def _fault(world: World, rng: random.Random) -> None:
             world.disturb_database(name, duration_s)
         case "source":
             world.cut_source(name, duration_s)
-        case "crash":
-            world.crash_database(duration_s, loses=False)
-        case "loss":
-            world.crash_database(duration_s, loses=True)
+        case "crash" | "loss":
+            world.crash_database(duration_s, loses=fault == "loss")
         case "connections":
             world.end_connections(name)
         case "clock":
