@@ -18,7 +18,7 @@ from functools import partial
 from typing import Protocol
 from uuid import uuid4
 
-from dispatcher.leadership.leadership import UNREACHED, Leadership
+from dispatcher.leadership.leadership import Leadership
 from dispatcher.leadership.lease import LeaseRow
 from dispatcher.leadership.messages import (
     Abandon,
@@ -83,7 +83,7 @@ class Tenure(Protocol):
 
 
 class Standby:
-    """See the module. `trouble`: why the database cannot be asked about the lease; "" if it can."""
+    """See the module."""
 
     def __init__(
         self,
@@ -96,7 +96,6 @@ class Standby:
         lease_s: float,
     ) -> None:
         """`address`: how readers reach this daemon's API; `on_error` is called with each task that a defect ended."""
-        self.trouble = ""
         self._leadership = Leadership(_new_id(), lease_s)
         self._make_lease = make_lease
         self._lease: Lease | None = None
@@ -141,6 +140,11 @@ class Standby:
                 row = self._leadership.leader(time.monotonic())
                 return Role(False, 0, "") if row is None else Role(False, row.term, row.address)
         return Role(False, 0, "")
+
+    @property
+    def trouble(self) -> str:
+        """Why the database cannot be asked about the lease; "" if it can."""
+        return self._leadership.trouble
 
     def refusal(self) -> NotLeaderError:
         """Return the error with which calls are refused while this daemon does not lead."""
@@ -189,7 +193,6 @@ class Standby:
                 self._gone.set()
                 self._tenure.exit()
             case Note():
-                self.trouble = str(effect.fields["error"]) if effect.event == UNREACHED else ""
                 self._log.log(_LEVELS[effect.level], effect.event, **effect.fields)
 
     # -- the lease -------------------------------------------------------------------------------------------

@@ -146,6 +146,16 @@ def rows_of(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list[dic
     return rows
 
 
+def leader_of(address: DaemonAddress) -> dict[str, Any] | None:
+    """The answer of `GET /v1/leader`; None for a daemon that is alone, or too old to have the call. Raises
+    BinlogError."""
+    try:
+        known = call(address, "/v1/leader")
+    except UserError:
+        return None
+    return known if isinstance(known, dict) and known.get("term") is not None else None
+
+
 def _token(file: Path | None) -> str:
     if file is not None:
         return file.read_text(encoding="utf-8").strip()

@@ -49,8 +49,6 @@ ATTEMPTS = 4
 """A leader waits at most this part of the lease for an answer, then asks again on another connection."""
 RETRY_S = 0.25
 """How soon a leader asks again after an error."""
-UNREACHED = "lease not reached"
-"""The line of the log for a database that cannot be asked, with its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,8 @@ class _Asked:
 
 
 class Leadership:
-    """See the module. `now`: seconds of a local clock that never goes back."""
+    """See the module. `now`: seconds of a local clock that never goes back. `trouble`: why the database has not answered
+    the newest request; "" if it has."""
 
     def __init__(self, holder: str, lease_s: float) -> None:
         """`holder`: an id that no other daemon has; `lease_s`: how long a lease lasts."""
@@ -70,7 +69,7 @@ class Leadership:
         self._lease_s = lease_s
         self._asked: _Asked | None = None
         self._number = 0
-        self._trouble = ""  # the error that the log has last
+        self.trouble = ""
         self._told: tuple[str, int] | None = None  # the leader that the log has last
 
     # -- what others ask -------------------------------------------------------------------------------------
@@ -177,8 +176,8 @@ class Leadership:
         asked = self._end_request(event.number)
         if asked is None:
             return
-        if self._trouble:
-            self._trouble = ""
+        if self.trouble:
+            self.trouble = ""
             effects.append(Note("info", "lease reached again", {}))
         match self.state:
             case Standby() as state:
@@ -227,9 +226,9 @@ class Leadership:
 
     def _failed(self, error: BinlogError, now: float, effects: list[Effect]) -> None:
         """A request has failed, or is given up; it may have been executed."""
-        if str(error) != self._trouble:
-            self._trouble = str(error)
-            effects.append(Note("warning", UNREACHED, {"error": str(error)}))
+        if str(error) != self.trouble:
+            self.trouble = str(error)
+            effects.append(Note("warning", "lease not reached", {"error": str(error)}))
         match self.state:
             case Standby() as state:
                 self.state = replace(state, next=ReadLease(), due_s=now + POLL_S)
