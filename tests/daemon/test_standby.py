@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -117,12 +118,11 @@ def test_metrics_and_the_list_of_consumers_tell_the_role(make_pair: MakePair) ->
 
 def test_a_daemon_without_its_database_waits_for_it(make_pair: MakePair) -> None:
     pair = make_pair()
-    pair.store.stop()
-    until(lambda: pair.a.api.request("GET", "/readyz")[0] == 503, "the leader has resigned")
-    assert refusal(pair.a).body["leader"] is None
-    pair.b.restart(kill=True)
-    assert pair.b.api.request("GET", "/readyz")[0] == 503
-    pair.store.start()
+    with stopped(pair.store):
+        until(lambda: refusal(pair.a).kind == "NOT_LEADER", "the leader has resigned")
+        assert refusal(pair.a).body["leader"] is None
+        pair.b.restart(kill=True)
+        assert pair.b.api.request("GET", "/readyz")[0] == 503
     Follower(pair.a, pair.b).read_to(0)
 
 
@@ -234,6 +234,15 @@ def read_all(follower: Follower, ids: list[int]) -> bool:
     follower.reader.step(wait_ms=100)
     follower.reader.acknowledge()
     return inserted_ids(follower.reader, "d.load") == ids
+
+
+@contextmanager
+def stopped(server: Instance) -> Iterator[None]:
+    server.stop()
+    try:
+        yield
+    finally:
+        server.start()
 
 
 def stop(daemon: Daemon) -> None:
