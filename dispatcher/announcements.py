@@ -74,6 +74,8 @@ class Announcements:
         if sessions is not self._sessions:
             self._forget_commits()
             self._sessions = sessions
+            if sessions is None:  # at once: the daemon may be ending
+                self._clear_all_but(set(self._put_role()))
         if settings.mqtt != self._settings:
             await self._end(clear=_moved(self._settings, settings.mqtt))
             self._settings = settings.mqtt
@@ -141,8 +143,11 @@ class Announcements:
                 async for row in sessions.rows():
                     present.add(self._topics.status(row["name"]))
                     self._put_status(row)
-            for topic in self._outbox.topics() - present:
-                self._outbox.put(MessageKind.STATUS, topic, b"")
+            self._clear_all_but(present)
+
+    def _clear_all_but(self, topics: Collection[str]) -> None:
+        for topic in self._outbox.topics().difference(topics):
+            self._outbox.put(MessageKind.STATUS, topic, b"")
 
     def _put_role(self) -> Iterator[str]:
         """Publish the role, if there are several daemons. Yields its topic."""

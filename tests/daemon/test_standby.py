@@ -6,12 +6,12 @@ The state is on a server of its own, so that it can be restarted without the ser
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.conftest import MakePair, Source
 from tests.daemon.harness import (
     Daemon,
     Json,
@@ -22,7 +22,6 @@ from tests.daemon.harness import (
     until,
 )
 from tests.daemon.pair import (
-    LEASE_S,
     NEVER_S,
     Follower,
     Pair,
@@ -32,45 +31,6 @@ from tests.daemon.pair import (
     until_stands_by,
 )
 from tests.servers import Instance
-from tests.servers.plugin import ServerFactory
-from tests.support.state_stores import state_settings
-
-MakePair = Callable[..., Pair]
-
-
-@pytest.fixture(scope="module")
-def server(module_server_factory: ServerFactory) -> Instance:
-    return module_server_factory("mysql97")
-
-
-@pytest.fixture(scope="module")
-def store(module_server_factory: ServerFactory) -> Instance:
-    return module_server_factory("mariadb118")
-
-
-@pytest.fixture
-def make_pair(
-    make_daemon: MakeDaemon, source: Source, server: Instance, store: Instance, database_name: str
-) -> Iterator[MakePair]:
-    """`make_pair(lease=...)`: two daemons with a consumer `d` of the database d, which are started."""
-    server.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "FLUSH BINARY LOGS")
-    store.execute(f"CREATE DATABASE {database_name}")
-    settings = state_settings(store, database_name)
-
-    def make(lease: int = LEASE_S) -> Pair:
-        state: Json = {
-            "mysql": str(settings.mysql),
-            "password": settings.secret,
-            "tls": {"mode": "disabled"},
-            "lease": lease,
-        }
-        consumers = {"d": source(server, "d")}
-        a, b = (make_daemon(consumers, state=dict(state)) for _ in range(2))
-        return Pair(a, b, store, server).start()
-
-    yield make
-    store.execute(f"DROP DATABASE {database_name}")
-
 
 # -- the standby ------------------------------------------------------------------------------------------------
 
