@@ -59,8 +59,8 @@ class _Asked:
 
 
 class Leadership:
-    """See the module. `now`: seconds of a local clock that never goes back. `trouble`: why the database has not answered
-    the newest request; "" if it has."""
+    """See the module. `now`: seconds of a local clock that never goes back. `trouble`: why the database has not
+    answered the newest request; "" if it has."""
 
     def __init__(self, holder: str, lease_s: float) -> None:
         """`holder`: an id that no other daemon has; `lease_s`: how long a lease lasts."""

@@ -110,6 +110,8 @@ def validated_settings(tree: Tree) -> Settings:
     if state is not None:
         _check_state_database(tree, consumers, state)
     _check_listen(tree)
+    if api is not None and state is not None:
+        _check_address(tree, api, state)
     if api is not None:
         declared = values.get("consumers")
         _check_tokens(tree, api, declared if isinstance(declared, dict) else {})
@@ -280,6 +282,14 @@ def _check_listen(tree: Tree) -> None:
             ("api", "listen"),
             f"without api.tokens the daemon listens on loopback addresses only; {remedy}",
         )
+
+
+def _check_address(tree: Tree, api: ApiSettings, state: StateSettings) -> None:
+    """A standby names the address of its leader."""
+    if state.mysql is not None and api.advertise is None and not api.listen.port:
+        remedy = "set a port, or set api.advertise to the URL at which readers reach this daemon"
+        what = "with port 0 other daemons of this state cannot name this one's address"
+        tree.report(("api", "listen"), f"{what}; {remedy}")
 
 
 def _check_tokens(tree: Tree, api: ApiSettings, declared: Mapping[str, Any]) -> None:

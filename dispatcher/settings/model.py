@@ -535,15 +535,6 @@ class Settings(SettingsSection):
     mqtt: MqttSettings | None = None  # None: nothing is published
     warnings: tuple[str, ...] = ()  # each says what is risky and what to do
 
-    @model_validator(mode="after")
-    def _has_an_address(self) -> Self:
-        if self.state.mysql and not (self.api.listen.port or self.api.advertise):
-            raise ValueError(
-                "api.listen has port 0, so other daemons could not name this one's address: set a port, or set"
-                " api.advertise"
-            )
-        return self
-
     def secrets(self) -> tuple[str, ...]:
         """All passwords and tokens; the log redacts them."""
         servers = (consumer for consumer in self.consumers.values() if consumer.mysql is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -278,3 +279,40 @@ def test_patterns_of_tables_are_divided_at_the_database(settings: Load) -> None:
     shop = settings(text).consumers["shop"]
     assert shop.table_patterns == (("shop_*", "orders"), ("shop_1", "x*"), ("a.b", "t"), ("*", "y"))
     assert shop.excluded_patterns == (("*", "tmp_*"), ("crm", "*"))
+
+
+DATABASE = "state: {mysql: bd@db2/state_1, password: streng}\n"
+
+
+@pytest.mark.parametrize(
+    ("api", "address"),
+    [
+        ("", "http://127.0.0.1:8085"),
+        (
+            "api: {listen: 'localhost:9', advertise: 'https://a.example:443/'}",
+            "https://a.example:443",
+        ),
+        ("api: {listen: '127.0.0.1:0', advertise: 'http://a:1'}", "http://a:1"),
+    ],
+)
+def test_the_address_at_which_readers_reach_the_api(settings: Load, api: str, address: str) -> None:
+    assert settings(MINIMAL + DATABASE + api).api.address == address
+
+
+def test_an_address_of_all_interfaces_is_told_as_the_name_of_the_host(settings: Load) -> None:
+    token = "tokens: [{token: 0123456789abcdef, consumers: all}]"
+    loaded = settings(f"{MINIMAL}api: {{listen: '0.0.0.0:8085', {token}}}")
+    assert loaded.api.address == f"http://{socket.gethostname()}:8085"
+
+
+@pytest.mark.parametrize(
+    ("api", "message"),
+    [
+        ("{advertise: 'a:8085'}", "api.advertise: expected a URL without a path"),
+        ("{advertise: 'http://a:8085/path'}", "api.advertise: expected a URL without a path"),
+        ("{listen: '127.0.0.1:0'}", "api.listen: with port 0 other daemons of this state cannot"),
+    ],
+)
+def test_an_address_that_readers_cannot_use(wrong: Wrong, api: str, message: str) -> None:
+    (line,) = wrong(MINIMAL + DATABASE + f"api: {api}\n")
+    assert message in line

@@ -129,7 +129,13 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
         PREFIX + timed.name for timed in TIMED if not timed.labels and timed.type != "histogram"
     } - seen <= {
         f"{PREFIX}{name}"
-        for name in ("memory_limit_bytes", "state_store_bytes", "state_store_free_bytes", "leader", "leader_term")
+        for name in (
+            "memory_limit_bytes",
+            "state_store_bytes",
+            "state_store_free_bytes",
+            "leader",
+            "leader_term",
+        )
     } | MQTT
     assert "process_resident_memory_bytes" in seen
 
