@@ -17,9 +17,10 @@ help:
 	@echo "make test     run lint, then all tests"
 	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
 	@echo "              tests of the mirror: kills, histories of DDL, copies under load"
-	@echo "make simulate simulate the daemon with SEEDS=1000 seeds from FIRST=0 on, and the mirror with the same seeds, in JOBS=1"
-	@echo "              processes (DAEMON=1: the daemon only; MIRROR=1: the mirror only)"
-	@echo "make mutants  break each rule of the daemon and of the mirror in turn, and check that the simulation detects it"
+	@echo "make simulate simulate the daemon, leadership and the mirror with SEEDS=1000 seeds each from FIRST=0 on, in JOBS=1"
+	@echo "              processes (DAEMON=1, LEADERSHIP=1 or MIRROR=1: this one only)"
+	@echo "make mutants  break each rule of the daemon, of leadership and of the mirror in turn, and check that the simulation"
+	@echo "              detects it"
 	@echo "make soak     test slow, idle and many consumers, and random histories, for 40 minutes"
 	@echo "make fuzz     fuzz every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     run ruff, mypy and the import contracts"
@@ -100,9 +101,10 @@ test-deep: servers jars kernels
 SEEDS ?= 1000
 FIRST ?= 0
 JOBS ?= 1
-# Both simulations, unless one is chosen.
-SIMULATIONS = $(if $(MIRROR),$(if $(DAEMON),tests.simulation),tests.simulation) \
-	$(if $(DAEMON),$(if $(MIRROR),tests.mirror_simulation),tests.mirror_simulation)
+# All simulations, unless some are chosen.
+CHOSEN = $(if $(DAEMON),tests.simulation) $(if $(LEADERSHIP),tests.leadership_simulation) \
+	$(if $(MIRROR),tests.mirror_simulation)
+SIMULATIONS = $(or $(strip $(CHOSEN)),tests.simulation tests.leadership_simulation tests.mirror_simulation)
 simulate: setup
 	@set -e; for package in $(SIMULATIONS); do \
 		$(PY) -m $$package --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS); done

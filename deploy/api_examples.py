@@ -91,6 +91,7 @@ def _read(recorder: Recorder, opened: Json) -> None:
     recorder.call("slices", body={**span, "n": 2, "inside": False})
     recorder.call("binlog", body={**span, "start_event": None, "end_event": None})
     recorder.call("binlogs", path="/v1/binlogs")
+    recorder.call("leader", path="/v1/leader")
     recorder.call("ack", body={"session": session, "position": end})
     recorder.call("table", path="/v1/consumers/shop/tables/shop.orders")
 

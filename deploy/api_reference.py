@@ -30,10 +30,10 @@ def openapi_document() -> Json:
 
     service = FakeReaders()
     api = Api(
-        service,
+        lambda: service,
         Access(),
         ApiLimitSettings(),
-        administrator=service,
+        administrator=lambda: service,
         live=service,
         listen="127.0.0.1",
         version="",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from dispatcher.leadership.role import Role
 from dispatcher.runtime.commit_feed import QueuedCommits, follow_commits
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.loop.tasks import Tasks
@@ -38,12 +39,16 @@ class Announcements:
         log: LineLog,
         daemon: str,
         on_error: Callable[[str, BaseException], None],
+        role: Callable[[], Role | None] = lambda: None,
     ) -> None:
-        """`daemon`: the id of the state store; `on_error` is called with each task that a defect ended."""
+        """`daemon`: the id of the state store; `on_error` is called with each task that a defect ended; `role`: of
+        several daemons, None if there is one."""
         self.log = AnnouncingLog(log, self._happened)
         self._daemon = daemon
         self._tasks = Tasks(on_error)
+        self._role = role
         self._settings: MqttSettings | None = None
+        self._sessions: ConsumerSessions | None = None
         self._commits: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._outbox = Outbox(1)
@@ -60,10 +65,17 @@ class Announcements:
         return MqttCounts(publisher.connected, publisher.connections, publisher.published, dropped)
 
     async def apply(
-        self, settings: Settings, sessions: ConsumerSessions, secrets: Collection[str]
+        self, settings: Settings, sessions: ConsumerSessions | None, secrets: Collection[str]
     ) -> None:
-        """Apply the MQTT settings, at the start and after each reload. `secrets`: of these settings and of earlier
-        ones."""
+        """Apply the MQTT settings, at the start, after each reload, and when the daemon begins or ceases to lead.
+
+        `sessions`: of all consumers, None on a standby; `secrets`: of these settings and of earlier ones.
+        """
+        if sessions is not self._sessions:
+            self._forget_commits()
+            self._sessions = sessions
+            if sessions is None:  # at once: the daemon may be ending
+                self._clear_all_but(set(self._put_role()))
         if settings.mqtt != self._settings:
             await self._end(clear=_moved(self._settings, settings.mqtt))
             self._settings = settings.mqtt
@@ -71,10 +83,11 @@ class Announcements:
             return
         self._bodies = Bodies(self._daemon, secrets)
         if self._publisher is None:
-            self._begin(self._settings, sessions)
+            self._begin(self._settings)
         else:
             self._publisher.connect_now()
-        self._follow(settings, sessions)
+        if sessions is not None:
+            self._follow(settings, sessions)
         self._changed.set()
 
     async def stop(self) -> None:
@@ -83,17 +96,18 @@ class Announcements:
 
     # -- the publisher ---------------------------------------------------------------------------------------
 
-    def _begin(self, settings: MqttSettings, sessions: ConsumerSessions) -> None:
+    def _begin(self, settings: MqttSettings) -> None:
         from dispatcher.telemetry.mqtt.publisher import MqttPublisher  # noqa: PLC0415 - slow to load
 
         self._topics = Topics(settings.prefix)
         self._outbox = Outbox(settings.max_queued_messages)
         # The outbox must have the present statuses before the broker sends the retained ones.
-        for row, _ in sessions.rows_with_consumers():
-            self._put_status(row)
+        if self._sessions is not None:
+            for row, _ in self._sessions.rows_with_consumers():
+                self._put_status(row)
         self._publisher = MqttPublisher(settings, self._outbox, self._topics, self._bodies)
         self._publisher.start()
-        self._tasks.start("mqtt statuses", self._publish_statuses(settings, sessions))
+        self._tasks.start("mqtt statuses", self._publish_statuses(settings))
 
     async def _end(self, *, clear: bool) -> None:
         await self._tasks.cancel_all()
@@ -117,19 +131,37 @@ class Announcements:
         topic = self._topics.status(row["name"])
         self._outbox.put(MessageKind.STATUS, topic, self._bodies.status(row))
 
-    async def _publish_statuses(self, settings: MqttSettings, sessions: ConsumerSessions) -> None:
+    async def _publish_statuses(self, settings: MqttSettings) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(settings.status_seconds):
                     await self._changed.wait()
                 await asyncio.sleep(SOON_S)
             self._changed.clear()
-            present = set()
-            async for row in sessions.rows():
-                present.add(self._topics.status(row["name"]))
-                self._put_status(row)
-            for topic in self._outbox.topics() - present:
-                self._outbox.put(MessageKind.STATUS, topic, b"")
+            present = set(self._put_role())
+            if (sessions := self._sessions) is not None:
+                async for row in sessions.rows():
+                    present.add(self._topics.status(row["name"]))
+                    self._put_status(row)
+            self._clear_all_but(present)
+
+    def _clear_all_but(self, topics: Collection[str]) -> None:
+        for topic in self._outbox.topics().difference(topics):
+            self._outbox.put(MessageKind.STATUS, topic, b"")
+
+    def _put_role(self) -> Iterator[str]:
+        """Publish the role, if there are several daemons. Yields its topic."""
+        role = self._role()
+        if role is not None:
+            self._outbox.put(
+                MessageKind.STATUS, self._topics.role, self._bodies.role(role.as_dict())
+            )
+            yield self._topics.role
+
+    def _forget_commits(self) -> None:
+        for task in self._commits.values():
+            task.cancel()
+        self._commits.clear()
 
     def _follow(self, settings: Settings, sessions: ConsumerSessions) -> None:
         wanted = {name for name, one in settings.consumers.items() if one.mqtt.commits}

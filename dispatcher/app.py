@@ -1,7 +1,12 @@
 """The composition root: builds the daemon from its settings and runs it.
 
-Start: state store (its lock excludes a second daemon), clients with their stored progress, then connections and
-listener. A server that is down does not delay the others. Shutdown: listener, connections, pending writes, state store.
+With its state in a file, the daemon leads from its start on. Start: state store (its lock excludes a second daemon),
+clients with their stored progress, then connections and listener. A server that is down does not delay the others.
+Shutdown: listener, connections, pending writes, state store.
+
+With its state in a database, the daemon starts as a standby, with its listener open. `standby` lets it lead while it
+has the lease: then it does what a daemon does at its start, but for the listener. At its end the lease is given back
+before the listener closes, so that another daemon takes over at once.
 
 SIGTERM and SIGINT shut the daemon down within `SHUTDOWN_S`: waiting polls are answered, and progress is stored. A
 second signal exits immediately; acknowledged positions are already on disk. SIGHUP reads the same settings files and
@@ -11,16 +16,17 @@ options again and applies the differences; invalid settings change nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 import structlog
 import uvloop
@@ -28,20 +34,26 @@ import uvloop
 from dispatcher.announcements import Announcements
 from dispatcher.api.app import Api
 from dispatcher.api.listener import Listener, api_access, api_limits
-from dispatcher.model.errors import BinlogError
-from dispatcher.model.timings import Durations
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.leader import Leader
+from dispatcher.leadership.role import Role
+from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError
+from dispatcher.model.timings import ConnectionTimings, Durations, StoreTimings
 from dispatcher.runtime.administration import Administration
 from dispatcher.runtime.client.from_settings import client_decls
-from dispatcher.runtime.client_registry import ClientRegistry
+from dispatcher.runtime.client_registry import RegistryChanges
+from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.live_status import LiveStatus
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.runtime.loop.time_slices import in_slices
 from dispatcher.runtime.process import prepare_process, warm_up_kernels
 from dispatcher.runtime.status.timeline import Timeline
-from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import Settings
-from dispatcher.state.newest import log_losses
+from dispatcher.standby import Standby
+from dispatcher.state.database import DatabaseStore
+from dispatcher.state.lease import LeaseTable
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
@@ -51,7 +63,6 @@ from dispatcher.telemetry.repeats import Repeats
 from dispatcher.telemetry.systemd import ServiceManager, states_in_words
 
 SHUTDOWN_S = 10
-STORE_CHECK_EVERY_S = 1.0
 LOOP_CHECK_EVERY_S = 1.0
 EXIT_FAULT = 1
 
@@ -71,22 +82,29 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
     signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
     _warn(settings)
     manager = ServiceManager()
-    store = StateStore(settings.state.path)
-    try:
-        for path in store.exposed:
-            structlog.get_logger("dispatcher").warning(
-                "other users can read the state, and its file belongs to another user",
-                file=str(path),
-                remedy="make the daemon's user its owner and run: chmod 600",
-            )
+    with _open_file(settings) as store:
         manager.status("loading kernels")
         warm_up_kernels()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(
                 Daemon(settings, load, store, manager, repeats).serve(reload_requested)
             )
-    finally:
-        store.close()
+
+
+@contextlib.contextmanager
+def _open_file(settings: Settings) -> Iterator[StateStore | None]:
+    """The open state store; None if the state is in a database."""
+    if settings.state.mysql is not None:
+        yield None
+        return
+    with contextlib.closing(StateStore(settings.state.path)) as store:
+        for path in store.exposed:
+            structlog.get_logger("dispatcher").warning(
+                "other users can read the state, and its file belongs to another user",
+                file=str(path),
+                remedy="make the daemon's user its owner and run: chmod 600",
+            )
+        yield store
 
 
 def _warn(settings: Settings) -> None:
@@ -96,51 +114,55 @@ def _warn(settings: Settings) -> None:
 
 
 class Daemon:
-    """The daemon on the event loop."""
+    """The daemon on the event loop. `_leader` is None while it stands by."""
 
     def __init__(
         self,
         settings: Settings,
         load: LoadSettings,
-        state: StateStore,
+        state: StateStore | None,
         manager: ServiceManager,
         repeats: Repeats,
     ) -> None:
-        self._settings = settings
+        """`state`: None if it is in a database."""
+        self._settings = settings  # of the start
+        self._newest = settings  # of the last reload
         self._load = load
         self._log = structlog.get_logger("dispatcher")
         self._state = state
-        self._store = StoreThread(state, settings.state.max_bytes_in_prepared)
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
-        # The spill files are next to the state store, whose lock keeps other daemons out of both.
-        spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
+        # The spill files of a state in a file are next to it: its lock keeps other daemons out of both.
+        self._spill = spill = Spill(settings.state.spill_folder, settings.state.max_bytes_in_spill)
         self._announcements = Announcements(
-            self._log, str(state.installation_id), self._on_task_error
+            self._log, _name_of_state(settings, state), self._on_task_error, self._role
         )
         self._timeline = timeline = Timeline(self._announcements.log)
-        self._clients = ClientRegistry(self._store, spill.allocate, timeline, self._on_task_error)
-        self._live = LiveStatus(self._clients.sessions, self._clients.clients, timeline)
+        self._leader: Leader | None = None
+        self._standby = None if state is not None else self._make_standby(settings)
+        self._changing = asyncio.Lock()  # of the consumers, by a reload or by a term that begins
+        self._ending = False
+        self._live = LiveStatus(self._sessions, self._clients, timeline)
+        self._timings = StoreTimings()
         self._measured = Measured(
-            self._clients.timings,
-            store=self._store.timings,
-            store_up=lambda: not self._not_ready(),
-            store_path=Path(settings.state.path),
+            self._connection_timings,
+            store=self._timings,
+            store_up=lambda: not self._store_faults(),
+            store_path=settings.state.path if state is not None else None,
             spill=lambda: (spill.bytes, settings.state.max_bytes_in_spill),
             mqtt=self._announcements.counts,
+            role=self._role,
         )
         self._metrics = Metrics(
-            version("binlog-dispatcher"),
-            self._clients.sessions.rows_with_consumers,
-            self._clients.clients,
-            self._measured,
+            version("binlog-dispatcher"), self._rows, self._clients, self._measured
         )
         self._rendering = asyncio.Lock()
         self._api = Api(
-            self._clients.sessions,
+            self._consumers,
             api_access(settings.api),
             api_limits(settings.api),
-            administrator=Administration(self._clients.sessions, self._store),
+            administrator=self._administration,
+            role=self._role,
             live=self._live,
             listen=settings.api.listen.host,
             version=version("binlog-dispatcher"),
@@ -156,9 +178,72 @@ class Daemon:
             self._api.asgi, settings.api, shutdown_s=SHUTDOWN_S, on_started=manager.ready
         )
 
+    def _make_standby(self, settings: Settings) -> Standby:
+        return Standby(
+            partial(LeaseTable, settings.state),
+            self,
+            self._timeline,
+            self._on_standby_error,
+            address=settings.api.address,
+            lease_s=settings.state.lease,
+        )
+
     async def _render_metrics(self) -> tuple[bytes, str]:
         async with self._rendering:  # one scrape at a time
             return await render_metrics(self._metrics)
+
+    # -- what the API, the metrics and the service manager are told ------------------------------------------
+
+    def _serving(self) -> Leader:
+        """Return what leads. Raises NotLeaderError on a standby."""
+        leader = self._leader
+        if leader is None or not (self._standby is None or self._standby.serves()):
+            raise self._refusal()
+        return leader
+
+    def _refusal(self) -> NotLeaderError:
+        return NotLeaderError.of("") if self._standby is None else self._standby.refusal()
+
+    def _consumers(self) -> ConsumerSessions:
+        return self._serving().sessions
+
+    def _administration(self) -> Administration:
+        return self._serving().administration
+
+    def _role(self) -> Role | None:
+        return None if self._standby is None else self._standby.role()
+
+    def _sessions(self) -> ConsumerSessions | None:
+        return None if self._leader is None else self._leader.sessions
+
+    def _clients(self) -> Sequence[Client]:
+        return () if self._leader is None else self._leader.clients()
+
+    def _rows(self) -> Iterable[tuple[dict[str, Any], Consumer]]:
+        return () if self._leader is None else self._leader.sessions.rows_with_consumers()
+
+    def _connection_timings(self) -> Iterable[tuple[str, ConnectionTimings]]:
+        return () if self._leader is None else self._leader.timings()
+
+    def _status(self) -> str:
+        role = self._role()
+        if self._leader is None:
+            return str(role)
+        states = states_in_words(self._leader.sessions.states())
+        return states if role is None else f"{role}; {states}"
+
+    def _not_ready(self) -> list[str]:
+        role = self._role()
+        if role is not None and not role.leads:
+            return [str(role), *self._store_faults()]
+        if self._leader is None:
+            return ["the term begins"]
+        return self._store_faults()
+
+    def _store_faults(self) -> list[str]:
+        faults = () if self._leader is None else self._leader.store.faults
+        trouble = "" if self._standby is None else self._standby.trouble
+        return list(dict.fromkeys([*map(str, faults), *([trouble] if trouble else [])]))
 
     # -- start and shutdown ----------------------------------------------------------------------------------
 
@@ -179,13 +264,16 @@ class Daemon:
         return 0
 
     async def _run(self) -> None:
-        await self._clients.apply(client_decls(self._settings, self._store.installation_id))
-        await self._announcements.apply(self._settings, self._clients.sessions, self._secrets)
+        if self._state is not None:
+            self._leader = self._make_leader(self._state)
+            await self._leader.apply(self._settings)
+        await self._announce(self._settings)
         self._announcements.log.daemon("started", version=version("binlog-dispatcher"))
-        self._clients.start()
-        log_losses(self._state.losses, self._state.unreadable, self._timeline.log)
+        if self._leader is not None:
+            self._leader.start()
+        if self._standby is not None:
+            self._standby.start()
         self._tasks.start("reload", self._reload_on_request())
-        self._tasks.start("state store", self._check_store())
         self._tasks.start("history", self._live.sample_regularly())
         self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
         self._tasks.start("repeated faults", self._repeats.say_regularly())
@@ -194,57 +282,49 @@ class Daemon:
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
         await self._server.listen()
 
-    def _status(self) -> str:
-        return states_in_words(self._clients.sessions.states())
-
-    def _not_ready(self) -> list[str]:
-        return [str(fault) for fault in self._store.faults]
-
-    async def _check_store(self) -> None:
-        """Check the store's file regularly, so that its deletion or replacement is logged soon, not only at the next
-        acknowledgement."""
-        logged, rewritten = ("", ""), 0
-        while True:
-            await asyncio.sleep(STORE_CHECK_EVERY_S)
-            await self._store.check()
-            errors = str(self._store.misplaced or ""), str(self._store.not_checkpointed or "")
-            replaced, stuck = errors
-            if replaced and replaced != logged[0]:
-                self._timeline.log(logging.ERROR, "state store was replaced", error=replaced)
-            if stuck and stuck != logged[1]:
-                self._timeline.log(logging.ERROR, "state store cannot be checkpointed", error=stuck)
-            logged = errors
-            if self._state.rewritten != rewritten:
-                rewritten = self._state.rewritten
-                self._timeline.log(
-                    logging.ERROR,
-                    "state store was deleted and has been rewritten",
-                    file=str(self._settings.state.path),
-                )
-
     async def _end(self) -> None:
         try:
             await self._tasks.cancel_all()
-            await self._clients.stop()
+            if self._standby is not None:
+                await self._give_back(self._standby)
+            elif self._leader is not None:
+                await self._leader.stop()
         finally:
             self._announcements.log.daemon("stopped")
             await self._announcements.stop()
-            await self._store.close()
+            if self._leader is not None:
+                await self._leader.close()
             self._repeats.say(final=True)
             self._log.info("stopped")
 
+    async def _give_back(self, standby: Standby) -> None:
+        """Give the lease back, which has happened already if a signal ends the daemon."""
+        standby.hand_over()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_S):
+                await standby.gone()
+
     def _stop(self) -> None:
-        if self._server.should_exit:
+        if self._ending:
             self._exit_now("second signal")
-        self._server.should_exit = True
         self._manager.stopping()
-        self._clients.sessions.close()
         self._api.close()
-        # A disk that does not respond would block the shutdown for ever.
+        self._end_soon()
+        # A disk or a database that does not respond would block the shutdown for ever.
         reason = f"the shutdown took more than {SHUTDOWN_S} s"
         timer = threading.Timer(SHUTDOWN_S, self._exit_now, [reason])
         timer.daemon = True
         timer.start()
+
+    def _end_soon(self) -> None:
+        """End the daemon, after it has handed over."""
+        self._ending = True
+        if self._standby is not None:
+            self._standby.hand_over()
+            return
+        if self._leader is not None:
+            self._leader.sessions.close()
+        self._server.should_exit = True
 
     def _exit_now(self, reason: str) -> None:
         self._log.error("exiting immediately", reason=reason)
@@ -254,7 +334,67 @@ class Daemon:
         """Shut down, because a failed task is a defect; the supervisor then starts the whole daemon again."""
         self._log.error("task failed", task=name, exc_info=error)
         self._crash = error
+        self._end_soon()
+
+    def _on_standby_error(self, name: str, error: BaseException) -> None:
+        """Shut down at once: nothing would hand over."""
+        self._log.error("task failed", task=name, exc_info=error)
+        os._exit(EXIT_FAULT)
+
+    # -- terms -----------------------------------------------------------------------------------------------
+
+    def _make_leader(
+        self, state: StateStore | DatabaseStore, on_refused: Callable[[], None] = lambda: None
+    ) -> Leader:
+        return Leader(
+            self._settings.state,
+            state,
+            self._spill.allocate,
+            self._timeline,
+            self._on_task_error,
+            timings=self._timings,
+            on_refused=on_refused,
+        )
+
+    async def lead(self, holder: str, term: int) -> None:
+        """Open the store under this term and serve the consumers. Raises BinlogError."""
+        standby = self._standby
+        assert standby is not None
+        async with self._changing:
+            open_ = partial(DatabaseStore, self._settings.state, holder, term)
+            state = await in_thread("state store", open_, lambda store: store.close())
+            leader = self._make_leader(state, partial(standby.write_refused, term))
+            try:
+                await leader.apply(self._newest)
+            except BaseException:
+                await leader.resign(self._refusal)
+                raise
+            self._leader = leader
+            await self._announce(self._newest)
+            leader.start()
+        for warning in state.warnings:
+            self._log.warning("state store", warning=warning)
+
+    async def resign(self, orderly: bool) -> None:
+        """End the term, and refuse all calls from now on. `orderly`: True to store first what is queued."""
+        leader, self._leader = self._leader, None
+        if leader is None:
+            return
+        if orderly:
+            leader.sessions.close()
+            try:
+                await leader.stop()
+                await leader.close()
+            except BinlogError as error:
+                self._log.error("state not stored", error=str(error))
+        await leader.resign(self._refusal)
+        await self._announce(self._newest)
+
+    def exit(self) -> None:
         self._server.should_exit = True
+
+    async def _announce(self, settings: Settings) -> None:
+        await self._announcements.apply(settings, self._sessions(), self._secrets)
 
     # -- reload ----------------------------------------------------------------------------------------------
 
@@ -263,14 +403,14 @@ class Daemon:
             await self._reload.wait()
             self._reload.clear()
             self._manager.reloading()
-            await self._reload_settings()
+            async with self._changing:
+                await self._reload_settings()
             self._manager.ready()
 
     async def _reload_settings(self) -> None:
         try:
             settings = await in_thread("settings", self._load)
-            new_decls = client_decls(settings, self._store.installation_id)
-            await self._clients.check(new_decls)
+            await self._check(settings)
         except BinlogError as error:
             lines = "; ".join(str(error).splitlines())
             self._log.error("settings not reloaded, nothing was changed", error=lines)
@@ -280,8 +420,8 @@ class Daemon:
         self._measured.reloaded = True
         self._configure(settings)
         _warn(settings)
-        changes = await self._clients.apply(new_decls)
-        await self._announcements.apply(settings, self._clients.sessions, self._secrets)
+        changes = await self._apply(settings)
+        await self._announce(settings)
         self._announcements.log.daemon("reloaded", **asdict(changes))
         self._log.info(
             "settings reloaded",
@@ -289,6 +429,25 @@ class Daemon:
             removed=changes.removed,
             changed=changes.changed,
         )
+
+    async def _check(self, settings: Settings) -> None:
+        """Raises BinlogError if the settings cannot be applied."""
+        if self._leader is not None:
+            await self._leader.check(settings)
+        else:
+            client_decls(settings, UUID(int=0))
+
+    async def _apply(self, settings: Settings) -> RegistryChanges:
+        """Apply the settings to the consumers: at once, or when this daemon leads."""
+        self._newest = settings
+        if self._leader is None:
+            return RegistryChanges((), (), ())
+        try:
+            return await self._leader.apply(settings)
+        except BinlogError as error:
+            if error.kind is not ErrorKind.NOT_LEADER:
+                raise
+            return RegistryChanges((), (), ())  # the next term begins with them
 
     def _configure(self, settings: Settings) -> None:
         # Errors of a server may still contain earlier passwords.
@@ -299,6 +458,7 @@ class Daemon:
         running = self._settings
         fixed = {
             "api.listen": (running.api.listen, settings.api.listen),
+            "api.advertise": (running.api.advertise, settings.api.advertise),
             "api.proxies": (running.api.proxies, settings.api.proxies),
             "api.tls": (running.api.tls, settings.api.tls),
             "the limits of api": (api_limits(running.api), api_limits(settings.api)),
@@ -306,6 +466,13 @@ class Daemon:
         }
         if changed := [key for key, (current, new) in fixed.items() if current != new]:
             self._log.warning("restart the daemon to apply these settings", settings=changed)
+
+
+def _name_of_state(settings: Settings, state: StateStore | None) -> str:
+    """Return the id of the state store. A standby does not know it, so a database has one that its address makes."""
+    if state is not None:
+        return str(state.installation_id)
+    return str(uuid5(NAMESPACE_URL, f"binlog-dispatcher:{settings.state.label}"))
 
 
 async def measure_loop_lag(lag: Durations) -> None:

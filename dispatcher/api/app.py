@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dispatcher.api.access.auth import Token, Tokens
 from dispatcher.api.access.guard import Guard
-from dispatcher.api.answers.models import Administrator, ConsumerService, RenderMetrics
+from dispatcher.api.answers.models import Consumers, GetAdministrator, GetRole, RenderMetrics
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
 from dispatcher.api.calls.probes import Probes, Ready
 from dispatcher.api.calls.reader_calls import ReaderCalls
@@ -37,41 +37,43 @@ class Api:
 
     def __init__(  # noqa: PLR0913 - one parameter per part
         self,
-        daemon: ConsumerService,
+        consumers: Consumers,
         access: Access,
         limits: ApiLimitSettings,
         *,
-        administrator: Administrator,
+        administrator: GetAdministrator,
         live: StatusSource,
         listen: str,
         version: str,
         metrics: RenderMetrics,
         ready: Ready,
         timings: RequestTimings | None = None,
+        role: GetRole = lambda: None,
     ) -> None:
         """`live`: what the status page shows; `listen`: the host of `api.listen`; `metrics` renders (text, content
         type); `ready` returns why the daemon is not ready; `timings` counts the requests."""
         guesses = Guesses()
         self._tokens = Tokens(access.tokens, guesses.wrong)
         self._guard = Guard(self._tokens, limits, access.open)
-        self._feed = StatusFeed(live, version)
-        calls = ReaderCalls(daemon, limits)
+        self._feed = StatusFeed(live, version, role)
+        calls = ReaderCalls(consumers, limits)
 
         def load() -> ASGIApp:
             from dispatcher.api.framework.framework import make_framework  # noqa: PLC0415 - see `OnDemand`
 
             return make_framework(
-                daemon,
+                consumers,
                 self._guard,
                 calls,
                 self._feed,
                 administrator=administrator,
+                role=role,
                 live=live,
                 metrics=metrics,
                 version=version,
             )
 
-        probes = Probes(HeadRequests(OnDemand(load)), daemon, self._guard, ready)
+        probes = Probes(HeadRequests(OnDemand(load)), consumers, self._guard, ready)
         direct = DirectRoutes(probes, self._guard, calls)
         patient = GuessLimit(direct, guesses, lambda secret: self._tokens.find(secret) is not None)
         self._origin = OriginGuard(patient, listen=listen, hosts=access.hosts, tokens=self._tokens)

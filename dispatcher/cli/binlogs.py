@@ -13,11 +13,12 @@ from dispatcher.cli.calls import (
     TokenFile,
     Url,
     errors_as_exit_codes,
+    leader_of,
     rows_of,
     unexpected,
 )
 from dispatcher.cli.status_text import print_binlogs
-from dispatcher.terminal.output import say_json
+from dispatcher.terminal.output import say, say_json
 
 
 def binlogs_command(
@@ -38,7 +39,10 @@ def binlogs_command(
         if as_json:
             say_json(rows, indent=2)
             return
+        leader = leader_of(address)
         try:
+            if leader is not None:
+                say(f"{leader['leader']} leads, term {leader['term']}", err=True)
             print_binlogs(rows, wide=wide)
         except (KeyError, TypeError, ValueError):
             raise unexpected(address.url) from None

@@ -16,7 +16,7 @@ from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, User
 from dispatcher.terminal.output import say_error
 
 if TYPE_CHECKING:
-    from dispatcher.settings.model import Settings
+    from dispatcher.settings.model import Settings, StateSettings
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
 TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - the name, not a token
@@ -66,6 +66,17 @@ def read_settings(
 
     overrides = {"api.listen": ("--listen", listen), "log.level": ("--log-level", log_level)}
     return load_settings(config, {key: o for key, o in overrides.items() if o[1] is not None})
+
+
+def state_of(state: StateSettings) -> dict[str, Any]:
+    """What the store of these settings holds, see `dump_state`. Raises BinlogError."""
+    if state.mysql is None:
+        from dispatcher.state.copies import dump_state  # noqa: PLC0415
+
+        return dump_state(state.path)
+    from dispatcher.state.database_dump import dump_database  # noqa: PLC0415
+
+    return dump_database(state)
 
 
 @contextmanager
@@ -133,6 +144,16 @@ def rows_of(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list[dic
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise unexpected(address.url)
     return rows
+
+
+def leader_of(address: DaemonAddress) -> dict[str, Any] | None:
+    """The answer of `GET /v1/leader`; None for a daemon that is alone, or too old to have the call. Raises
+    BinlogError."""
+    try:
+        known = call(address, "/v1/leader")
+    except UserError:
+        return None
+    return known if isinstance(known, dict) and known.get("term") is not None else None
 
 
 def _token(file: Path | None) -> str:

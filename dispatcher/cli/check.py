@@ -8,7 +8,13 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.cli.calls import EXIT_INPUT, Config, errors_as_exit_codes, read_settings
+from dispatcher.cli.calls import (
+    EXIT_INPUT,
+    Config,
+    errors_as_exit_codes,
+    read_settings,
+    state_of,
+)
 from dispatcher.model.errors import BinlogError
 from dispatcher.terminal.output import say
 
@@ -27,21 +33,25 @@ def check_command(config: Config) -> None:
         settings = read_settings(config)
         from dispatcher.settings.exposure import password_warnings  # noqa: PLC0415
 
-        warnings = [*settings.warnings, *password_warnings(settings.consumers)]
+        warnings = [*settings.warnings, *password_warnings(settings)]
         errors, of_servers = examine_servers(settings)
         warnings += of_servers
+        of_state = _examine_state(settings, errors, warnings)
         for line in (*(f"warning: {text}" for text in warnings), *errors):
             say(line, err=True)
         if errors:
             raise typer.Exit(EXIT_INPUT)
+        if of_state:
+            say(of_state)
         noted = f", {_count(len(warnings), 'warning')}" if warnings else ""
         consumers = _count(len(settings.consumers), "consumer")
         say(f"OK: {consumers} checked, no errors{noted}")
 
 
 def exit_on_errors(settings: Settings) -> None:
-    """Print the errors of the servers. Raises typer.Exit if there are any."""
+    """Print the errors of the servers, and of the state's. Raises typer.Exit if there are any."""
     errors, _ = examine_servers(settings)
+    _examine_state(settings, errors, [])
     if errors:
         for line in errors:
             say(line, err=True)
@@ -76,21 +86,38 @@ def examine_servers(settings: Settings) -> tuple[list[str], list[str]]:
     return errors, [*warnings, *_unshared(settings, examined)]
 
 
+def _examine_state(settings: Settings, errors: list[str], warnings: list[str]) -> str:
+    """Add what is wrong with the database of the state. Returns what it is; "" for a state in a file."""
+    from dispatcher.state.server.examine import examine_state  # noqa: PLC0415
+
+    state = settings.state
+    if state.mysql is None:
+        return ""
+    report = examine_state(state)
+    errors += map(str, report.errors)
+    warnings += (f"{state.label}: {text}" for text in report.warnings)
+    if not report.schema or report.errors:
+        return f"{state.label}: {report.version}, no state yet"
+    leader = state_of(state)["leader"]
+    leads = f"{leader['address']} leads, in term {leader['term']}" if leader else "no daemon leads"
+    return f"{state.label}: {report.version}, schema {report.schema}, {leads}"
+
+
 def _begun(settings: Settings, warnings: list[str]) -> Collection[str]:
     """The consumers that have a stored position."""
-    from dispatcher.state.copies import dump_state  # noqa: PLC0415
     from dispatcher.state.space import full_disk  # noqa: PLC0415
 
-    path = settings.state.path
-    full = full_disk(path)
+    state, in_file = settings.state, settings.state.mysql is None
+    full = full_disk(state.path) if in_file else None
     try:
-        state = dump_state(path) if path.exists() else {"consumers": ()}
+        stored = state_of(state) if not in_file or state.path.exists() else {"consumers": ()}
     except BinlogError as error:
-        warnings.append(f"{error} (check takes all consumers for new ones)")
+        if in_file:  # for a database, `_examine_state` says what is wrong
+            warnings.append(f"{error} (check takes all consumers for new ones)")
         return ()
     if full is not None:
         warnings.append(str(full))
-    return {each["name"] for each in state["consumers"] if each["covered"] is not None}
+    return {each["name"] for each in stored["consumers"] if each["covered"] is not None}
 
 
 def _examine(settings: Settings, names: list[str], begun: Collection[str]) -> list[HostReport]:
@@ -99,7 +126,7 @@ def _examine(settings: Settings, names: list[str], begun: Collection[str]) -> li
     from dispatcher.source.mysql import examination  # noqa: PLC0415
     from dispatcher.source.mysql.login import endpoints_of  # noqa: PLC0415
 
-    specs = [consumer_spec(name, settings.consumers[name]) for name in names]
+    specs = [consumer_spec(name, settings.consumers[name], settings.state) for name in names]
     first = settings.consumers[names[0]]
     if first.files is None:
         hosts = endpoints_of(first)

@@ -1,19 +1,23 @@
-"""The commands `state dump` and `state backup`, which read the state store beside the running daemon."""
+"""The commands `state dump`, `state backup` and `state move`. The first two read the store beside a running daemon."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.calls import errors_as_exit_codes, read_settings
+from dispatcher.cli.calls import errors_as_exit_codes, read_settings, state_of
 from dispatcher.cli.status_text import position_text
 from dispatcher.model.sizes import size_text
 from dispatcher.terminal.output import say, say_json
 
+if TYPE_CHECKING:
+    from dispatcher.settings.model import StateSettings
+    from dispatcher.state.transfer import StateCounts
+
 app = typer.Typer(
-    help="Show or back up the state store, also while the daemon runs.",
+    help="Show, back up or move the state store.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -22,7 +26,10 @@ app = typer.Typer(
 _Path = Annotated[
     Path | None,
     typer.Option(
-        "--path", metavar="FILE", help="The state store, instead of --config.", show_default=False
+        "--path",
+        metavar="FILE",
+        help="A state store's file, instead of --config.",
+        show_default=False,
     ),
 ]
 _Config = Annotated[
@@ -32,7 +39,7 @@ _Config = Annotated[
         "-c",
         metavar="FILE",
         envvar="DISPATCHER_CONFIG",
-        help="Settings that name it in state.path. Repeatable.",
+        help="Settings that name it in their section state. Repeatable.",
         show_default=False,
     ),
 ]
@@ -44,11 +51,9 @@ def dump_command(
     path: _Path = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print positions, sessions and epochs of all consumers."""
+    """Print positions, sessions and epochs of all consumers, also while a daemon runs."""
     with errors_as_exit_codes():
-        from dispatcher.state.copies import dump_state  # noqa: PLC0415
-
-        state = dump_state(_store(config, path))
+        state = state_of(_store(config, path))
         if as_json:
             say_json(state, indent=2)
         else:
@@ -62,24 +67,73 @@ def backup_command(
     config: _Config = None,
     path: _Path = None,
 ) -> None:
-    """Copy the state store to a file that does not exist yet."""
+    """Copy the state store to a file that does not exist yet, also while a daemon runs."""
     with errors_as_exit_codes():
         from dispatcher.state.copies import back_up  # noqa: PLC0415
 
-        size = back_up(_store(config, path), target)
+        state = _store(config, path)
+        if state.mysql is None:
+            size = back_up(state.path, target)
+        else:
+            from dispatcher.state.transfer import back_up_database  # noqa: PLC0415
+
+            size = back_up_database(state, target)
         say(f"{target}: {size_text(size)}")
 
 
-def _store(config: list[Path] | None, path: Path | None) -> Path:
+@app.command("move")
+def move_command(
+    to: Annotated[
+        list[Path],
+        typer.Option(
+            "--to",
+            metavar="FILE",
+            help="The new settings, whose section state names the new store. Repeatable.",
+            show_default=False,
+        ),
+    ],
+    config: _Config = None,
+) -> None:
+    """Move the state from a file to a database, or back, while no daemon runs.
+
+    --config names the present settings. The present store is marked as moved; no daemon opens it any more.
+    """
+    with errors_as_exit_codes():
+        from dispatcher.state.transfer import move_state  # noqa: PLC0415
+
+        source, target = _store(config, None), read_settings(to).state
+        for line in _moved(source.label, target.label, move_state(source, target)):
+            say(line)
+
+
+def _store(config: list[Path] | None, path: Path | None) -> StateSettings:
     if path is not None:
-        return path
+        from dispatcher.settings.model import StateSettings  # noqa: PLC0415
+
+        return StateSettings(path=path)
     if not config:
         raise typer.BadParameter("pass --config FILE or --path FILE")
-    return read_settings(config).state.path
+    return read_settings(config).state
+
+
+def _moved(source: str, target: str, moved: StateCounts) -> list[str]:
+    prepared = f"{moved.prepared} prepared transactions ({size_text(moved.prepared_bytes)})"
+    lines = [f"warning: consumer {loss.consumer}: {loss}" for loss in moved.losses]
+    return [
+        *lines,
+        f"installation {moved.installation}, epoch of new consumers: {moved.epoch}",
+        f"{moved.consumers} consumers, {moved.positions} with a position, {moved.sessions} with a session",
+        f"{moved.connections} connections with {moved.table_versions} table versions, {prepared}",
+        f"moved from {source} to {target}; start the daemon with the new settings",
+    ]
 
 
 def _lines(state: dict[str, Any]) -> list[str]:
     lines = [f"installation {state['installation']}, schema {state['schema']}"]
+    if "leader" in state:
+        leader = state["leader"]
+        leads = f"{leader['address']}, term {leader['term']}" if leader else "none"
+        lines.append(f"leader: {leads}")
     lines.append(f"epoch of new consumers: {state['epoch']}")
     for consumer in state["consumers"]:
         paused = ", delivery paused" if consumer["paused"] else ""

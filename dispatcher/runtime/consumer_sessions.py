@@ -43,6 +43,9 @@ from dispatcher.settings.model import StartSettings
 
 RANGE_WAIT_S = 30.0
 
+Refusal = Callable[[], BinlogError]
+"""Makes the error with which a call is refused."""
+
 
 class ConsumerSessions:
     """The sessions of all consumers of the daemon. Every method raises BinlogError for a request that it refuses."""
@@ -52,6 +55,7 @@ class ConsumerSessions:
         self._store = store
         self.rates = Rates()
         self._closing = False
+        self._refusal: Refusal | None = None
 
     def add(self, session: ConsumerSession) -> None:
         """Add a consumer. If it replaces one of the same name, it keeps that consumer's newest session."""
@@ -70,6 +74,11 @@ class ConsumerSessions:
         self._closing = True
         for session in self._sessions.values():
             session.wake()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Refuse all waiting and all later calls, because this daemon leads no more."""
+        self._refusal = refusal
+        self.close()
 
     # -- calls of readers ------------------------------------------------------------------------------------
 
@@ -354,6 +363,8 @@ class ConsumerSessions:
         return list(self._sessions)
 
     def get(self, name: str) -> ConsumerSession:
+        if self._refusal is not None:
+            raise self._refusal()
         session = self._sessions.get(name)
         if session is None:
             raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(name))

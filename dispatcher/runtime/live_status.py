@@ -9,6 +9,7 @@ from typing import Any
 
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.topology import connection_view
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.loop.time_slices import in_slices
 from dispatcher.runtime.status.history import SAMPLE_EVERY_S, StatusHistory
@@ -16,11 +17,11 @@ from dispatcher.runtime.status.timeline import Timeline, TimelineEvent
 
 
 class LiveStatus:
-    """`clients` returns the present clients of the daemon."""
+    """`sessions` returns the sessions of all consumers, None on a standby; `clients` the present clients."""
 
     def __init__(
         self,
-        sessions: ConsumerSessions,
+        sessions: Callable[[], ConsumerSessions | None],
         clients: Callable[[], Sequence[Client]],
         timeline: Timeline,
     ) -> None:
@@ -37,19 +38,27 @@ class LiveStatus:
 
     async def sample(self) -> None:
         """Add a sample of each consumer to the history."""
-        samples = self._sessions.samples()
-        async for _ in in_slices(self._history.fill(time.time(), samples)):
-            pass
+        sessions = self._sessions()
+        if sessions is not None:
+            async for _ in in_slices(self._history.fill(time.time(), sessions.samples())):
+                pass
 
     def rows(self) -> AsyncIterator[dict[str, Any]]:
-        return self._sessions.rows()
+        sessions = self._sessions()
+        return in_slices(()) if sessions is None else sessions.rows()
 
     def row(self, consumer: str) -> dict[str, Any]:
         """Raises UserError (UNKNOWN_CONSUMER)."""
-        return self._sessions.row(consumer)
+        sessions = self._sessions()
+        if sessions is None:
+            raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(consumer))
+        return sessions.row(consumer)
 
     def connections(self) -> AsyncIterator[dict[str, Any]]:
-        rate = self._sessions.rates
+        sessions = self._sessions()
+        if sessions is None:
+            return in_slices(())
+        rate = sessions.rates
         return in_slices(connection_view(client, rate.latest) for client in self._clients())
 
     def history(self, consumer: str) -> dict[str, list[float]]:

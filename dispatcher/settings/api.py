@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 
@@ -12,8 +13,11 @@ from dispatcher.settings.section import HostPort, SettingsSection, secret_of
 from dispatcher.settings.values import ByteSize, ReadableFile, SecretFile, WholeNumber
 
 TOKEN_LENGTH_MIN = 16
+_ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?\Z|[0-9A-Fa-f:]+\Z")
+
+_URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]{1,200}/?\Z")
 
 
 def parse_listen(value: Any) -> HostPort:
@@ -38,6 +42,12 @@ def _network(value: str) -> str:
         raise ValueError(
             f"expected an IP address or a network, such as 10.0.0.5 or 10.1.0.0/16: {error}"
         ) from None
+
+
+def _address(value: str | None) -> str | None:
+    if value is not None and not _URL.match(value):
+        raise ValueError("expected a URL without a path, such as http://dispatcher-1:8085")
+    return None if value is None else value.rstrip("/")
 
 
 def _scope(value: Any) -> Any:
@@ -147,6 +157,13 @@ class ApiSettings(ApiLimitSettings):
             "Port 0: any free port"
         ),
     )
+    advertise: Annotated[str | None, AfterValidator(_address)] = Field(
+        default=None,
+        description=(
+            "The URL at which readers reach this API; of several daemons with one state, a standby names its leader's. "
+            "Without it `listen`, with the host's name in place of 0.0.0.0"
+        ),
+    )
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
         default=(),
         description=(
@@ -164,3 +181,13 @@ class ApiSettings(ApiLimitSettings):
     tokens: tuple[TokenSettings, ...] = ()
     open: tuple[OpenName, ...] = Field(default=(), description="Requests that need no token")
     tls: ApiTlsSettings | None = None
+
+    @property
+    def address(self) -> str:
+        """The URL at which readers reach the API."""
+        if self.advertise is not None:
+            return self.advertise
+        listen = self.listen
+        if listen.host in _ANY_ADDRESS:
+            listen = HostPort(host=socket.gethostname(), port=listen.port)
+        return f"{'https' if self.tls else 'http'}://{listen}"

@@ -30,7 +30,7 @@ def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
     rows = list(daemon_settings())
     for row in rows:
         section, *rest = row.path.split(".")
-        if section == "consumers":
+        if section == "consumers" or (section == "state" and _of_the_other_store(tree, rest[0])):
             continue
         if section == "defaults" or not (section == "mqtt" and "mqtt" not in tree.values):
             yield from _of(tree, (section,), rest, row)
@@ -47,6 +47,14 @@ def _of_the_other_source(tree: Tree, name: str, key: str) -> bool:
     """True if the key belongs to a server and the consumer reads files, or the other way round."""
     from_files = "files" in tree.values["consumers"][name]
     return key == ("tls" if from_files else "files")
+
+
+def _of_the_other_store(tree: Tree, key: str) -> bool:
+    """True for keys of a database if the state is in a file, and the other way round."""
+    state = tree.values.get("state")
+    if isinstance(state, dict) and "mysql" in state:
+        return key == "path"
+    return key in ("mysql", "password", "password_file", "tls", "lease")
 
 
 def _of(

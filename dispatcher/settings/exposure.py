@@ -7,11 +7,12 @@ group can read.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dispatcher.settings.model import ConsumerSettings
+from dispatcher.settings.model import MysqlTlsSettings, Settings
+from dispatcher.settings.section import HostPort
 from dispatcher.settings.source import KeyPath, Tree
 
 _SECRET_FILE_KEYS = frozenset({"password_file", "token_file", "key"})
@@ -34,26 +35,32 @@ def warnings_of(tree: Tree) -> tuple[str, ...]:
     )
 
 
-def password_warnings(consumers: Mapping[str, ConsumerSettings]) -> tuple[str, ...]:
+def password_warnings(settings: Settings) -> tuple[str, ...]:
     """Returns a warning for each connection to another machine on which a program that poses as the server could learn
     the password."""
     names_by_risk: dict[str, list[str]] = {}
-    for name, consumer in consumers.items():
-        if consumer.mysql is None or all(host.loopback for host in consumer.mysql.addresses):
-            continue
-        tls = consumer.tls
-        if tls.mode in ("preferred", "required"):
-            risk = f"tls.mode {tls.mode} does not verify the server's identity"
-        elif tls.mode == "disabled" and tls.allow_public_key_retrieval:
-            risk = "tls.allow_public_key_retrieval accepts an unverified key"
-        else:
-            continue
-        names_by_risk.setdefault(f"{consumer.label}: {risk}", []).append(name)
+    for name, consumer in settings.consumers.items():
+        if consumer.mysql is not None and (risk := _risk(consumer.mysql.addresses, consumer.tls)):
+            names_by_risk.setdefault(f"{consumer.label}: {risk}", []).append(f"consumers.{name}")
+    state = settings.state
+    if state.mysql is not None and (risk := _risk([state.mysql.address], state.tls)):
+        names_by_risk.setdefault(f"{state.label}: {risk}", []).append("state")
     return tuple(
         f"{risk}, so an impostor of the server can learn the password; set tls.mode to verify_identity, and tls.ca"
-        f" (for consumers.{', consumers.'.join(names)})"
+        f" (for {', '.join(names)})"
         for risk, names in names_by_risk.items()
     )
+
+
+def _risk(addresses: Sequence[HostPort], tls: MysqlTlsSettings) -> str:
+    """How an impostor could learn the password that is sent to a server at these addresses; "" if it could not."""
+    if all(address.loopback for address in addresses):
+        return ""
+    if tls.mode in ("preferred", "required"):
+        return f"tls.mode {tls.mode} does not verify the server's identity"
+    if tls.mode == "disabled" and tls.allow_public_key_retrieval:
+        return "tls.allow_public_key_retrieval accepts an unverified key"
+    return ""
 
 
 def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:

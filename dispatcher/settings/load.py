@@ -107,7 +107,11 @@ def validated_settings(tree: Tree) -> Settings:
         mqtt = read_section(tree, ("mqtt",), MqttSettings, values["mqtt"], required=True)
     _check_connections(tree, consumers)
     _check_mqtt(tree, consumers)
+    if state is not None:
+        _check_state_database(tree, consumers, state)
     _check_listen(tree)
+    if api is not None and state is not None:
+        _check_address(tree, api, state)
     if api is not None:
         declared = values.get("consumers")
         _check_tokens(tree, api, declared if isinstance(declared, dict) else {})
@@ -254,6 +258,17 @@ def _check_mqtt(tree: Tree, consumers: Mapping[str, ConsumerSettings]) -> None:
                 tree.report(("consumers", name, "mqtt", "commits"), f"there is no broker; {remedy}")
 
 
+def _check_state_database(
+    tree: Tree, consumers: Mapping[str, ConsumerSettings], state: StateSettings
+) -> None:
+    """A consumer that read the state would get a change with each acknowledgement, for ever."""
+    for name, consumer in consumers.items():
+        if state.mysql is not None and state.mysql.database in consumer.databases:
+            remedy = "remove it, or keep the state in a database of another name"
+            message = f"{state.mysql.database} is the database of the state (state.mysql); {remedy}"
+            tree.report(("consumers", name, "databases"), message)
+
+
 def _check_listen(tree: Tree) -> None:
     api = tree.values.get("api")
     if not isinstance(api, dict) or "listen" not in api or api.get("tokens"):
@@ -268,6 +283,14 @@ def _check_listen(tree: Tree) -> None:
             ("api", "listen"),
             f"without api.tokens the daemon listens on loopback addresses only; {remedy}",
         )
+
+
+def _check_address(tree: Tree, api: ApiSettings, state: StateSettings) -> None:
+    """A standby names the address of its leader."""
+    if state.mysql is not None and api.advertise is None and not api.listen.port:
+        remedy = "set a port, or set api.advertise to the URL at which readers reach this daemon"
+        what = "with port 0 other daemons of this state cannot name this one's address"
+        tree.report(("api", "listen"), f"{what}; {remedy}")
 
 
 def _check_tokens(tree: Tree, api: ApiSettings, declared: Mapping[str, Any]) -> None:

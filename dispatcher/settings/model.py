@@ -45,6 +45,7 @@ NO_CREDENTIAL = "the password is missing: set password_file or password"
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 _SAME = "Consumers that share a connection must have equal values."
+_DATABASE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z")
 
 
@@ -413,22 +414,110 @@ class ConsumerSettings(LimitSettings, SubscriptionSettings, ConnectionSettings):
     """One consumer: its subscription, its source and its limits."""
 
 
+class StateDatabase(SettingsSection):
+    """`user@host:port/database`. The default port is 3306."""
+
+    user: str
+    address: HostPort
+    database: str
+
+    @classmethod
+    def parse(cls, value: Any) -> StateDatabase:
+        """Raises ValueError; the text may contain a password, so no message repeats it."""
+        server, slash, database = value.rpartition("/") if isinstance(value, str) else ("", "", "")
+        if not slash or not database:
+            raise ValueError("expected user@host:port/database")
+        # Other names could be written in another case in the log, or would have to be quoted.
+        if not _DATABASE_NAME.match(database):
+            rule = "at most 64 lower-case letters, digits and '_', beginning with a letter"
+            raise ValueError(f"invalid name of a database for the state; use {rule}")
+        mysql = MysqlSettings.parse(server)
+        if len(mysql.addresses) > 1:
+            raise ValueError(
+                "name one address: two daemons that write to different servers would both lead; after a failover the"
+                " address must lead to the server that is writable"
+            )
+        return cls(user=mysql.user, address=mysql.addresses[0], database=database)
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.address}/{self.database}"
+
+
 class StateSettings(SettingsSection):
-    """The state store. The limits apply to all consumers together. When a limit is reached, a consumer that needs
-    space stops; the limit may be 0."""
+    """The state store: a file, or a database that several daemons share. The limits apply to all consumers together.
+    When a limit is reached, a consumer that needs space stops; the limit may be 0."""
 
     path: Path = Field(
         default=Path("/var/lib/binlog-dispatcher/state.db"),
         description="The SQLite file with the positions, on a local disk; one daemon per file",
     )
+    mysql: Annotated[StateDatabase | None, BeforeValidator(StateDatabase.parse)] = Field(
+        default=None,
+        description=(
+            "Instead of `path`: a database on MySQL (5.7 or newer) or MariaDB (10.5 or newer) for the state "
+            "alone, which several daemons may share: one leads, the others stand by. No consumer reads a "
+            "database of this name, on any server"
+        ),
+    )
+    password: SecretStr | None = Field(
+        default=None,
+        description="The password of the account in `mysql`; better `password_file`, or `${NAME}`",
+    )
+    password_file: SecretFile | None = Field(
+        default=None, repr=False, description="A file that contains the password"
+    )
+    tls: MysqlTlsSettings = MysqlTlsSettings()
+    lease: WholeNumber = Field(
+        default=4,
+        ge=1,
+        le=3600,
+        description=(
+            "With `mysql`: seconds after which another daemon takes over if the leader has not renewed its lease; the "
+            "leader renews it three times as often"
+        ),
+    )
+    spill_path: Path | None = Field(
+        default=None,
+        description="The folder for transactions that are larger than their queues; without it `path` with `.spill`",
+    )
     max_bytes_in_spill: ByteSize = Field(
         default=10 * 2**30,
         ge=0,
-        description="Size of all files beside it, which hold transactions larger than their consumers' queues",
+        description="Size of all files there, which hold transactions larger than their consumers' queues",
     )
     max_bytes_in_prepared: ByteSize = Field(
         default=256 * 2**20, ge=0, description="Size of the rows of all prepared XA transactions"
     )
+
+    @model_validator(mode="after")
+    def _has_one_store(self) -> StateSettings:
+        given = self.model_fields_set
+        if self.mysql is None:
+            for key in ("password", "password_file", "tls", "lease"):
+                if key in given:
+                    raise ValueError(
+                        f"{key} belongs to mysql: set mysql to user@host:port/database, or remove {key}"
+                    )
+        elif "path" in given:
+            raise ValueError("set either path or mysql, not both")
+        elif (self.password is None) == (self.password_file is None):
+            both = "set either password_file or password, not both"
+            raise ValueError(NO_CREDENTIAL if self.password is None else both)
+        return self
+
+    @property
+    def secret(self) -> str:
+        """The password of the account in `mysql`."""
+        return secret_of(self.password, self.password_file)
+
+    @property
+    def label(self) -> str:
+        """The store's name in messages: the path, or `user@host:port/database`."""
+        return str(self.path if self.mysql is None else self.mysql)
+
+    @property
+    def spill_folder(self) -> Path:
+        return self.spill_path or Path(f"{self.path}.spill")
 
 
 class LogSettings(SettingsSection):
@@ -455,4 +544,6 @@ class Settings(SettingsSection):
         passwords = (consumer.secret for consumer in servers)
         tokens = (token.secret for token in self.api.tokens)
         broker = self.mqtt.secret if self.mqtt is not None else None
-        return tuple(dict.fromkeys((*passwords, *tokens, *((broker,) if broker else ()))))
+        store = self.state.secret if self.state.mysql is not None else None
+        others = (secret for secret in (broker, store) if secret)
+        return tuple(dict.fromkeys((*passwords, *tokens, *others)))

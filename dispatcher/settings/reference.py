@@ -18,6 +18,7 @@ from dispatcher.settings.model import (
     LogSettings,
     MysqlSettings,
     StartSettings,
+    StateDatabase,
     StateSettings,
 )
 from dispatcher.settings.mqtt import BrokerAddress, MqttSettings
@@ -30,6 +31,7 @@ NONE = ""  # the default of a setting that is not set
 # Sections that the settings file has as one value, and its form.
 _WRITTEN_AS = {
     MysqlSettings: "user@host:port",
+    StateDatabase: "user@host:port/database",
     StartSettings: "position",
     HostPort: "host:port",
     BrokerAddress: "mqtt://host:port",
@@ -40,6 +42,7 @@ _UNITS = {
     "_milliseconds": "milliseconds",
     "_days": "days",
     "_per_second": "rows/s",
+    "_lease": "seconds",
 }
 
 

@@ -26,7 +26,17 @@ ENVIRONMENT_PREFIX = "DISPATCHER__"
 EXPECTED_MAPPING = "expected a mapping (key: value)"
 # The values of these keys are file names; relative ones are relative to the folder of the settings file.
 _PATH_KEYS = frozenset(
-    {"password_file", "token_file", "ca_file", "path", "ca", "cert", "key", "server_public_key"}
+    {
+        "password_file",
+        "token_file",
+        "ca_file",
+        "path",
+        "spill_path",
+        "ca",
+        "cert",
+        "key",
+        "server_public_key",
+    }
 )
 _SECRET_KEYS = frozenset({"password", "token"})
 # In an environment variable these may be a YAML list or mapping on one line.

@@ -17,16 +17,17 @@ from typing import Any
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.state.files import sync_to_disk
 from dispatcher.state.private import FILE_MODE
-from dispatcher.state.schema import APPLICATION_ID, SCHEMA_VERSION
+from dispatcher.state.schema import APPLICATION_ID, MOVED_ID, SCHEMA_VERSION, not_a_store
 from dispatcher.state.space import FULL_REMEDY, what_failed
+from dispatcher.state.statements import Statements
 
 _CONSUMERS = "SELECT name, session, acknowledged, covered, paused FROM consumer ORDER BY name"
 _CONNECTIONS = """
-SELECT client, server, file, offset, (SELECT count(*) FROM table_version v WHERE v.client = stream.client)
+SELECT client, server, file, "offset", (SELECT count(*) FROM table_version v WHERE v.client = stream.client)
 FROM stream ORDER BY client
 """
 _PREPARED = """
-SELECT client, count(DISTINCT xid), coalesce(sum(length(rows)), 0) FROM prepared GROUP BY client ORDER BY client
+SELECT client, count(DISTINCT xid), coalesce(sum(length("rows")), 0) FROM prepared GROUP BY client ORDER BY client
 """
 
 
@@ -41,34 +42,35 @@ def dump_state(path: Path) -> dict[str, Any]:
     """
     with _reading(path) as db:
         db.execute("BEGIN")  # all queries see the same moment
-        installation, epoch = db.execute("SELECT id, epoch FROM installation").fetchone()
-        return {
-            "schema": SCHEMA_VERSION,
-            "installation": installation,
-            "epoch": epoch,
-            "consumers": [
-                {
-                    "name": name,
-                    "session": session,
-                    "paused": bool(paused),
-                    "acknowledged": _position(acknowledged),
-                    "covered": _position(covered),
-                }
-                for name, session, acknowledged, covered, paused in db.execute(_CONSUMERS)
-            ],
-            "connections": [
-                dict(
-                    zip(
-                        ("connection", "server", "file", "offset", "table_versions"), r, strict=True
-                    )
-                )
-                for r in db.execute(_CONNECTIONS)
-            ],
-            "prepared": [
-                dict(zip(("connection", "transactions", "bytes"), row, strict=True))
-                for row in db.execute(_PREPARED)
-            ],
-        }
+        return contents_of(db, _PREPARED)
+
+
+def contents_of(db: Statements, prepared: str) -> dict[str, Any]:
+    """As `dump_state`, of any store. `prepared`: a query for client, number and bytes of prepared transactions."""
+    installation, epoch = db.execute("SELECT id, epoch FROM installation").fetchone()
+    return {
+        "schema": SCHEMA_VERSION,
+        "installation": installation,
+        "epoch": epoch,
+        "consumers": [
+            {
+                "name": name,
+                "session": session,
+                "paused": bool(paused),
+                "acknowledged": _position(acknowledged),
+                "covered": _position(covered),
+            }
+            for name, session, acknowledged, covered, paused in db.execute(_CONSUMERS)
+        ],
+        "connections": [
+            dict(zip(("connection", "server", "file", "offset", "table_versions"), r, strict=True))
+            for r in db.execute(_CONNECTIONS)
+        ],
+        "prepared": [
+            dict(zip(("connection", "transactions", "bytes"), row, strict=True))
+            for row in db.execute(prepared)
+        ],
+    }
 
 
 def _position(text: str | None) -> Any:
@@ -117,6 +119,8 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     ):
         (application,) = db.execute("PRAGMA application_id").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
+        if application == MOVED_ID:
+            raise not_a_store(db, path)
         if application != APPLICATION_ID:
             what, remedy = "the file is not a state store", "check state.path in the settings"
             raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)

@@ -7,10 +7,13 @@ from pathlib import Path
 from uuid import uuid4
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.state.statements import Statements
 
 SCHEMA_VERSION = 5
 # "BiDi" in ASCII: distinguishes a state store from other SQLite files, also for the command `file`.
 APPLICATION_ID = 0x42694469
+# "BiDm": of a state store whose contents were moved to another store. No version of the daemon opens such a file.
+MOVED_ID = 0x4269446D
 
 _SCHEMA = """
 CREATE TABLE installation (id TEXT NOT NULL);
@@ -79,7 +82,8 @@ _REMEDY = "set state.path to another file"
 def upgrade(db: sqlite3.Connection, path: Path) -> bool:
     """Create or upgrade the schema within the caller's transaction. Returns True if the file had no schema.
 
-    Raises BinlogError (STATE_STORE) for a database of another program, or of a newer version.
+    Raises BinlogError (STATE_STORE) for a database of another program or of a newer version, and for a state that was
+    moved to another store.
     """
     application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
     empty: bool = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
@@ -89,8 +93,7 @@ def upgrade(db: sqlite3.Connection, path: Path) -> bool:
         db.execute("INSERT INTO installation (id) VALUES (?)", (str(uuid4()),))
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     elif application != APPLICATION_ID:
-        what = "the file is a database of another program"
-        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=_REMEDY)
+        raise not_a_store(db, path)
     elif version > SCHEMA_VERSION:
         what = f"the file has schema {version}; this version of binlog-dispatcher supports {SCHEMA_VERSION}"
         remedy = f"run the newer binlog-dispatcher that wrote the file, or {_REMEDY}"
@@ -99,6 +102,23 @@ def upgrade(db: sqlite3.Connection, path: Path) -> bool:
         _run(db, _MIGRATIONS[newer])
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     return empty
+
+
+def not_a_store(db: sqlite3.Connection, path: Path) -> BinlogError:
+    """The error for a file whose application id is not that of a state store."""
+    what, remedy = "the file is a database of another program", _REMEDY
+    if _pragma(db, "application_id") == MOVED_ID:
+        (target,) = db.execute("SELECT target FROM moved").fetchone()
+        what = f"the state was moved to {target}"
+        remedy = f"name that store in the settings (state), or {_REMEDY}"
+    return BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)
+
+
+def mark_moved(db: Statements, target: str) -> None:
+    """Mark the store as moved, within the caller's transaction."""
+    db.execute("CREATE TABLE moved (target TEXT NOT NULL)")
+    db.execute("INSERT INTO moved VALUES (?)", (target,))
+    db.execute(f"PRAGMA application_id = {MOVED_ID}")
 
 
 def _run(db: sqlite3.Connection, statements: str) -> None:

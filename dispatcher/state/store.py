@@ -43,6 +43,7 @@ from dispatcher.state.newest import EpochSeq, Loss, NewestPositions
 from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import SCHEMA_VERSION, upgrade
 from dispatcher.state.space import FULL_REMEDY, what_failed
+from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
 from dispatcher.state.xa_rows import load_xa, save_xa
 
@@ -292,6 +293,25 @@ class StateStore:
         with self._mutex, self._converted_errors():
             self._lost_rows.pop(consumer, None)
             self._checkpoint()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Statements]:
+        """A transaction for statements of the caller. It is on disk when the block has ended.
+
+        A BinlogError of the block is raised as it is.
+        """
+        of_block: BinlogError | None = None
+        try:
+            with self._transaction() as db:
+                try:
+                    yield db
+                except BinlogError as error:
+                    of_block = error
+                    raise
+        except BinlogError:
+            if of_block is not None:
+                raise of_block from of_block.__cause__
+            raise
 
     def close(self) -> None:
         """Checkpoint the write-ahead log into the file and release the lock. May be called again."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.model.position import LogPosition
+from dispatcher.state.statements import Statements
 
 _COLUMNS = (
     "database_name, table_name, start_file, start_offset, start_created, end_file, end_offset,"
@@ -15,10 +15,10 @@ _COLUMNS = (
 )
 
 
-def load_versions(db: sqlite3.Connection, client: str) -> StoredVersions | None:
+def load_versions(db: Statements, client: str) -> StoredVersions | None:
     """The stored table versions of a client; None before the first `save_versions`."""
     row = db.execute(
-        "SELECT server, file, offset, created FROM stream WHERE client = ?", (client,)
+        'SELECT server, file, "offset", created FROM stream WHERE client = ?', (client,)
     ).fetchone()
     if row is None:
         return None
@@ -30,11 +30,11 @@ def load_versions(db: sqlite3.Connection, client: str) -> StoredVersions | None:
     return StoredVersions(row[0], LogPosition(*row[1:]), versions)
 
 
-def save_versions(db: sqlite3.Connection, client: str, versions: StoreVersions) -> None:
+def save_versions(db: Statements, client: str, versions: StoreVersions) -> None:
     """Write how far a client has read, and its table versions if they are given, within the caller's transaction."""
     mark = (versions.position.file, versions.position.offset, versions.position.created)
     if versions.versions is None:
-        query = "UPDATE stream SET file = ?, offset = ?, created = ? WHERE client = ?"
+        query = 'UPDATE stream SET file = ?, "offset" = ?, created = ? WHERE client = ?'
         db.execute(query, (*mark, client))
         return
     db.execute("DELETE FROM stream WHERE client = ?", (client,))

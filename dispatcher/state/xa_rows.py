@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault
 from dispatcher.model.errors import ErrorKind
 from dispatcher.model.position import LogPosition
+from dispatcher.state.statements import Statements
 
 _COLUMNS = (
-    "number, xid, server, file, offset, created, source, gno, ended, flaws, compression, size, rows"
+    'number, xid, server, file, "offset", created, source, gno, ended, flaws, compression, size,'
+    ' "rows"'
 )
 
+Data = bytes | memoryview
 
-def save_xa(db: sqlite3.Connection, client: str, changes: XaChanges) -> None:
-    """Write the changes within the caller's transaction. Entries that are stored already are replaced."""
+
+def _same(data: Data) -> Data:
+    return data
+
+
+def save_xa(
+    db: Statements, client: str, changes: XaChanges, kept: Callable[[Data], Data] = _same
+) -> None:
+    """Write the changes within the caller's transaction. Entries that are stored already are replaced.
+
+    `kept`: returns what the column `rows` gets in place of rows that are kept elsewhere.
+    """
     db.executemany(
-        f"INSERT OR REPLACE INTO prepared (client, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",
-        [(client, *_row(entry)) for entry in changes.put],
+        f"REPLACE INTO prepared (client, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",
+        [(client, *_row(entry, kept)) for entry in changes.put],
     )
     db.executemany(
         "UPDATE prepared SET ended = ? WHERE client = ? AND number = ?",
@@ -33,23 +45,25 @@ def save_xa(db: sqlite3.Connection, client: str, changes: XaChanges) -> None:
     )
 
 
-def load_xa(db: sqlite3.Connection, client: str) -> list[XaEntry]:
-    """The client's transactions in the order of their numbers."""
+def load_xa(db: Statements, client: str, found: Callable[[Data], Data] = _same) -> list[XaEntry]:
+    """The client's transactions in the order of their numbers. `found`: the inverse of `kept`, see `save_xa`."""
     query = f"SELECT {_COLUMNS} FROM prepared WHERE client = ? ORDER BY number"
-    return [_entry(row) for row in db.execute(query, (client,))]
+    return [_entry(row, found) for row in db.execute(query, (client,))]
 
 
-def _row(entry: XaEntry) -> tuple[object, ...]:
+def _row(entry: XaEntry, kept: Callable[[Data], Data]) -> tuple[object, ...]:
     faults = [[fault.kind.value, fault.what, fault.remedy, fault.targets] for fault in entry.faults]
     end = entry.end and json.dumps(_point_columns(entry.end))
     rows = entry.rows
-    payload = (int(rows.compression), rows.uncompressed_size, rows.data) if rows else (None,) * 3
+    payload = (
+        (int(rows.compression), rows.uncompressed_size, kept(rows.data)) if rows else (None,) * 3
+    )
     return entry.number, entry.xid, *_point_columns(entry.at), end, json.dumps(faults), *payload
 
 
-def _entry(row: Sequence[Any]) -> XaEntry:
+def _entry(row: Sequence[Any], found: Callable[[Data], Data]) -> XaEntry:
     number, xid, *point, ended, faults, compression, size, data = row
-    rows = None if compression is None else Payload(Compression(compression), size, data)
+    rows = None if compression is None else Payload(Compression(compression), size, found(data))
     flaws = tuple(
         XaFault(ErrorKind(kind), what, remedy, targets and tuple(map(tuple, targets)))
         for kind, what, remedy, targets in json.loads(faults)

@@ -25,6 +25,9 @@ EVENTS = {
     "streaming": "connected",  # or reconnected
     "not connected": "disconnected",
     "ended": "ended",
+    "leading": "leading",
+    "standby": "standby",
+    "lease lost": "lease_lost",
 }
 
 

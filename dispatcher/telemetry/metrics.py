@@ -23,6 +23,7 @@ from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.queue.reader import ReaderState
 from dispatcher.dispatch.status import STATES, dispatcher_name
+from dispatcher.leadership.role import Role
 from dispatcher.model.timings import (
     SHORT_S,
     ConnectionTimings,
@@ -144,6 +145,14 @@ class TimedSpec(NamedTuple):
         return self.kind or kind_of(self.name)
 
 
+LEADS = TimedSpec(
+    "leader",
+    "1 if this daemon leads, 0 if it stands by; no sample: the state is in a file.",
+)
+TERM = TimedSpec(
+    "leader_term",
+    "Number of the leader's term, as far as this daemon knows; no sample: the state is in a file, or none is known.",
+)
 LOGINS = TimedSpec("source_logins_total", "Logins that succeeded.", ("connection",))
 FAULTS = TimedSpec(
     "source_connection_faults_total",
@@ -207,7 +216,7 @@ MQTT_DROPPED = TimedSpec(
 )
 BUILD = TimedSpec("build_info", "Version of the daemon.", ("version",))
 TIMED = (
-    LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE, STORE_UP, STORE_BYTES,
+    LEADS, TERM, LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE, STORE_UP, STORE_BYTES,
     STORE_FREE, LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, MQTT_CONNECTED, MQTT_CONNECTS,
     MQTT_PUBLISHED, MQTT_DROPPED, BUILD,
 )  # fmt: skip
@@ -227,7 +236,8 @@ class Measured:
     """What was counted and timed outside of the rules.
 
     `connections`: the labels of all clients with their timings; `store_up`: False after a call that failed; `spill`:
-    bytes allocated, and their limit; `reloaded`: False if the last reload of the settings was refused.
+    bytes allocated, and their limit; `reloaded`: False if the last reload of the settings was refused; `role`: of
+    several daemons, None if there is one.
     """
 
     connections: Callable[[], Iterable[tuple[str, ConnectionTimings]]] = list
@@ -239,6 +249,7 @@ class Measured:
     loop_lag: Durations = field(default_factory=lambda: Durations(SHORT_S))
     reloaded: bool = True
     mqtt: Callable[[], MqttCounts | None] = lambda: None
+    role: Callable[[], Role | None] = lambda: None
 
 
 class Metrics:
@@ -275,6 +286,10 @@ class Metrics:
     def _of_daemon(self, snapshot: ScrapeSamples) -> None:
         measured = self._measured
         _single(snapshot, BUILD, 1, label_text(self._version))
+        if (role := measured.role()) is not None:
+            _single(snapshot, LEADS, role.leads)
+            if role.term:
+                _single(snapshot, TERM, role.term)
         _histogram(snapshot, COMMITS, measured.store.commits)
         _single(snapshot, STORE_ERRORS, measured.store.errors)
         _single(snapshot, STORE_QUEUE, measured.store.waiting)

@@ -41,6 +41,7 @@ _RECOVERIES = {
     "streaming": "not connected",
     "no other daemon has this state any more": "another daemon has this state",
     "state stored again": "state not stored",
+    "lease reached again": "lease not reached",
     "mqtt connected": "mqtt not connected",
 }
 _THINGS = ("client", "dispatcher", "broker")

@@ -48,10 +48,10 @@ def make_api(readers: FakeReaders) -> MakeApi:
         timings: RequestTimings | None = None,
     ) -> Api:
         return Api(
-            readers,
+            lambda: readers,
             Access(tuple(tokens), hosts, frozenset(open_)),
             limits or ApiLimitSettings(),
-            administrator=readers,
+            administrator=lambda: readers,
             live=readers,
             listen=listen,
             version="1",

@@ -247,6 +247,7 @@ async def test_openapi_describes_every_call(connect: Connect) -> None:
                 "tables/{name}",
             )
         ),
+        "/v1/leader",
     ]
 
 

@@ -23,8 +23,8 @@ async def metrics():
 
 async def call():
     readers = FakeReaders()
-    api = Api(readers, Access(), ApiLimitSettings(), administrator=readers, live=readers, listen="127.0.0.1",
-              version="1", metrics=metrics, ready=list)
+    api = Api(lambda: readers, Access(), ApiLimitSettings(), administrator=lambda: readers, live=readers,
+              listen="127.0.0.1", version="1", metrics=metrics, ready=list)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api.asgi), base_url="http://127.0.0.1") as client:
         for path in ("/livez", "/readyz", "/readyz?verbose", "/v1/binlogs"):
             answer = await client.get(path)

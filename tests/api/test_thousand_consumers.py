@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -66,11 +67,11 @@ def api(clients: list[Client]) -> Api:
     readers = sessions_of(clients)
     metrics = Metrics("1", readers.rows_with_consumers, lambda: clients)
     return Api(
-        readers,
+        lambda: readers,
         Access(),
         ApiLimitSettings(),
         administrator=cast(Any, None),
-        live=LiveStatus(readers, lambda: clients, Timeline(cast(Any, None))),
+        live=LiveStatus(lambda: readers, lambda: clients, Timeline(cast(Any, None))),
         listen="127.0.0.1",
         version="1",
         metrics=lambda: render_metrics(metrics),
@@ -148,7 +149,7 @@ async def test_the_loop_stays_responsive_while_a_thousand_consumers_are_listed(
 async def test_the_loop_stays_responsive_while_the_status_page_is_watched(
     clients: list[Client],
 ) -> None:
-    live = LiveStatus(sessions_of(clients), lambda: clients, Timeline(cast(Any, None)))
+    live = LiveStatus(partial(sessions_of, clients), lambda: clients, Timeline(cast(Any, None)))
     stalls = []
     for _ in range(ATTEMPTS):
         stall = Stall()

@@ -50,10 +50,16 @@ def consumer(server: Server | int, user: str, databases: str = "shop", more: str
     return f"{{mysql: '{user}@127.0.0.1:{port}', password: {PASSWORD}, databases: [{databases}]{more}}}"
 
 
-def write(folder: Path, *consumers: tuple[str, str], port: int = 0) -> Path:
-    file = folder / "dispatcher.yaml"
+def write(
+    folder: Path,
+    *consumers: tuple[str, str],
+    port: int = 0,
+    state: str = "{path: state.db}",
+    name: str = "dispatcher.yaml",
+) -> Path:
+    file = folder / name
     lines = [f"  {name}: {text}\n" for name, text in consumers]
-    rest = f"api: {{listen: '127.0.0.1:{port}'}}\nstate: {{path: state.db}}\n"
+    rest = f"api: {{listen: '127.0.0.1:{port}'}}\nstate: {state}\n"
     file.write_text("consumers:\n" + "".join(lines) + rest)
     return file
 

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from tests.daemon.harness import PASSWORD, Daemon, Json
+from tests.daemon.pair import LEASE_S, Pair
 from tests.daemon.scene import Scene, consumer_settings
-from tests.servers import Server
+from tests.servers import Instance, Server
 from tests.servers.plugin import ServerFactory
+from tests.support.state_stores import state_settings
 
 _numbers = itertools.count(1)
 
 Source = Callable[..., Json]
 MakeDaemon = Callable[..., Daemon]
+MakePair = Callable[..., Pair]
 
 
 @pytest.fixture
@@ -77,3 +80,44 @@ def scene(
     yield scene
     daemon.stop()
     daemon.close()
+
+
+@pytest.fixture(scope="module")
+def source_server(module_server_factory: ServerFactory) -> Instance:
+    return module_server_factory("mysql97")
+
+
+@pytest.fixture(scope="module")
+def state_server(module_server_factory: ServerFactory) -> Instance:
+    return module_server_factory("mariadb118")
+
+
+@pytest.fixture
+def make_pair(
+    make_daemon: MakeDaemon,
+    source: Source,
+    source_server: Instance,
+    state_server: Instance,
+    database_name: str,
+) -> Iterator[MakePair]:
+    """`make_pair(lease, mqtt=...)`: two daemons with a consumer `d` of the database d, and their state in a database.
+    They are started, unless `begun` is False."""
+    server, store = source_server, state_server
+    server.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "FLUSH BINARY LOGS")
+    store.execute(f"CREATE DATABASE {database_name}")
+    settings = state_settings(store, database_name)
+
+    def make(lease: int = LEASE_S, *, begun: bool = True, **sections: Any) -> Pair:
+        state: Json = {
+            "mysql": str(settings.mysql),
+            "password": settings.secret,
+            "tls": {"mode": "disabled"},
+            "lease": lease,
+        }
+        consumers = {"d": source(server, "d")}
+        a, b = (make_daemon(dict(consumers), state=dict(state), **sections) for _ in range(2))
+        pair = Pair(a, b, store, server)
+        return pair.start() if begun else pair
+
+    yield make
+    store.execute(f"DROP DATABASE {database_name}")

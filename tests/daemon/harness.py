@@ -267,7 +267,7 @@ class Daemon:
         settings = {
             **self.settings,
             "api": {"listen": f"127.0.0.1:{self.port}", **self.settings.get("api", {})},
-            "state": {"path": str(self.state), **self.settings.get("state", {})},
+            "state": self._state_settings(),
             "log": {"level": "debug", "format": "json", **self.settings.get("log", {})},
         }
         self._secrets |= secrets_in(settings)
@@ -275,6 +275,12 @@ class Daemon:
         config = self.folder / "dispatcher.yaml"
         config.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         return config
+
+    def _state_settings(self) -> Json:
+        given: Json = self.settings.get("state", {})
+        if "mysql" in given:
+            return {"spill_path": str(self.folder / "spill"), **given}
+        return {"path": str(self.state), **given}
 
     def _lives_or_died(self) -> bool:
         assert self.process is not None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from dispatcher.dispatch.messages.events import Tick
 from dispatcher.dispatch.values.specs import OnPurged
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError
 from tests.support.event_encoder import LogWriter
-from tests.support.fake_clients import Daemon, declared, open_session, poll, position
+from tests.support.fake_clients import Daemon, declared, open_session, poll, position, until
 from tests.support.fake_source import DEADLINE_S, FakeSource, write
 from tests.support.fake_state import FakeState
 
@@ -205,3 +206,19 @@ async def test_a_purged_consumer_skips_the_gap_and_tells_its_reader(
     with pytest.raises(BinlogError) as caught:
         await poll(readers, "strict", strict, strict_start)
     assert caught.value.kind is ErrorKind.POSITION_PURGED
+
+
+# -- a daemon that leads no more --------------------------------------------------------------------------------
+
+
+async def test_a_daemon_that_leads_no_more_refuses_waiting_and_later_calls(daemon: Daemon) -> None:
+    readers = await daemon.start(declared("c"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    waiting = asyncio.ensure_future(poll(readers, "c", session, end, wait_s=60))  # noqa: TID251
+    await until(lambda: daemon.row("c")["reader"] == "waiting", "it waits")
+    readers.refuse(partial(NotLeaderError.of, "http://b"))
+    for call in (waiting, readers.acknowledge("c", session, end), open_session(readers, "c")):
+        with pytest.raises(NotLeaderError) as refused:
+            await call
+        assert refused.value.leader == "http://b"

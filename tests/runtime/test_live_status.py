@@ -70,7 +70,7 @@ async def test_the_picture_of_a_client(daemon: Daemon) -> None:
     assert dispatcher["consumers"] == ["c", "other"]
     assert dispatcher["mysql_binlog_pos"] == daemon.row("c")["dispatcher_mysql_binlog_pos"]
 
-    live = LiveStatus(readers, daemon.clients.clients, Timeline(Lines()))
+    live = LiveStatus(lambda: readers, daemon.clients.clients, Timeline(Lines()))
     session, start = await open_session(readers, "c")
     end = position((await poll(readers, "c", session, start))["end"])
     await live.sample()

@@ -43,3 +43,22 @@ def test_merged_settings_name_their_origins_and_hide_secrets(tmp_path: Path) -> 
     assert shown["mqtt.qos"] == ("1", "default")
     assert not {"consumers.old.tls.mode", "consumers.shop.files.follow"} & shown.keys()
     assert not [value for value, _ in shown.values() if "geheim" in value]
+
+
+def test_only_the_keys_of_the_store_in_use_are_shown(tmp_path: Path) -> None:
+    def shown(state: str) -> dict[str, str]:
+        file = tmp_path / "a.yaml"
+        source = "{mysql: u@h, password: p, databases: [shop]}"
+        file.write_text(f"consumers: {{shop: {source}}}\nstate: {state}\n")
+        rows = effective_settings(read_tree([file], {}, {}))
+        return {row.path: row.value for row in rows if row.path.startswith("state.")}
+
+    in_file = shown("{max_bytes_in_spill: 1}")
+    in_database = shown("{mysql: u@h/state, password: geheim, tls: {mode: required}}")
+    assert in_file["state.path"] == "/var/lib/binlog-dispatcher/state.db"
+    assert not {"state.lease", "state.tls.mode"} & in_file.keys()
+    assert "state.path" not in in_database
+    assert in_database["state.mysql"] == "u@h/state"
+    assert in_database["state.password"] == "(hidden)"
+    assert in_database["state.tls.mode"] == "required"
+    assert in_database["state.lease"] == "4"

@@ -107,8 +107,22 @@ def test_a_connection_without_a_verified_server_gives_a_warning(
 ) -> None:
     consumer = f"{{mysql: 'u@{host}', password: p, databases: [d], tls: {tls or '{}'}}}"
     loaded = settings(f"consumers: {{one: {consumer}, two: {consumer}}}")
-    warnings = password_warnings(loaded.consumers)
+    warnings = password_warnings(loaded)
     assert len(warnings) == bool(what)
     for warning in warnings:
         assert what in warning and "consumers.one, consumers.two" in warning
         assert "verify_identity" in warning
+
+
+@pytest.mark.parametrize(("host", "risks"), [("db1", 1), ("127.0.0.1", 0)])
+def test_the_database_of_the_state_is_treated_as_a_source(
+    settings: Load, host: str, risks: int
+) -> None:
+    consumer = "{mysql: u@localhost, password: p, databases: [d]}"
+    state = f"{{mysql: 's@{host}/state', password: p}}"
+    warnings = password_warnings(settings(f"consumers: {{one: {consumer}}}\nstate: {state}"))
+    assert len(warnings) == risks
+    for warning in warnings:
+        assert (
+            warning.startswith("s@db1:3306/state: tls.mode preferred") and "(for state)" in warning
+        )

@@ -205,6 +205,45 @@ def test_one_error_in_a_consumer(wrong: Wrong, more: str, finding: str) -> None:
             "state: {max_bytes_in_prepared: -1}",
             "3: state.max_bytes_in_prepared: must be greater than or equal to 0",
         ),
+        ("state: {mysql: db1}", "3: state.mysql: expected user@host:port/database"),
+        ("state: {mysql: u@db1/}", "3: state.mysql: expected user@host:port/database"),
+        ("state: {mysql: 3}", "3: state.mysql: expected user@host:port/database"),
+        ("state: {mysql: u@db1:0/state}", "3: state.mysql: port must be between 1 and 65535"),
+        (
+            "state: {mysql: u@db1/My-State}",
+            "3: state.mysql: invalid name of a database for the state; use at most 64 lower-case letters, digits and"
+            " '_', beginning with a letter",
+        ),
+        (
+            "state: {mysql: 'u@db1,db2/state'}",
+            "3: state.mysql: name one address: two daemons that write to different servers would both lead; after a"
+            " failover the address must lead to the server that is writable",
+        ),
+        (
+            "state: {mysql: u:geheim@db1/state}",
+            "3: state.mysql: must not contain a password; set password_file or password",
+        ),
+        (
+            "state: {mysql: u@db1/state}",
+            "3: state: the password is missing: set password_file or password",
+        ),
+        (
+            "state: {mysql: u@db1/state, password: p, path: state.db}",
+            "3: state: set either path or mysql, not both",
+        ),
+        (
+            "state: {password: p}",
+            "3: state: password belongs to mysql: set mysql to user@host:port/database, or remove password",
+        ),
+        (
+            "state: {mysql: u@db1/state, password: p, lease: 0}",
+            "3: state.lease: must be greater than or equal to 1",
+        ),
+        (
+            "state: {mysql: u@db1/shop, password: p}",
+            "2: consumers.shop.databases: shop is the database of the state (state.mysql); remove it, or keep the state"
+            " in a database of another name",
+        ),
         ("log: {level: loud}", "3: log.level: must be 'debug', 'info', 'warning' or 'error'"),
         ("log: {format: xml}", "3: log.format: must be 'console' or 'json'"),
         ("defaults: {database: [x]}", "3: defaults.database: unknown key"),

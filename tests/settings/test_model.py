@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,27 @@ def test_defaults(settings: Load) -> None:
     assert loaded.state.max_bytes_in_spill == 10 * 2**30
     assert loaded.state.max_bytes_in_prepared == 256 * 2**20
     assert (loaded.log.level, loaded.log.format) == ("info", "console")
+
+
+def test_the_state_may_be_in_a_database(settings: Load, tmp_path: Path) -> None:
+    state = "{mysql: 'bd@[::1]/state_1', password: streng, lease: 7, spill_path: spill}"
+    loaded = settings(MINIMAL + f"state: {state}")
+    mysql = loaded.state.mysql
+    assert mysql is not None
+    assert (mysql.user, mysql.address.host, mysql.address.port) == ("bd", "::1", 3306)
+    assert mysql.database == "state_1" and loaded.state.lease == 7
+    assert loaded.state.label == "bd@[::1]:3306/state_1"
+    assert loaded.secrets() == ("geheim", "streng")
+    assert "streng" not in repr(loaded)
+    assert loaded.state.spill_folder == tmp_path / "spill"
+
+
+def test_without_a_folder_large_transactions_are_beside_the_file(
+    settings: Load, tmp_path: Path
+) -> None:
+    loaded = settings(MINIMAL + "state: {path: state.db}")
+    assert loaded.state.mysql is None and loaded.state.lease == 4
+    assert loaded.state.spill_folder == tmp_path / "state.db.spill"
 
 
 def test_secrets_are_never_shown(settings: Load) -> None:
@@ -257,3 +279,40 @@ def test_patterns_of_tables_are_divided_at_the_database(settings: Load) -> None:
     shop = settings(text).consumers["shop"]
     assert shop.table_patterns == (("shop_*", "orders"), ("shop_1", "x*"), ("a.b", "t"), ("*", "y"))
     assert shop.excluded_patterns == (("*", "tmp_*"), ("crm", "*"))
+
+
+DATABASE = "state: {mysql: bd@db2/state_1, password: streng}\n"
+
+
+@pytest.mark.parametrize(
+    ("api", "address"),
+    [
+        ("", "http://127.0.0.1:8085"),
+        (
+            "api: {listen: 'localhost:9', advertise: 'https://a.example:443/'}",
+            "https://a.example:443",
+        ),
+        ("api: {listen: '127.0.0.1:0', advertise: 'http://a:1'}", "http://a:1"),
+    ],
+)
+def test_the_address_at_which_readers_reach_the_api(settings: Load, api: str, address: str) -> None:
+    assert settings(MINIMAL + DATABASE + api).api.address == address
+
+
+def test_an_address_of_all_interfaces_is_told_as_the_name_of_the_host(settings: Load) -> None:
+    token = "tokens: [{token: 0123456789abcdef, consumers: all}]"
+    loaded = settings(f"{MINIMAL}api: {{listen: '0.0.0.0:8085', {token}}}")
+    assert loaded.api.address == f"http://{socket.gethostname()}:8085"
+
+
+@pytest.mark.parametrize(
+    ("api", "message"),
+    [
+        ("{advertise: 'a:8085'}", "api.advertise: expected a URL without a path"),
+        ("{advertise: 'http://a:8085/path'}", "api.advertise: expected a URL without a path"),
+        ("{listen: '127.0.0.1:0'}", "api.listen: with port 0 other daemons of this state cannot"),
+    ],
+)
+def test_an_address_that_readers_cannot_use(wrong: Wrong, api: str, message: str) -> None:
+    (line,) = wrong(MINIMAL + DATABASE + f"api: {api}\n")
+    assert message in line

@@ -8,19 +8,14 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dispatcher.binlog.event.transaction_payload import Compression, Payload
-from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
-from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.state.schema import SCHEMA_VERSION
@@ -45,37 +40,6 @@ def store(path: Path) -> Iterator[StateStore]:
     store.close()
 
 
-def test_a_new_consumer_has_no_progress(store: StateStore) -> None:
-    assert store.load("shop") is None
-    assert store.session("shop") == 0
-
-
-def test_saved_progress_is_loaded(store: StateStore) -> None:
-    store.save(
-        [("shop", position(1), position(5), 1700000000), ("billing", position(2), position(2), 0)]
-    )
-    assert store.load("shop") == Progress(position(1), position(5), 1700000000)
-    assert store.load("billing") == Progress(position(2), position(2), 0)
-
-
-def test_a_later_save_replaces_the_earlier(store: StateStore) -> None:
-    store.save([("shop", position(1), position(1), 7)])
-    store.save([("shop", position(3), position(4), 8)])
-    assert store.load("shop") == Progress(position(3), position(4), 8)
-
-
-def test_a_position_may_go_back(store: StateStore) -> None:
-    """Readers may seek back; the store does not compare positions."""
-    store.save([("shop", position(9), position(9), 0)])
-    store.save([("shop", position(2, epoch=1), position(2, epoch=1), 0)])
-    stored = store.load("shop")
-    assert stored is not None and stored.acknowledged == position(2, epoch=1)
-
-
-def test_saving_nothing_is_allowed(store: StateStore) -> None:
-    store.save([])
-
-
 def test_session_numbers_increase_and_are_based_on_the_time(path: Path) -> None:
     store = StateStore(path, clock=lambda: 1_700_000_000.25)
     assert [store.next_session("shop") - 1_700_000_000_250 for _ in range(3)] == [0, 1, 2]
@@ -85,84 +49,10 @@ def test_session_numbers_increase_and_are_based_on_the_time(path: Path) -> None:
     store.close()
 
 
-def test_progress_and_sessions_are_independent(store: StateStore) -> None:
-    first = store.next_session("shop")
-    store.save([("shop", position(1), position(1), 5)])
-    assert store.load("shop") == Progress(position(1), position(1), 5)
-    assert store.session("shop") == first
-    second = store.next_session("shop")
-    assert store.load("shop") == Progress(position(1), position(1), 5)
-    assert store.session("shop") == second
-
-
-def test_forget_removes_everything_of_one_consumer(store: StateStore) -> None:
-    store.next_session("shop")
-    store.save([(name, position(1), position(1), 0) for name in ("shop", "billing")])
-    store.forget("shop")
-    store.forget("never seen")
-    assert store.load("shop") is None and store.session("shop") == 0
-    assert store.load("billing") is not None
-
-
-def test_reopening_finds_all(path: Path) -> None:
-    first = StateStore(path)
-    first.save([("shop", position(1), position(5), 9)])
-    session = first.next_session("shop")
-    first.close()
-    first.close()
-    second = StateStore(path)
-    assert second.installation_id == first.installation_id
-    assert second.load("shop") == Progress(position(1), position(5), 9)
-    assert second.session("shop") == session
-    second.close()
-
-
-def test_names_and_positions_may_be_any_text(store: StateStore) -> None:
-    name = "läden'; DROP TABLE consumer; --"
-    odd = Position("", "", "Ünicode.000001", 2**62, 2**63 - 1, 3)
-    store.save([(name, odd, odd, 0)])
-    assert store.load(name) == Progress(odd, odd, 0)
-
-
 def test_the_file_syncs_every_commit(store: StateStore, path: Path) -> None:
     db = store._db
     assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert db.execute("PRAGMA synchronous").fetchone() == (2,)
-
-
-def test_a_failed_save_stores_none_of_its_rows(store: StateStore) -> None:
-    store.save([("shop", position(1), position(1), 0)])
-    too_large = 2**63
-    with pytest.raises(OverflowError):
-        store.save(
-            [("shop", position(2), position(2), 0), ("x", position(2), position(2), too_large)]
-        )
-    stored = store.load("shop")
-    assert stored is not None and stored.acknowledged == position(1)
-    store.save([("shop", position(3), position(3), 0)])
-
-
-def test_readers_in_other_threads_see_whole_saves(store: StateStore) -> None:
-    store.save([("shop", position(1), position(1), 1)])
-    done = threading.Event()
-    torn: list[Progress] = []
-
-    def read() -> None:
-        while not done.is_set():
-            stored = store.load("shop")
-            assert stored is not None
-            if not stored.acknowledged.seq == stored.covered.seq == stored.created:
-                torn.append(stored)
-
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for n in range(2, 100):
-        store.save([("shop", position(n), position(n), n)])
-    done.set()
-    for reader in readers:
-        reader.join(10)
-    assert torn == []
 
 
 def test_another_process_may_read(store: StateStore, path: Path) -> None:
@@ -292,18 +182,6 @@ def test_a_store_of_a_newer_version(path: Path) -> None:
     assert "schema 99" in error.what and "newer binlog-dispatcher" in error.remedy
 
 
-def test_an_invalid_stored_position(path: Path, store: StateStore) -> None:
-    store.save([("shop", position(1), position(1), 0)])
-    db = sqlite3.connect(path)
-    db.execute("UPDATE consumer SET covered = '{}'")
-    db.commit()
-    db.close()
-    with pytest.raises(BinlogError, match="stored position unreadable") as caught:
-        store.load("shop")
-    assert caught.value.kind is ErrorKind.STORED_POSITION
-    assert "consumer shop" in caught.value.where
-
-
 def modes(folder: Path) -> dict[str, str]:
     return {entry.name: f"{entry.stat().st_mode & 0o777:o}" for entry in folder.iterdir()}
 
@@ -388,42 +266,6 @@ def test_a_full_disk_is_reported_and_loses_nothing(store: StateStore) -> None:
     assert stored is not None and stored.acknowledged == position(1)
 
 
-def test_a_closed_store_raises_an_error(store: StateStore) -> None:
-    store.close()
-    with pytest.raises(BinlogError) as caught:
-        store.load("shop")
-    assert caught.value.kind is ErrorKind.STATE_STORE
-
-
-# -- table versions -------------------------------------------------------------------------------------------
-
-
-def test_versions_are_kept_until_they_are_replaced(tmp_path: Path) -> None:
-    first = LogPosition("binlog.000001", 4, 100)
-    later, last = LogPosition("binlog.000001", 500, 100), LogPosition("binlog.000002", 157, 200)
-    definition = {"columns": [{"name": "größe", "mysql_type": "int"}], "primary": [["größe", 0]]}
-    versions = (
-        (("shop", "orders"), first, later, definition, False),
-        (("shop", "orders"), later, last, definition, True),
-    )
-    with closing(StateStore(tmp_path / "state.db")) as store:
-        assert store.load_versions("repl@db1") is None
-        store.save_versions(
-            "repl@db1", StoreVersions(later, StoredVersions("uuid", later, versions))
-        )
-        store.save_versions("repl@db2", StoreVersions(first, StoredVersions("other", first, ())))
-        store.save_versions("repl@db1", StoreVersions(last, None))
-    with closing(StateStore(tmp_path / "state.db")) as store:
-        assert store.load_versions("repl@db1") == StoredVersions("uuid", last, versions)
-        assert store.load_versions("repl@db2") == StoredVersions("other", first, ())
-        store.save_versions(
-            "repl@db1", StoreVersions(last, StoredVersions("uuid", last, versions[1:]))
-        )
-        kept = store.load_versions("repl@db1")
-        assert kept is not None
-        assert kept.versions == versions[1:]
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_older_store_is_upgraded(tmp_path: Path, version: int) -> None:
     path = tmp_path / "state.db"
@@ -454,47 +296,3 @@ def test_an_older_store_is_upgraded(tmp_path: Path, version: int) -> None:
         assert store.paused("shop") and store.session("shop") == session
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-
-
-# -- prepared transactions ------------------------------------------------------------------------------------
-
-AT = LogPoint(LogPosition("binlog.000007", 1 << 33, 1_700_000_000), "uuid:tag", 5, "server")
-END = LogPoint(LogPosition("binlog.000008", 900), "", 0, "other")
-FLAW = XaFault(ErrorKind.PREPARED, "too much", None, (("shop", "orders"), ("crm", None)))
-ENTRIES = (
-    XaEntry(1, "X'00ff',X'',1", AT, Payload(Compression.NONE, 3, b"\0\1\xff")),
-    XaEntry(2, "X'',X'',0", AT, Payload(Compression.ZSTD, 1 << 40, bytes(5 << 20)), (), END),
-    XaEntry(
-        5, "X'61',X'',1", AT, None, (FLAW, XaFault(ErrorKind.STATEMENT_FORMAT, "x", "do", None)), AT
-    ),
-)
-
-
-def fields(entries: Iterable[XaEntry]) -> list[tuple[object, ...]]:
-    return [(e.number, e.xid, e.at, e.rows, e.faults, e.end) for e in entries]
-
-
-def test_prepared_transactions_are_stored_with_progress(tmp_path: Path) -> None:
-    with closing(StateStore(tmp_path / "state.db")) as store:
-        changes = XaChanges(ENTRIES, (), ())
-        store.save([("shop", position(1), position(2), 9)], "a", changes)
-        store.save([], "b", XaChanges(ENTRIES[:1], (), ()))
-        store.save([], "a", changes)  # the same changes again, as after a failed save
-    with closing(StateStore(tmp_path / "state.db")) as store:
-        assert store.load("shop") is not None
-        assert fields(store.load_prepared("a")) == fields(ENTRIES)
-        assert fields(store.load_prepared("b")) == fields(ENTRIES[:1])
-        store.save([], "a", XaChanges((), ((1, END),), (2, 77)))
-        entries = store.load_prepared("a")
-        assert [(e.number, e.end) for e in entries] == [(1, END), (5, AT)]
-        prepared = XaStore(stored=entries)
-        assert (len(prepared), prepared.changes()) == (2, None)
-
-
-def test_progress_is_not_stored_without_its_prepared_transactions(tmp_path: Path) -> None:
-    with closing(StateStore(tmp_path / "state.db")) as store:
-        broken = replace(AT, server=object())  # type: ignore[arg-type]
-        entry = XaEntry(1, "x", broken, None)
-        with pytest.raises(BinlogError):
-            store.save([("shop", position(1), position(2), 9)], "a", XaChanges((entry,), (), ()))
-        assert store.load("shop") is None

@@ -21,6 +21,7 @@ from dispatcher.dispatch.queue.reader import ReaderState
 from dispatcher.dispatch.status import STATES
 from dispatcher.dispatch.tables.versions import Versions
 from dispatcher.dispatch.values.specs import ConsumerSpec
+from dispatcher.leadership.role import Role
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.timings import ConnectionTimings, Durations
 from dispatcher.telemetry.exposition import ScrapeSamples
@@ -128,7 +129,13 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
         PREFIX + timed.name for timed in TIMED if not timed.labels and timed.type != "histogram"
     } - seen <= {
         f"{PREFIX}{name}"
-        for name in ("memory_limit_bytes", "state_store_bytes", "state_store_free_bytes")
+        for name in (
+            "memory_limit_bytes",
+            "state_store_bytes",
+            "state_store_free_bytes",
+            "leader",
+            "leader_term",
+        )
     } | MQTT
     assert "process_resident_memory_bytes" in seen
 
@@ -328,6 +335,18 @@ def test_the_state_store_and_the_process(tmp_path: Path) -> None:
     assert value(metrics, "state_store_queue_calls") == 3
     assert value(metrics, "spill_bytes") == 5 and value(metrics, "spill_limit_bytes") == 10
     assert value(metrics, "settings_reload_successful") == 0
+
+
+@pytest.mark.parametrize("role", [Role(True, 7, "http://a:8085"), Role(False, 7, "http://b:8085")])
+def test_the_role_of_one_of_several_daemons(role: Role) -> None:
+    metrics = Metrics("1", list, list, Measured(role=lambda: role))
+    assert value(metrics, "leader") == role.leads
+    assert value(metrics, "leader_term") == 7
+
+
+def test_a_standby_that_knows_no_leader_has_no_term() -> None:
+    metrics = Metrics("1", list, list, Measured(role=lambda: Role(False, 0, "")))
+    assert "binlog_dispatcher_leader_term" not in {name for name, _, _ in samples(metrics)}
 
 
 def test_the_memory_limit_is_the_lowest_of_the_control_groups(tmp_path: Path) -> None:

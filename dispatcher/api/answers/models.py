@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.leadership.role import Role
 from dispatcher.model import position
 from dispatcher.settings.model import StartSettings
 
@@ -267,7 +268,10 @@ class ConsumerRow(BaseModel):
 
 
 class Problem(BaseModel):
-    """A problem document (RFC 9457). `kind` identifies the error, `hint` says what to do."""
+    """A problem document (RFC 9457). `kind` identifies the error, `hint` says what to do.
+
+    `leader`: only in answers of the kind NOT_LEADER: the address of the leader, null if there is none.
+    """
 
     type: str = "about:blank"
     title: str
@@ -275,6 +279,20 @@ class Problem(BaseModel):
     detail: str
     kind: str
     hint: str
+    leader: str | None = None
+
+
+class LeaderAnswer(BaseModel):
+    """Which of several daemons with one state store leads. A daemon with its state in a file leads always.
+
+    `role`: of this daemon; `term`: grows with each new leader, null for a daemon with its state in a file, or if no
+    leader is known; `leader`: the address of the leader, null for a daemon with its state in a file, or if there is
+    none.
+    """
+
+    role: Literal["leader", "standby"]
+    term: int | None
+    leader: str | None
 
 
 class ConsumerService(Protocol):
@@ -335,6 +353,9 @@ class ConsumerService(Protocol):
         """Note that an answer of `binlog` was sent, or that its client has disconnected."""
 
 
+Consumers = Callable[[], ConsumerService]
+"""Returns the service of the consumers. Raises NotLeaderError if this daemon does not lead."""
+
 RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]
 """Returns (text, content type)."""
 
@@ -347,3 +368,10 @@ class Administrator(Protocol):
     async def forget(self, name: str) -> dict[str, Any]: ...
 
     async def seek(self, name: str, to: StartSettings) -> dict[str, Any]: ...
+
+
+GetRole = Callable[[], Role | None]
+"""Returns None for a daemon with its state in a file."""
+
+GetAdministrator = Callable[[], Administrator]
+"""Raises NotLeaderError if this daemon does not lead."""

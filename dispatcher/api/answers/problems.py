@@ -12,10 +12,19 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
+from dispatcher.model.errors import (
+    POLICY,
+    Action,
+    BinlogError,
+    ErrorKind,
+    NotLeaderError,
+    UserError,
+)
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_S = 1
+LEADER = "Binlog-Leader"
+"""The header with the address of the leader, in the answers of a standby."""
 _MESSAGE_MAX = 1000  # characters; a message may quote parts of the request
 
 _STATUS = {
@@ -63,7 +72,12 @@ def problem(error: BinlogError) -> JSONResponse:
         error = UserError(ErrorKind.REQUEST, error.what, where=error.where, remedy=error.remedy)
     status = status_of(error)
     body = _document(status, error.kind, str(error), error.remedy)
-    return JSONResponse(body, status, headers_of(status), PROBLEM_JSON)
+    headers = headers_of(status)
+    if error.kind is ErrorKind.NOT_LEADER:
+        leader = error.leader if isinstance(error, NotLeaderError) else ""
+        body["leader"] = leader or None
+        headers |= {LEADER: leader} if leader else {}
+    return JSONResponse(body, status, headers, PROBLEM_JSON)
 
 
 def refusal(status: int, what: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

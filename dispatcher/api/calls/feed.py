@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dispatcher.api.access.auth import Token
+from dispatcher.api.answers.models import GetRole
 from dispatcher.api.connections.limits import Holder, Slots
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
@@ -82,8 +83,9 @@ class _Snapshot:
 
 
 class StatusFeed:
-    def __init__(self, source: StatusSource, version: str) -> None:
+    def __init__(self, source: StatusSource, version: str, role: GetRole = lambda: None) -> None:
         self._source = source
+        self._role = role
         self._version = version
         self._newest: _Snapshot | None = None
         self._turn = asyncio.Lock()
@@ -157,8 +159,10 @@ class StatusFeed:
         text = snapshot.texts.get(token.consumers)
         if text is None:
             rows = ",".join(row for name, row in snapshot.rows if token.may_see(name))
+            role = self._role()
             head = {
                 "version": self._version,
+                "role": None if role is None else role.as_dict(),
                 "time": round(snapshot.time_s, 3),
                 "connections": [c for c in map(_visible_to(token), snapshot.connections) if c],
             }

@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.answers import problems
-from dispatcher.api.answers.models import ConsumerService
-from dispatcher.model.errors import BinlogError
+from dispatcher.api.answers.models import Consumers
+from dispatcher.model.errors import BinlogError, NotLeaderError
 
 Ready = Callable[[], Sequence[str]]
 """Returns why the daemon is not ready."""
@@ -28,7 +28,8 @@ class _Probe(NamedTuple):
 LIVEZ = _Probe("/livez", "Answers as long as the daemon's event loop runs.")
 READYZ = _Probe(
     "/readyz",
-    "Ready means: the listener is up and the state store is writable. MySQL servers do not count.",
+    "Ready means: the listener is up, the state store is writable, and of several daemons this one leads. MySQL servers"
+    " do not count.",
 )
 _PROBES = {probe.path: probe for probe in (LIVEZ, READYZ)}
 _METHODS = frozenset(("GET", "HEAD"))  # the server sends no body for HEAD
@@ -37,9 +38,9 @@ _METHODS = frozenset(("GET", "HEAD"))  # the server sends no body for HEAD
 class Probes:
     """ASGI middleware. It passes all other calls to `app`."""
 
-    def __init__(self, app: ASGIApp, daemon: ConsumerService, guard: Guard, ready: Ready) -> None:
+    def __init__(self, app: ASGIApp, consumers: Consumers, guard: Guard, ready: Ready) -> None:
         self._app = app
-        self._daemon = daemon
+        self._consumers = consumers
         self._guard = guard
         self._ready = ready
 
@@ -68,9 +69,13 @@ class Probes:
 
     async def _failing(self, request: Request) -> list[str]:
         token = None if self._guard.is_open("readyz") else self._guard.identify(request)
+        try:
+            consumers = self._consumers()
+        except NotLeaderError:
+            return []
         return [
             f"{row['name']}: {row['state']}: {row['last_error'] or 'no error'}"
-            async for row in self._daemon.rows()
+            async for row in consumers.rows()
             if (row["state"] in ("connecting", "failed") or row["last_error"])
             and (token is None or token.may_see(row["name"]))
         ]

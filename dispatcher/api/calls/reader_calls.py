@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.api.access import auth
-from dispatcher.api.answers.models import AckRequest, ConsumerService, PollRequest, RangeRequest
+from dispatcher.api.answers.models import AckRequest, Consumers, PollRequest, RangeRequest
 from dispatcher.api.connections.disconnects import while_connected
 from dispatcher.api.connections.limits import Holder, Slots
 from dispatcher.binlog.stream.segments import release_pages
@@ -40,15 +40,18 @@ class Call(NamedTuple):
 class ReaderCalls:
     """The calls, and the limits that they share. Every method raises BinlogError."""
 
-    def __init__(self, daemon: ConsumerService, limits: ApiLimitSettings) -> None:
-        self._daemon = daemon
-        newest = daemon.is_newest_session
+    def __init__(self, consumers: Consumers, limits: ApiLimitSettings) -> None:
+        self._consumers = consumers
+        newest = self._is_newest_session
         self.polls = Slots(
             "polls", limits.max_polls_per_consumer, "api.max_polls_per_consumer", newest
         )
         self.answers = Slots(
             "answers", limits.max_answers_per_consumer, "api.max_answers_per_consumer", newest
         )
+
+    def _is_newest_session(self, consumer: str, session: int) -> bool:
+        return self._consumers().is_newest_session(consumer, session)
 
     async def poll(self, call: Call, body: PollRequest) -> Response:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
@@ -79,7 +82,7 @@ class ReaderCalls:
         `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
         The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
         """
-        self._daemon.called(call.consumer, body.session, call.caller)
+        self._consumers().called(call.consumer, body.session, call.caller)
         start_event = body.start_event.value() if body.start_event else None
         end_event = body.end_event.value() if body.end_event else None
         span = body.start.value(), body.end.value()
@@ -87,22 +90,24 @@ class ReaderCalls:
 
     async def ack(self, call: Call, body: AckRequest) -> Response:
         """Acknowledge everything up to `position` without polling."""
-        self._daemon.called(call.consumer, body.session, call.caller)
+        consumers = self._consumers()
+        consumers.called(call.consumer, body.session, call.caller)
         position = body.position.value()
-        acknowledged = await self._daemon.acknowledge(call.consumer, body.session, position)
+        acknowledged = await consumers.acknowledge(call.consumer, body.session, position)
         return json_answer({"acknowledged": acknowledged})
 
     async def _poll(self, call: Call, body: PollRequest, after: Position) -> dict[str, Any]:
         if body.session:
             call.token.require(auth.Scope.ACKNOWLEDGE)
-        self._daemon.called(call.consumer, body.session, call.caller)
+        consumers = self._consumers()
+        consumers.called(call.consumer, body.session, call.caller)
         holder = Holder.of(call.token, body.session)
         slot = self.polls.acquire(call.consumer, holder, body.session)
         try:
             return await while_connected(
                 call.scope,
                 call.receive,
-                self._daemon.poll(
+                consumers.poll(
                     call.consumer,
                     body.session,
                     after,
@@ -124,17 +129,18 @@ class ReaderCalls:
         head: bytes = b"",
     ) -> Response:
         """The binlog of a range, behind `head`."""
+        consumers = self._consumers()
         holder = Holder.of(call.token, session)
         slot = self.answers.acquire(call.consumer, holder, session)
         try:
-            parts, gap = await self._daemon.binlog(call.consumer, session, *span, *events)
+            parts, gap = await consumers.binlog(call.consumer, session, *span, *events)
         except BaseException:
             self.answers.release(slot)
             raise
 
         def done() -> None:
             self.answers.release(slot)
-            self._daemon.answer_ended(call.consumer, session)
+            consumers.answer_ended(call.consumer, session)
 
         return BinlogAnswer([head, *parts] if head else parts, done, gap=gap)
 

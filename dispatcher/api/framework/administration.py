@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from dispatcher.api.access.auth import Scope
 from dispatcher.api.access.guard import Guard
-from dispatcher.api.answers.models import Administrator, PositionBody, StartRequest
+from dispatcher.api.answers.models import GetAdministrator, PositionBody, StartRequest
 from dispatcher.api.framework.guarded_routes import route_class
 from dispatcher.api.framework.openapi import OF_CONSUMER, problems, scopes
 from dispatcher.api.framework.routes import ConsumerName
@@ -29,7 +29,7 @@ class PausedAnswer(BaseModel):
     paused: bool
 
 
-def administration_routes(administrator: Administrator, guard: Guard) -> APIRouter:
+def administration_routes(administrator: GetAdministrator, guard: Guard) -> APIRouter:
     router = APIRouter(
         prefix="/v1/consumers/{consumer}",
         tags=["administration"],
@@ -43,7 +43,7 @@ def administration_routes(administrator: Administrator, guard: Guard) -> APIRout
 
         Open sessions are fenced; a failed consumer starts again. Nothing changes if the server does not have the log.
         """
-        return MovedAnswer.model_validate({"position": await administrator.forget(consumer)})
+        return MovedAnswer.model_validate({"position": await administrator().forget(consumer)})
 
     @router.post("/seek", operation_id="seek", openapi_extra=scopes(Scope.ADMINISTER))
     async def seek(consumer: ConsumerName, body: SeekRequest) -> MovedAnswer:
@@ -51,7 +51,7 @@ def administration_routes(administrator: Administrator, guard: Guard) -> APIRout
 
         Open sessions are fenced; a failed consumer starts again. Nothing changes if the server does not have the log.
         """
-        moved = await administrator.seek(consumer, body.start)
+        moved = await administrator().seek(consumer, body.start)
         return MovedAnswer.model_validate({"position": moved})
 
     @router.post("/pause", operation_id="pause", openapi_extra=scopes(Scope.ADMINISTER))
@@ -60,13 +60,13 @@ def administration_routes(administrator: Administrator, guard: Guard) -> APIRout
 
         What was polled before can still be fetched and acknowledged. Other consumers do not wait for this one.
         """
-        await administrator.set_paused(consumer, True)
+        await administrator().set_paused(consumer, True)
         return PausedAnswer(paused=True)
 
     @router.post("/resume", operation_id="resume", openapi_extra=scopes(Scope.ADMINISTER))
     async def resume(consumer: ConsumerName) -> PausedAnswer:
         """Resume the delivery where it was paused."""
-        await administrator.set_paused(consumer, False)
+        await administrator().set_paused(consumer, False)
         return PausedAnswer(paused=False)
 
     return router

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.answers import problems
-from dispatcher.api.answers.models import Administrator, ConsumerService, RenderMetrics
+from dispatcher.api.answers.models import Consumers, GetAdministrator, GetRole, RenderMetrics
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
 from dispatcher.api.calls.reader_calls import ReaderCalls
 from dispatcher.api.framework.administration import administration_routes
@@ -32,12 +32,13 @@ _DESCRIPTION = (
 
 
 def make_framework(  # noqa: PLR0913 - one parameter per part
-    daemon: ConsumerService,
+    consumers: Consumers,
     guard: Guard,
     calls: ReaderCalls,
     feed: StatusFeed,
     *,
-    administrator: Administrator,
+    administrator: GetAdministrator,
+    role: GetRole,
     live: StatusSource,
     metrics: RenderMetrics,
     version: str,
@@ -53,9 +54,9 @@ def make_framework(  # noqa: PLR0913 - one parameter per part
         redirect_slashes=False,
     )
     _install_handlers(app)
-    app.include_router(consumer_routes(daemon, guard, calls))
+    app.include_router(consumer_routes(consumers, guard, calls))
     app.include_router(administration_routes(administrator, guard))
-    app.include_router(status_routes(daemon, guard, metrics))
+    app.include_router(status_routes(consumers, guard, metrics, role))
     app.include_router(page_routes(guard))
     app.include_router(status_page_routes(guard, live, feed))
     return app

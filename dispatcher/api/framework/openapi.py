@@ -33,7 +33,8 @@ _MEANINGS = {
     429: "Too many requests of this consumer are open, or its readers do not receive their answers",
     431: "The headers are too large or too many",
     500: "A defect of the daemon",
-    503: "Try again: the server is down, the range is being read again, or the state store is not writable",
+    503: "Try again: the server is down, the range is being read again, the state store is not writable, or another"
+    " daemon leads",
 }
 # Statuses that any request can get before it is routed.
 EVERY = (400, 403, 408, 431, 500, 503)

@@ -11,7 +11,7 @@ from dispatcher.api.access.auth import Scope
 from dispatcher.api.access.guard import Guard, token_of
 from dispatcher.api.answers.models import (
     AckAnswer,
-    ConsumerService,
+    Consumers,
     PollAnswer,
     ResolvedAnswer,
     ResolveRequest,
@@ -42,7 +42,7 @@ _RANGE = {
 }
 
 
-def consumer_routes(daemon: ConsumerService, guard: Guard, calls: ReaderCalls) -> APIRouter:
+def consumer_routes(consumers: Consumers, guard: Guard, calls: ReaderCalls) -> APIRouter:
     """The routes under /v1/consumers/{consumer} that readers call. They share the limits of `calls`."""
     router = APIRouter(
         prefix=f"{CONSUMERS}/{{consumer}}",
@@ -50,12 +50,12 @@ def consumer_routes(daemon: ConsumerService, guard: Guard, calls: ReaderCalls) -
         route_class=route_class(guard),
         responses=problems(*OF_CONSUMER),
     )
-    _session_routes(router, daemon, calls)
-    _range_routes(router, daemon, calls)
+    _session_routes(router, consumers, calls)
+    _range_routes(router, consumers, calls)
     return router
 
 
-def _session_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCalls) -> None:
+def _session_routes(router: APIRouter, consumers: Consumers, calls: ReaderCalls) -> None:
 
     @router.post(
         "/session",
@@ -80,6 +80,7 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCal
         if not body.read_only:
             token_of(request).require(Scope.ACKNOWLEDGE)
         after = body.after.value() if body.after else None
+        daemon = consumers()
         answer = SessionAnswer.model_validate(
             await daemon.open_session(consumer, after, body.read_only)
         )
@@ -115,19 +116,20 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCal
         The server is asked, and a time, a file or MariaDB's GTIDs are searched for in its log.
         """
         with calls.polls.hold(consumer, Holder.of(token_of(request))):
-            position = await daemon.resolve(consumer, body.start)
+            position = await consumers().resolve(consumer, body.start)
         return ResolvedAnswer.model_validate({"position": position})
 
     _document(router, "ack", response_model=AckAnswer)
 
 
-def _range_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCalls) -> None:
+def _range_routes(router: APIRouter, consumers: Consumers, calls: ReaderCalls) -> None:
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
     async def slices(consumer: ConsumerName, body: SlicesRequest, request: Request) -> SlicesAnswer:
         """Return at most `n` - 1 cuts that divide the range (start, end] for parallel reading.
 
         A cut is a position or, with `inside`, also a point inside of the transaction that ends at a position.
         """
+        daemon = consumers()
         daemon.called(consumer, body.session, _caller(request))
         holder = Holder.of(token_of(request), body.session)
         with calls.answers.hold(consumer, holder, body.session):
@@ -153,7 +155,7 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, calls: ReaderCalls
     async def table(consumer: ConsumerName, name: TableName) -> TableAnswer:
         """Return the current columns and key of one of the consumer's tables."""
         database, _, table = name.partition(".")
-        return TableAnswer.model_validate(await daemon.table(consumer, database, table))
+        return TableAnswer.model_validate(await consumers().table(consumer, database, table))
 
 
 def _binary(description: str) -> Responses:

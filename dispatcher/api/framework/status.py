@@ -11,13 +11,21 @@ from fastapi.responses import PlainTextResponse
 from dispatcher.api.access.auth import Scope
 from dispatcher.api.access.guard import Guard, token_of
 from dispatcher.api.answers.long_answer import LongAnswer
-from dispatcher.api.answers.models import ConsumerRow, ConsumerService, RenderMetrics
+from dispatcher.api.answers.models import (
+    ConsumerRow,
+    Consumers,
+    GetRole,
+    LeaderAnswer,
+    RenderMetrics,
+)
 from dispatcher.api.calls.probes import LIVEZ, READYZ
 from dispatcher.api.framework.guarded_routes import route_class
 from dispatcher.api.framework.openapi import EVERY, GUARDED, problems, scopes
 
 
-def status_routes(daemon: ConsumerService, guard: Guard, metrics: RenderMetrics) -> APIRouter:
+def status_routes(
+    consumers: Consumers, guard: Guard, metrics: RenderMetrics, role: GetRole
+) -> APIRouter:
     """`metrics` renders (text, content type)."""
     router = APIRouter(tags=["status"], route_class=route_class(guard))
 
@@ -33,10 +41,24 @@ def status_routes(daemon: ConsumerService, guard: Guard, metrics: RenderMetrics)
         token = token_of(request)
         rows = [
             json.dumps(row, ensure_ascii=True).encode()
-            async for row in daemon.rows()
+            async for row in consumers().rows()
             if token.may_see(row["name"])
         ]
         return LongAnswer(b"[" + b",".join(rows) + b"]", media_type="application/json")
+
+    @router.get(
+        "/v1/leader",
+        operation_id="leader",
+        openapi_extra=scopes(Scope.READ, Scope.METRICS),
+        responses=problems(*GUARDED),
+    )
+    async def leader(request: Request) -> LeaderAnswer:  # noqa: ARG001 - the route's class checks its token
+        """Tell whether this daemon leads, and the address of the one that does."""
+        known = role()
+        answer = (
+            {"role": "leader", "term": None, "leader": None} if known is None else known.as_dict()
+        )
+        return LeaderAnswer.model_validate(answer)
 
     _document_probes(router)
 

@@ -41,12 +41,22 @@ function Tiles({ consumers, connections }) {
   </div>`;
 }
 
+// Of several daemons: what this one is. The leader's address is a link only if it is one of a web page.
+function Role({ role }) {
+  if (!role) return null;
+  const address = /^https?:\/\//.test(role.leader ?? "") ? html`<a href=${role.leader}>${role.leader}</a>` : role.leader;
+  const leads = role.role === "leader";
+  return html`<small class="role" data-role=${role.role}>${leads ? `leader, term ${role.term}` : "standby"}${
+    !leads && (role.leader ? html`, ${address} leads, term ${role.term}` : ", no daemon leads now")}</small>`;
+}
+
 function Header() {
   const { snapshot, live, login, trouble } = state;
   return html`<header>
     <img src="static/icon.svg" alt="" width="28" height="28" />
     <h1>binlog-dispatcher</h1>
     <small>${snapshot?.version ?? ""} · ${location.host}</small>
+    <${Role} role=${snapshot?.role} />
     <span class="live ${live ? "good" : "bad"}" role="status" data-live=${live}>${live ? "live" : trouble || "connecting"}</span>
     ${login && html`<form action="logout" method="post"><button type="submit">Log out</button></form>`}
   </header>`;
@@ -79,7 +89,9 @@ function App() {
         ${problems.length > 20 && html`<p class="muted">and ${problems.length - 20} more</p>`}
       </section>`}
       ${consumers.length >= FILTER_FROM && html`<${Filter} matching=${wanted.length} total=${consumers.length} />`}
-      ${consumers.length === 0 && html`<p class="waiting">The settings declare no consumer that this token may see.</p>`}
+      ${consumers.length === 0 && html`<p class="waiting">${snapshot.role?.role === "standby"
+        ? "This daemon stands by: the consumers are on the leader's page."
+        : "The settings declare no consumer that this token may see."}</p>`}
       ${connections.map((connection, at) => html`<${ConnectionView} key=${`${connection.name} ${at}`} connection=${connection} rows=${rows} />`)}
       <${TimelineView} events=${events} now=${time} />
     </main>

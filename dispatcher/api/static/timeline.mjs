@@ -9,6 +9,7 @@ const STRIP_S = 600;
 const LISTED = 12; // and all of them on demand
 const TONES = {
   connected: "good", merged: "good", stored: "good", cleared: "good", ended: "calm", moved: "calm", changed: "calm", removed: "calm", closed: "warn",
+  leading: "good", standby: "calm",
   paused: "warn", resumed: "good", warning: "warn", detached: "warn", disconnected: "warn", evicted: "warn", gap: "bad", failed: "bad",
 };
 

@@ -22,6 +22,7 @@ from dispatcher.settings.model import (
     ConnectionSettings,
     Settings,
     StartSettings,
+    StateSettings,
     SubscriptionSettings,
 )
 from dispatcher.source.files.source import files_source
@@ -59,8 +60,14 @@ def start_spec(start: StartSettings) -> Start:
             return AtTime(start.timestamp_us)
 
 
-def consumer_spec(name: str, settings: SubscriptionSettings) -> ConsumerSpec:
-    """Return a declared consumer as the rules use it."""
+def consumer_spec(
+    name: str, settings: SubscriptionSettings, state: StateSettings | None = None
+) -> ConsumerSpec:
+    """Return a declared consumer as the rules use it. `state`: its database is hidden from the consumer's patterns.
+
+    Otherwise a consumer of all databases would get a change with each acknowledgement, and acknowledge that, too.
+    """
+    hidden = [] if state is None or state.mysql is None else [(state.mysql.database, "*")]
     return ConsumerSpec(
         name,
         tuple(settings.databases),
@@ -71,7 +78,7 @@ def consumer_spec(name: str, settings: SubscriptionSettings) -> ConsumerSpec:
         settings.max_milliseconds_to_wait_in_binlog_queue / 1000,
         OnQueueFull(settings.on_queue_full),
         OnPurged(settings.on_purged),
-        settings.excluded_patterns,
+        (*settings.excluded_patterns, *hidden),
     )
 
 
@@ -109,7 +116,9 @@ def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> Cl
     first = settings.consumers[names[0]]
     consumers = ((name, settings.consumers[name]) for name in names)
     declared = (
-        ConsumerDecl(consumer_spec(name, consumer), consumer.max_seconds_between_markers)
+        ConsumerDecl(
+            consumer_spec(name, consumer, settings.state), consumer.max_seconds_between_markers
+        )
         for name, consumer in consumers
     )
     return client_decl(first, declared, installation, "" if first.use_binlog_client else names[0])

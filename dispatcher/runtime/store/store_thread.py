@@ -93,13 +93,20 @@ class StoreThread:
         state: StoreProtocol,
         prepared_bytes_max: int = BYTES_MAX,
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
+        *,
+        timings: StoreTimings | None = None,
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client."""
+        """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client; `on_refused`: called
+        if this daemon may not write into the store, because another one leads."""
         self.fault: BinlogError | None = None
         self.misplaced: BinlogError | None = None
         self.not_checkpointed: BinlogError | None = None
         self._checkpoint_every_s = checkpoint_every_s
-        self.timings = StoreTimings()
+        self.timings = timings or StoreTimings()
+        self._on_refused = on_refused
+        self._refusal: Callable[[], BinlogError] | None = None
+        self._waiting: set[asyncio.Future[Any]] = set()
         self.installation_id = state.installation_id
         self._state = state
         self._prepared_bytes_max = prepared_bytes_max
@@ -197,11 +204,23 @@ class StoreThread:
         """Returns the epoch in which consumers without stored progress begin."""
         return self._state.epoch
 
-    async def close(self) -> None:
-        """Wait until all calls are done, and end the thread."""
-        await self._call(lambda: None)
+    async def close(self, last: Callable[[], None] = lambda: None) -> None:
+        """Wait until all calls are done, make a last one, and end the thread."""
+        try:
+            await self._call(last)
+        finally:
+            self._calls.put(None)
+            self._thread.join()
+
+    def abandon(self, refusal: Callable[[], BinlogError], close: Callable[[], None]) -> None:
+        """Fail all waiting and all later calls with errors that `refusal` makes. Waits for nothing: a call that the
+        thread makes just now may take long. After it `close` is called in the thread, which then ends."""
+        self._refusal = refusal
+        for outcome in self._waiting:
+            if not outcome.done():
+                outcome.set_exception(refusal())
+        self._calls.put((close, asyncio.get_running_loop().create_future()))
         self._calls.put(None)
-        self._thread.join()
 
     async def _call(self, call: Callable[[], T]) -> T:
         self.timings.waiting += 1
@@ -210,15 +229,23 @@ class StoreThread:
         except BinlogError as error:
             # If only one consumer's row cannot be read, that is not an error of the store.
             self.timings.errors += error.kind is ErrorKind.STATE_STORE
+            if error.kind is ErrorKind.NOT_LEADER and self._refusal is None:
+                self._on_refused()
             raise
         finally:
             self.timings.waiting -= 1
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Does what `run_in_executor` does, without its futures and locks, which cost more than a small call."""
+        if self._refusal is not None:
+            raise self._refusal()
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.add(outcome)
         self._calls.put((call, outcome))
-        return await outcome
+        try:
+            return await outcome
+        finally:
+            self._waiting.discard(outcome)
 
     def _run(self) -> None:
         """The thread: make one call after the other, until None comes."""
@@ -245,8 +272,8 @@ class StoreThread:
 
 
 def _make(call: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
-    """Make a call in the thread, unless its caller was cancelled before, and hand its outcome to the loop."""
-    if outcome.cancelled():
+    """Make a call in the thread, unless its caller waits no more, and hand its outcome to the loop."""
+    if outcome.done():
         return
     result, error = None, None
     try:
@@ -258,7 +285,7 @@ def _make(call: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
 
 
 def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if outcome.done():  # the caller was cancelled
+    if outcome.done():  # the caller waits no more
         return
     if error is None:
         outcome.set_result(result)

@@ -25,15 +25,24 @@ _COLUMNS = re.compile(r"\([^)]*\)")
 @dataclass(frozen=True, slots=True)
 class Grants:
     """`everywhere`: privileges on *.*. `select`: for each line with SELECT on a lower level, the database pattern, the
-    table, and True if granted, False if revoked."""
+    table, and True if granted, False if revoked. `databases`: the privileges on whole databases, by their patterns."""
 
     account: str
     everywhere: frozenset[str]
     select: tuple[tuple[str, str, bool], ...]
+    databases: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def has(self, *names: str) -> bool:
         """True if the account has one of these privileges on *.*."""
         return "ALL PRIVILEGES" in self.everywhere or not self.everywhere.isdisjoint(names)
+
+    def lacking(self, database: str, privileges: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the privileges that the account does not have on the whole database."""
+        held = set(self.everywhere)
+        for pattern, names in self.databases:
+            if _matches(pattern, database):
+                held |= names
+        return () if "ALL PRIVILEGES" in held else tuple(p for p in privileges if p not in held)
 
     def may_select(self, database: str, *, ignore_case: bool = False) -> bool:
         """True if the account may read the database, or at least one table of it.
@@ -52,6 +61,7 @@ def parse_grants(lines: Iterable[str]) -> Grants:
     """Return the grants in the lines of SHOW GRANTS."""
     account, everywhere = "", set[str]()
     select: list[tuple[str, str, bool]] = []
+    databases: list[tuple[str, frozenset[str]]] = []
     for line in lines:
         match = _LINE.match(line)
         if match is None:  # a role, a proxy
@@ -65,11 +75,14 @@ def parse_grants(lines: Iterable[str]) -> Grants:
         granted = match["verb"] == "GRANT"
         if database == "*":
             everywhere |= privileges if granted else set()
-        elif not privileges.isdisjoint({"SELECT", "ALL PRIVILEGES", "ALL"}):
+            continue
+        if table == "*" and granted:
+            databases.append((_unquoted(database), frozenset(privileges)))
+        if not privileges.isdisjoint({"SELECT", "ALL PRIVILEGES", "ALL"}):
             select.append((_unquoted(database), _unquoted(table), granted))
     # A REVOKE follows the GRANT that it restricts, but a GRANT on a table of that database still counts.
     select.sort(key=lambda entry: entry[2])
-    return Grants(account, frozenset(everywhere), tuple(select))
+    return Grants(account, frozenset(everywhere), tuple(select), tuple(databases))
 
 
 def _unquoted(name: str) -> str:

@@ -20,7 +20,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.settings.model import ConnectionSettings
+from dispatcher.settings.model import ConnectionSettings, MysqlTlsSettings
 from dispatcher.source.mysql.answers import not_understood
 from dispatcher.source.mysql.driver import ClearText, Connection, Driver, trusting_context
 from dispatcher.source.mysql.error_map import client_error
@@ -88,13 +88,17 @@ def label_of(endpoints: Sequence[Endpoint]) -> str:
 
 def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
     """Return the endpoints of a connection, one per host. Settings that may share a connection give equal endpoints."""
-    mysql, tls = connection.mysql, connection.tls
+    mysql = connection.mysql
     assert mysql is not None, "a folder of files has no server"
-    tls_ = Tls(**dict(tls) | {"mode": TlsMode(tls.mode)})
+    tls = tls_of(connection.tls)
     return tuple(
-        Endpoint(address.host, address.port, mysql.user, connection.secret, tls_)
+        Endpoint(address.host, address.port, mysql.user, connection.secret, tls)
         for address in mysql.addresses
     )
+
+
+def tls_of(settings: MysqlTlsSettings) -> Tls:
+    return Tls(**dict(settings) | {"mode": TlsMode(settings.mode)})
 
 
 def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:

@@ -40,6 +40,7 @@ class Topics:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.daemon = f"{prefix}/status"
+        self.role = f"{prefix}/role"
         self.statuses = f"{prefix}/consumers/+/status"  # to subscribe to
 
     def status(self, consumer: str) -> str:
@@ -72,6 +73,10 @@ class Bodies:
         if texts := {key: body[key] for key in _TEXTS if body[key] is not None}:
             body |= self._redact(None, "", texts)
         return self._json(body)
+
+    def role(self, role: Mapping[str, Any]) -> bytes:
+        """Whether this daemon leads, and which one does, as in `GET /v1/leader`."""
+        return self._json(dict(role))
 
     def event(self, event: LifecycleEvent) -> bytes:
         subject = {"connection": event.connection, "consumer": event.consumer}

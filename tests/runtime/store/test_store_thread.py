@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from functools import partial
 
 import pytest
 
 from dispatcher.dispatch.values.specs import Progress
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError
 from dispatcher.model.position import Position
 from dispatcher.runtime.store.store_thread import StoredConsumer, StoreThread
 from tests.support.fake_clients import until
@@ -106,3 +108,54 @@ async def test_a_checkpoint_that_fails_is_a_fault_until_one_succeeds(state: Fake
     state.full = False
     await until(lambda: not store.faults, "the fault is over")
     await store.close()
+
+
+class OtherLeads(FakeState):
+    """The store of a daemon whose lease another one has taken."""
+
+    def next_session(self, consumer: str) -> int:
+        raise BinlogError(ErrorKind.NOT_LEADER, consumer)
+
+
+async def test_a_write_that_is_refused_is_told() -> None:
+    refused: list[str] = []
+    store = StoreThread(OtherLeads(), on_refused=lambda: refused.append("refused"))
+    with pytest.raises(BinlogError, match="not the leader"):
+        await store.next_session("a")
+    assert refused == ["refused"]
+    await store.close()
+
+
+class Telling(FakeState):
+    """`begun` is set when a call has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def next_session(self, consumer: str) -> int:
+        self.begun.set()
+        return super().next_session(consumer)
+
+
+async def test_a_store_that_is_abandoned_refuses_all_calls_and_makes_none_that_waits() -> None:
+    state = Telling()
+    store = StoreThread(state)
+    closed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    state.hold()
+    calls = [asyncio.ensure_future(store.next_session("a")) for _ in range(2)]  # noqa: TID251
+    await asyncio.to_thread(state.begun.wait)
+    await until(lambda: store.timings.waiting == 2, "both calls wait")
+
+    def close() -> None:
+        loop.call_soon_threadsafe(closed.set)
+
+    store.abandon(partial(NotLeaderError.of, "http://b"), close)
+    for call in (*calls, store.session("a")):
+        with pytest.raises(BinlogError, match="not the leader"):
+            await call
+    assert not closed.is_set()
+    state.release()  # the call that the thread makes ends
+    await closed.wait()
+    assert state.sessions == {"a": 1}

@@ -100,3 +100,19 @@ def test_a_pattern_of_many_wildcards_is_matched_quickly() -> None:
     grants = parse_grants(["GRANT USAGE ON *.* TO `u`@`%`", line])
     assert not grants.may_select("a" * 64)
     assert grants.may_select("a" * 63 + "b")
+
+
+@pytest.mark.parametrize(
+    ("line", "lacking"),
+    [
+        ("GRANT SELECT, INSERT ON `state`.* TO `u`@`%`", ("UPDATE",)),
+        ("GRANT SELECT, UPDATE ON `st%`.* TO `u`@`%`", ()),
+        ("GRANT ALL PRIVILEGES ON `state`.* TO `u`@`%`", ()),
+        ("GRANT ALL PRIVILEGES ON *.* TO `u`@`%`", ()),
+        ("GRANT SELECT, UPDATE ON *.* TO `u`@`%`", ()),
+        ("GRANT ALL PRIVILEGES ON `other`.* TO `u`@`%`", ("SELECT", "UPDATE")),
+        ("GRANT SELECT, UPDATE ON `state`.`lease` TO `u`@`%`", ("SELECT", "UPDATE")),
+    ],
+)
+def test_privileges_on_a_whole_database(line: str, lacking: tuple[str, ...]) -> None:
+    assert parse_grants([line]).lacking("state", ["SELECT", "UPDATE"]) == lacking

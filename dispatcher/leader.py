@@ -1,0 +1,139 @@
+"""What runs while this daemon leads: the thread of the state store, the clients with their consumers, and their tasks.
+
+A daemon with its state in a file leads from its start to its end. One with its state in a database leads for terms, and
+each term has a `Leader` of its own, which begins with what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dispatcher.binlog.stream.segments import Allocate
+from dispatcher.dispatch.client.client import Client
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.timings import ConnectionTimings, StoreTimings
+from dispatcher.runtime.administration import Administration
+from dispatcher.runtime.client.from_settings import client_decls
+from dispatcher.runtime.client_registry import ClientRegistry, RegistryChanges
+from dispatcher.runtime.consumer_sessions import ConsumerSessions, Refusal
+from dispatcher.runtime.loop.tasks import Tasks
+from dispatcher.runtime.status.timeline import Timeline
+from dispatcher.runtime.store.store_thread import StoreProtocol, StoreThread
+from dispatcher.settings.model import Settings, StateSettings
+from dispatcher.state.newest import log_losses
+from dispatcher.state.store import StateStore
+
+STORE_CHECK_EVERY_S = 1.0
+
+
+class OpenStore(StoreProtocol, Protocol):
+    def close(self) -> None: ...
+
+
+class Leader:
+    """See the module. `store`: the thread that makes all calls of the state store."""
+
+    def __init__(
+        self,
+        settings: StateSettings,
+        state: OpenStore,
+        allocate: Allocate,
+        timeline: Timeline,
+        on_error: Callable[[str, BaseException], None],
+        *,
+        timings: StoreTimings,
+        on_refused: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`allocate`: see `Client`; `on_error` is called with each task that a defect ended; `timings`: of the store's
+        calls; `on_refused` is called if the store refuses a write, because another daemon leads."""
+        self.store = StoreThread(
+            state,
+            settings.max_bytes_in_prepared,
+            timings=timings,
+            on_refused=on_refused,
+        )
+        self._state = state
+        self._file = state if isinstance(state, StateStore) else None
+        self._misplaced = "state store was replaced" if self._file else "state store not reached"
+        self._label = settings.label
+        self._timeline = timeline
+        self._tasks = Tasks(on_error)
+        self._clients = ClientRegistry(self.store, allocate, timeline, on_error)
+        self.administration = Administration(self.sessions, self.store)
+
+    @property
+    def sessions(self) -> ConsumerSessions:
+        return self._clients.sessions
+
+    def clients(self) -> Sequence[Client]:
+        return self._clients.clients()
+
+    def timings(self) -> list[tuple[str, ConnectionTimings]]:
+        return self._clients.timings()
+
+    # -- settings --------------------------------------------------------------------------------------------
+
+    async def check(self, settings: Settings) -> None:
+        """Raises BinlogError if `apply` could not begin."""
+        await self._clients.check(client_decls(settings, self.store.installation_id))
+
+    async def apply(self, settings: Settings) -> RegistryChanges:
+        """Run the consumers that are declared, and no others. Raises BinlogError."""
+        return await self._clients.apply(client_decls(settings, self.store.installation_id))
+
+    # -- start and end ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open connections. The settings were applied."""
+        self._clients.start()
+        if self._file is not None:
+            log_losses(self._file.losses, self._file.unreadable, self._timeline.log)
+        self._tasks.start("state store", self._check_store())
+
+    async def stop(self) -> None:
+        """End the connections, then store what is queued. Raises BinlogError if that fails."""
+        await self._tasks.cancel_all()
+        await self._clients.stop()
+
+    async def close(self) -> None:
+        """Close the store, after `stop`. Raises BinlogError if that fails."""
+        await self.store.close(self._state.close)
+
+    async def resign(self, refusal: Refusal) -> None:
+        """End everything, and store nothing more: another daemon may lead. Waits for no answer of the database.
+
+        `refusal` makes the errors with which waiting calls of readers are refused.
+        """
+        self.store.abandon(refusal, self._state.close)
+        self.sessions.refuse(refusal)
+        await self._tasks.cancel_all()
+        with contextlib.suppress(BinlogError):  # what is queued cannot be stored
+            await self._clients.stop()
+
+    # -- the store -------------------------------------------------------------------------------------------
+
+    async def _check_store(self) -> None:
+        """Check the store regularly: whether its file was deleted or replaced, or whether another daemon leads. So that
+        is noticed soon, not only at the next acknowledgement."""
+        logged, rewritten = ("", ""), 0
+        while True:
+            await asyncio.sleep(STORE_CHECK_EVERY_S)
+            await self.store.check()
+            errors = str(self.store.misplaced or ""), str(self.store.not_checkpointed or "")
+            misplaced, stuck = errors
+            if misplaced and misplaced != logged[0]:
+                self._timeline.log(logging.ERROR, self._misplaced, error=misplaced)
+            if stuck and stuck != logged[1]:
+                self._timeline.log(logging.ERROR, "state store cannot be checkpointed", error=stuck)
+            logged = errors
+            if self._file is not None and self._file.rewritten != rewritten:
+                rewritten = self._file.rewritten
+                self._timeline.log(
+                    logging.ERROR,
+                    "state store was deleted and has been rewritten",
+                    file=self._label,
+                )

@@ -1,0 +1,291 @@
+"""Which daemon leads, as one of them sees it.
+
+The lease in the state store's database decides, by the database's clock. The local clock decides only when to ask the
+database again, and when a leader must stop because the database has not confirmed its lease: a whole lease after it
+sent the newest request whose answer confirmed it. The database counts the lease from a later moment, so a leader whose
+clock is right has stopped before anyone else can lead. Nothing depends on that: the store refuses its writes anyway.
+
+A daemon leads a term only after the database has answered its own campaign for it. If that answer is lost, the term
+passes without a leader, and the daemon campaigns again when the lease has expired. After each term the daemon has a new
+id. So no id leads twice, even if the database loses its newest commits and gives a number twice: a write that was
+delayed since an earlier term is refused, whatever happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dispatcher.leadership.lease import LeaseRow
+from dispatcher.leadership.messages import (
+    Abandon,
+    Answered,
+    Ask,
+    Campaign,
+    Effect,
+    Event,
+    Exit,
+    Failed,
+    HandOver,
+    Lead,
+    Note,
+    NotLed,
+    ReadLease,
+    Release,
+    Renew,
+    Request,
+    Resign,
+    Resigned,
+    Tick,
+    WriteRefused,
+)
+from dispatcher.leadership.states import Gone, Leading, Leaving, Resigning, Standby, State
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+POLL_S = 0.5
+"""How often a standby reads the lease, and tries again after an error."""
+RENEWALS = 3
+"""A leader renews its lease so many times before it expires."""
+ATTEMPTS = 4
+"""A leader waits at most this part of the lease for an answer, then asks again on another connection."""
+RETRY_S = 0.25
+"""How soon a leader asks again after an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    number: int
+    request: Request
+    at_s: float
+
+
+class Leadership:
+    """See the module. `now`: seconds of a local clock that never goes back. `trouble`: why the database has not
+    answered the newest request; "" if it has."""
+
+    def __init__(self, holder: str, lease_s: float) -> None:
+        """`holder`: an id that no other daemon has; `lease_s`: how long a lease lasts."""
+        self.state: State = Standby(None, 0.0, ReadLease(), float("-inf"))
+        self._holder = holder
+        self._lease_s = lease_s
+        self._asked: _Asked | None = None
+        self._number = 0
+        self.trouble = ""
+        self._told: tuple[str, int] | None = None  # the leader that the log has last
+
+    # -- what others ask -------------------------------------------------------------------------------------
+
+    def serves(self, now: float) -> bool:
+        """True if this daemon leads, and may deliver."""
+        return isinstance(self.state, Leading) and now < self._confirmed_until(self.state)
+
+    def leader(self, now: float) -> LeaseRow | None:
+        """Return the lease of another daemon that leads, as far as this standby knows."""
+        match self.state:
+            case Standby(seen=LeaseRow() as row, seen_s=seen_s) if (
+                row.holder != self._holder and now < seen_s + row.remaining_s
+            ):
+                return row
+        return None
+
+    def next_wakeup(self) -> float | None:
+        """Return when the next `Tick` is needed; None if only an event changes anything."""
+        times = []
+        if self._asked is not None:
+            times.append(self._asked.at_s + self._patience_s())
+        elif isinstance(self.state, Standby | Leading):
+            times.append(self.state.due_s)
+        if isinstance(self.state, Leading):
+            times.append(self._confirmed_until(self.state))
+        return min(times, default=None)
+
+    # -- the step --------------------------------------------------------------------------------------------
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        match event:
+            case Answered():
+                self._answered(event, now, effects)
+            case Failed():
+                if self._end_request(event.number) is not None:
+                    self._failed(event.error, now, effects)
+            case WriteRefused():
+                if isinstance(self.state, Leading) and self.state.term == event.term:
+                    self._lose(self.state, "the state store has refused a write", effects)
+            case Resigned():
+                self._resigned(event, now)
+            case NotLed():
+                self._not_led(event, now, effects)
+            case HandOver():
+                self._hand_over(effects)
+            case Tick():
+                pass
+        self._settle(now, effects)
+        return effects
+
+    def _settle(self, now: float, effects: list[Effect]) -> None:
+        """Do what is due: stop waiting, stop leading, ask, exit."""
+        asked = self._asked
+        if asked is not None and now >= asked.at_s + self._patience_s():
+            self._asked = None
+            effects.append(Abandon(asked.number))
+            what = "the state store has not answered in time about the lease"
+            self._failed(BinlogError(ErrorKind.STATE_STORE, what, remedy=_REMEDY), now, effects)
+        if isinstance(self.state, Leading) and now >= self._confirmed_until(self.state):
+            what = f"the state store has not confirmed it for {self._lease_s:g} s"
+            self._lose(self.state, what, effects)
+        if self._asked is None:
+            self._ask_if_due(now, effects)
+        if isinstance(self.state, Leaving) and self._may_exit(self.state):
+            self.state = Gone()
+            effects.append(Exit())
+
+    def _ask_if_due(self, now: float, effects: list[Effect]) -> None:
+        match self.state:
+            case Standby() as state if now >= state.due_s:
+                self._ask(state.next, now, effects)
+            case Leading() as state if now >= state.due_s:
+                self._ask(Renew(self._holder, state.term), now, effects)
+            case Leaving(term=int() as term, asked=False):
+                self.state = Leaving(term, asked=True)
+                self._ask(Release(self._holder, term), now, effects)
+
+    def _ask(self, request: Request, now: float, effects: list[Effect]) -> None:
+        self._number += 1
+        self._asked = _Asked(self._number, request, now)
+        effects.append(Ask(self._number, request))
+
+    def _end_request(self, number: int) -> _Asked | None:
+        """Return the open request if it has this number. Other answers come late or twice, and count for nothing."""
+        asked = self._asked
+        if asked is None or asked.number != number:
+            return None
+        self._asked = None
+        return asked
+
+    def _patience_s(self) -> float:
+        """How long the open request may take."""
+        waits = isinstance(self.state, Standby)
+        return self._lease_s if waits else self._lease_s / ATTEMPTS
+
+    def _confirmed_until(self, state: Leading) -> float:
+        return state.proven_s + self._lease_s
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _answered(self, event: Answered, now: float, effects: list[Effect]) -> None:
+        asked = self._end_request(event.number)
+        if asked is None:
+            return
+        if self.trouble:
+            self.trouble = ""
+            effects.append(Note("info", "lease reached again", {}))
+        match self.state:
+            case Standby() as state:
+                self._standby_answer(state, asked, event.row, now, effects)
+            case Leading() as state if event.row is not None:
+                self._renewal_answer(state, asked, event.row, effects)
+            case Leaving(term=None) if event.row is not None and event.row.holder == self._holder:
+                self.state = Leaving(event.row.term)
+
+    def _standby_answer(
+        self,
+        state: Standby,
+        asked: _Asked,
+        row: LeaseRow | None,
+        now: float,
+        effects: list[Effect],
+    ) -> None:
+        if row is None:  # a lease was given back
+            self.state = replace(state, next=ReadLease(), due_s=now)
+            return
+        campaigned = isinstance(asked.request, Campaign)
+        if campaigned and row.holder == self._holder:
+            self._told = None
+            self.state = Leading(row.term, asked.at_s, asked.at_s + self._lease_s / RENEWALS)
+            effects += [Note("info", "leading", {"term": row.term}), Lead(self._holder, row.term)]
+            return
+        self._tell(row, effects)
+        if row.free and not campaigned and now >= state.patient_until_s:
+            self.state = replace(
+                state, seen=row, seen_s=now, next=Campaign(self._holder), due_s=now
+            )
+        else:
+            due_s = now + POLL_S
+            self.state = replace(state, seen=row, seen_s=now, next=ReadLease(), due_s=due_s)
+
+    def _renewal_answer(
+        self, state: Leading, asked: _Asked, row: LeaseRow, effects: list[Effect]
+    ) -> None:
+        if row.is_of(self._holder, state.term):
+            due_s = asked.at_s + self._lease_s / RENEWALS
+            self.state = Leading(state.term, asked.at_s, due_s)
+        else:
+            self._lose(
+                state, f"{row.address or 'another daemon'} leads in term {row.term}", effects
+            )
+
+    def _failed(self, error: BinlogError, now: float, effects: list[Effect]) -> None:
+        """A request has failed, or is given up; it may have been executed."""
+        if str(error) != self.trouble:
+            self.trouble = str(error)
+            effects.append(Note("warning", "lease not reached", {"error": str(error)}))
+        match self.state:
+            case Standby() as state:
+                self.state = replace(state, next=ReadLease(), due_s=now + POLL_S)
+            case Leading() as state:
+                self.state = replace(state, due_s=now + RETRY_S)
+
+    # -- the end of a term -----------------------------------------------------------------------------------
+
+    def _lose(self, state: Leading, reason: str, effects: list[Effect]) -> None:
+        self.state = Resigning(state.term, exits=False)
+        effects.append(Note("warning", "lease lost", {"term": state.term, "reason": reason}))
+        effects.append(Resign(state.term, orderly=False))
+
+    def _hand_over(self, effects: list[Effect]) -> None:
+        match self.state:
+            case Standby():
+                self.state = Leaving(None)
+            case Leading() as state:
+                self.state = Resigning(state.term, exits=True)
+                effects.append(Resign(state.term, orderly=True))
+            case Resigning() as state:
+                self.state = replace(state, exits=True)
+
+    def _resigned(self, event: Resigned, now: float) -> None:
+        match self.state:
+            case Resigning(term=term, exits=True) if term == event.term:
+                self.state = Leaving(term)
+            case Resigning(term=term) if term == event.term:
+                self._stand_by(event, now, now)
+
+    def _not_led(self, event: NotLed, now: float, effects: list[Effect]) -> None:
+        """Let another daemon try first."""
+        match self.state:
+            case Leading(term=term) if term == event.term:
+                self._stand_by(event, now, now + self._lease_s)
+                fields = {"term": term, "error": str(event.error)}
+                effects.append(Note("error", "cannot lead", fields))
+
+    def _stand_by(self, event: Resigned | NotLed, now: float, patient_until_s: float) -> None:
+        """Give the lease back first: if nobody else has taken it, it is still this daemon's."""
+        release = Release(self._holder, event.term)
+        self.state = Standby(None, now, release, now, patient_until_s)
+        self._holder = event.holder
+
+    def _may_exit(self, state: Leaving) -> bool:
+        """True if nothing is left to do: a campaign that is still open may take the lease."""
+        if self._asked is not None and not isinstance(self._asked.request, ReadLease):
+            return False
+        return state.term is None or state.asked
+
+    def _tell(self, row: LeaseRow, effects: list[Effect]) -> None:
+        """Log once who leads."""
+        leader = row.holder, row.term
+        if not row.free and leader != self._told:
+            self._told = leader
+            fields = {"leader": row.address, "term": row.term}
+            effects.append(Note("info", "standby", fields))
+
+
+_REMEDY = "check that the server of state.mysql is running, and the network to it"

@@ -1,0 +1,55 @@
+"""The lease: one row of the state store's database, which says which daemon leads, and the rules by which it changes.
+
+Whoever changes the row, or writes anything else into the store, first locks the row in the same transaction. These
+functions then decide, with the row as it is under the lock. `remaining_s` is computed by the database, by its clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """`holder`: the id of a start of a process, "" before the first term; `address`: how readers reach its API;
+    `term`: +1 with each new holder; `remaining_s`: until the lease expires, <= 0: it is free."""
+
+    holder: str
+    address: str
+    term: int
+    remaining_s: float
+
+    @property
+    def free(self) -> bool:
+        return self.remaining_s <= 0
+
+    def is_of(self, holder: str, term: int) -> bool:
+        """True if this is the row of that leader, whether its lease has expired or not."""
+        return self.holder == holder and self.term == term
+
+
+NO_LEASE = LeaseRow("", "", 0, 0.0)
+"""The row before the first term."""
+
+
+def campaigned(row: LeaseRow, holder: str, address: str, duration_s: float) -> LeaseRow:
+    """Return the row after a campaign: the next term if the lease was free, else the same row."""
+    return LeaseRow(holder, address, row.term + 1, duration_s) if row.free else row
+
+
+def renewed(row: LeaseRow, holder: str, term: int, duration_s: float) -> LeaseRow:
+    """Return the row after a renewal: extended if it is the leader's own, else the same row.
+
+    A lease that has expired may be extended: nobody else has taken it, so nobody else has written anything.
+    """
+    return replace(row, remaining_s=duration_s) if row.is_of(holder, term) else row
+
+
+def released(row: LeaseRow, holder: str, term: int) -> LeaseRow:
+    """Return the row after a leader has given its lease back: free if it was the leader's own, else the same row."""
+    return replace(row, remaining_s=0.0) if row.is_of(holder, term) else row
+
+
+def may_write(row: LeaseRow, holder: str, term: int) -> bool:
+    """True if that leader may write into the store: nobody else has taken the lease since it began its term."""
+    return row.is_of(holder, term)

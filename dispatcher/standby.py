@@ -1,0 +1,244 @@
+"""Executes the effects of the rules of leadership: asks the database about the lease, lets the daemon lead and resign.
+
+The requests have a session of their own with the database, and each runs in a thread. A daemon that leads no more is a
+standby again in the same process. It does not exec itself anew: the way into a term and out of it is the way of every
+start and end of a daemon, which many tests walk. The listener stays open, so readers and probes are answered all the
+time; the kernels stay loaded, so the next term begins in milliseconds; and no supervisor sees a restart, of which
+systemd counts only a few (StartLimitBurst) and Kubernetes delays each one more. What a server's slow answer keeps in a
+thread ends by itself, because nothing that it returns is used (`loop.threads`, `StoreThread.abandon`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+from uuid import uuid4
+
+from dispatcher.leadership.leadership import Leadership
+from dispatcher.leadership.lease import LeaseRow
+from dispatcher.leadership.messages import (
+    Abandon,
+    Answered,
+    Ask,
+    Campaign,
+    Effect,
+    Event,
+    Exit,
+    Failed,
+    HandOver,
+    Lead,
+    Note,
+    NotLed,
+    ReadLease,
+    Release,
+    Renew,
+    Request,
+    Resign,
+    Resigned,
+    Tick,
+    WriteRefused,
+)
+from dispatcher.leadership.role import Role
+from dispatcher.leadership.states import Leading
+from dispatcher.leadership.states import Standby as StandbyState
+from dispatcher.model.errors import BinlogError, NotLeaderError
+from dispatcher.runtime.client.client_runner import Logger
+from dispatcher.runtime.loop.tasks import Tasks
+from dispatcher.runtime.loop.threads import in_thread
+
+JITTER_S = 0.1  # so that standbys do not campaign at the same moment
+_LEVELS = {"info": 20, "warning": 30, "error": 40}
+
+
+class Lease(Protocol):
+    """The row of the lease, over a session of its own. One thread at a time may call; `interrupt` may be called by any.
+
+    Every method raises BinlogError; what was asked may have been done then.
+    """
+
+    def campaign(self, holder: str, address: str, duration_s: float) -> LeaseRow: ...
+    def renew(self, holder: str, term: int, duration_s: float) -> LeaseRow: ...
+    def release(self, holder: str, term: int) -> None: ...
+    def read(self) -> LeaseRow: ...
+    def interrupt(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Tenure(Protocol):
+    """What a daemon does under a term."""
+
+    async def lead(self, holder: str, term: int) -> None:
+        """Open the store and serve the consumers. Raises BinlogError; then nothing of the term runs. It may be
+        cancelled."""
+
+    async def resign(self, orderly: bool) -> None:
+        """End what `lead` has begun. `orderly`: True to store first what is queued."""
+
+    def exit(self) -> None:
+        """Let the process end."""
+
+
+class Standby:
+    """See the module."""
+
+    def __init__(
+        self,
+        make_lease: Callable[[], Lease],
+        tenure: Tenure,
+        log: Logger,
+        on_error: Callable[[str, BaseException], None],
+        *,
+        address: str,
+        lease_s: float,
+    ) -> None:
+        """`address`: how readers reach this daemon's API; `on_error` is called with each task that a defect ended."""
+        self._leadership = Leadership(_new_id(), lease_s)
+        self._make_lease = make_lease
+        self._lease: Lease | None = None
+        self._tenure = tenure
+        self._log = log
+        self._tasks = Tasks(on_error)
+        self._address = address
+        self._lease_s = lease_s
+        self._changed = asyncio.Event()
+        self._leading: asyncio.Task[None] | None = None
+        self._gone = asyncio.Event()
+
+    def start(self) -> None:
+        self._tasks.start("leadership", self._run())
+
+    def hand_over(self) -> None:
+        """End the term, if there is one, give the lease back, and exit."""
+        self._step(HandOver())
+
+    async def gone(self) -> None:
+        """Wait until nothing of the lease is left, after `hand_over`."""
+        await self._gone.wait()
+        await self._tasks.cancel_all()
+        if self._lease is not None:
+            self._lease.close()
+
+    def write_refused(self, term: int) -> None:
+        """The store has refused a write of this term."""
+        self._step(WriteRefused(term))
+
+    # -- what others ask -------------------------------------------------------------------------------------
+
+    def serves(self) -> bool:
+        """True if this daemon may deliver now, as far as its clock tells."""
+        return self._leadership.serves(time.monotonic())
+
+    def role(self) -> Role:
+        match self._leadership.state:
+            case Leading(term=term):
+                return Role(True, term, self._address)
+            case StandbyState():
+                row = self._leadership.leader(time.monotonic())
+                return Role(False, 0, "") if row is None else Role(False, row.term, row.address)
+        return Role(False, 0, "")
+
+    @property
+    def trouble(self) -> str:
+        """Why the database cannot be asked about the lease; "" if it can."""
+        return self._leadership.trouble
+
+    def refusal(self) -> NotLeaderError:
+        """Return the error with which calls are refused while this daemon does not lead."""
+        return NotLeaderError.of(self.role().leader)
+
+    # -- the rules -------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Give the rules a tick whenever they need one, until the lease is given back."""
+        self._step(Tick())
+        while not self._gone.is_set():
+            self._changed.clear()
+            pause_s = self._pause_s()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._step(Tick())
+
+    def _pause_s(self) -> float | None:
+        wakeup = self._leadership.next_wakeup()
+        if wakeup is None:
+            return None
+        waits = isinstance(self._leadership.state, StandbyState)
+        jitter_s = random.uniform(0, JITTER_S) if waits else 0.0  # noqa: S311
+        return max(0.0, wakeup - time.monotonic()) + jitter_s
+
+    def _step(self, event: Event) -> None:
+        for effect in self._leadership.step(event, time.monotonic()):
+            self._execute(effect)
+        self._changed.set()
+
+    def _execute(self, effect: Effect) -> None:
+        match effect:
+            case Ask():
+                self._tasks.start(f"lease {effect.number}", self._ask(effect))
+            case Abandon():
+                lease, self._lease = self._lease, None
+                if lease is not None:
+                    lease.interrupt()
+            case Lead():
+                self._leading = self._tasks.start(f"term {effect.term}", self._lead(effect))
+            case Resign():
+                self._tasks.start(f"end of term {effect.term}", self._resign(effect))
+            case Exit():
+                self._gone.set()
+                self._tenure.exit()
+            case Note():
+                self._log.log(_LEVELS[effect.level], effect.event, **effect.fields)
+
+    # -- the lease -------------------------------------------------------------------------------------------
+
+    async def _ask(self, ask: Ask) -> None:
+        lease = self._lease = self._lease or self._make_lease()
+        try:
+            row = await in_thread("lease", partial(self._call, lease, ask.request))
+        except BinlogError as error:
+            self._step(Failed(ask.number, error))
+        else:
+            self._step(Answered(ask.number, row))
+        finally:
+            if lease is not self._lease:  # it was given up
+                lease.close()
+
+    def _call(self, lease: Lease, request: Request) -> LeaseRow | None:
+        """Make a request. Runs in a thread."""
+        match request:
+            case ReadLease():
+                return lease.read()
+            case Campaign(holder):
+                return lease.campaign(holder, self._address, self._lease_s)
+            case Renew(holder, term):
+                return lease.renew(holder, term, self._lease_s)
+            case Release(holder, term):
+                lease.release(holder, term)
+        return None
+
+    # -- terms -----------------------------------------------------------------------------------------------
+
+    async def _lead(self, lead: Lead) -> None:
+        try:
+            await self._tenure.lead(lead.holder, lead.term)
+        except BinlogError as error:
+            self._step(NotLed(lead.term, error, _new_id()))
+
+    async def _resign(self, resign: Resign) -> None:
+        """End the term, also if it has not begun to serve."""
+        leading, self._leading = self._leading, None
+        if leading is not None and not leading.done():
+            leading.cancel()
+            await asyncio.wait([leading])
+        await self._tenure.resign(resign.orderly)
+        self._step(Resigned(resign.term, _new_id()))
+
+
+def _new_id() -> str:
+    return uuid4().hex

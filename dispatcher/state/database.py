@@ -1,0 +1,303 @@
+"""The state store in a database of MySQL or MariaDB, for the one daemon that holds the lease.
+
+It has the contract of the store in a file (`store`), and the same tables. Invariants:
+
+* `save` and `next_session` return once their transaction is committed. Nothing is reported as stored that is not known
+  to be committed, and nothing is written by a daemon whose lease another one has taken: `server.fence`.
+* A transaction is short, because it holds the lock of the lease, for which renewals wait: large rows of prepared
+  transactions are written before, in parts, each part in a transaction of its own. A part counts once a row of
+  `prepared` names it.
+* The server may be the one that is read. Then each write is a transaction of the log, which moves the covered position
+  of every consumer, and storing these would be the next write. So a covered position alone is not stored at once, but
+  with the next acknowledgement, or by `checkpoint` when it is a MiB ahead or in another file. What a crash loses of it
+  is read again, and holds nothing for the consumer. The same goes for how far a client has read its log.
+
+How durable a commit is depends on the server: `warnings`. A failover to a replica that lags loses the newest commits;
+`server.fence` says what is noticed, and what follows.
+
+Calls wait for the server, so callers use a thread. Calls from several threads are serialized by a mutex.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.specs import Progress
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import LogPosition, Position
+from dispatcher.settings.model import StateSettings
+from dispatcher.state.server.durability import durability_warnings
+from dispatcher.state.server.fence import Fence
+from dispatcher.state.server.parts import PartRows, read_parts, sweep_parts, write_parts
+from dispatcher.state.server.schema import upgrade
+from dispatcher.state.server.session import DatabaseSession, SessionLimits
+from dispatcher.state.statements import Statements
+from dispatcher.state.version_rows import load_versions, save_versions
+from dispatcher.state.xa_rows import load_xa, save_xa
+
+FAR_BYTES = 1 << 20  # a covered position this far ahead of the stored one is worth a write
+_SAVE = """
+INSERT INTO consumer (name, acknowledged, covered, file_created) VALUES (?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE acknowledged = VALUES(acknowledged), covered = VALUES(covered),
+  file_created = VALUES(file_created)
+"""
+_LOAD = "SELECT acknowledged, covered, file_created FROM consumer WHERE name = ?"
+_NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
+_NEXT_SESSION = f"""
+INSERT INTO consumer (name, session) VALUES (?, {_NOW_MS})
+ON DUPLICATE KEY UPDATE session = GREATEST(session + 1, {_NOW_MS})
+"""
+_SESSION = "SELECT session, paused FROM consumer WHERE name = ?"
+_SET_PAUSED = """
+INSERT INTO consumer (name, paused) VALUES (?, ?) ON DUPLICATE KEY UPDATE paused = VALUES(paused)
+"""
+_NEXT_EPOCH = "UPDATE installation SET epoch = GREATEST(epoch + 1, UNIX_TIMESTAMP())"
+_INSTALLATION = "SELECT id, epoch FROM installation"
+
+
+class DatabaseStore:
+    """An open store, under one term of the lease. Creates or upgrades the tables.
+
+    Every method raises BinlogError: NOT_LEADER if another daemon has taken the lease, or if the database has lost
+    writes; else STATE_STORE, or STORED_POSITION for one consumer's row.
+
+    `warnings`: why a crash of the server could lose positions, a line each.
+    """
+
+    installation_id: UUID
+    epoch: int  # of consumers without a stored position
+
+    def __init__(self, settings: StateSettings, holder: str, term: int) -> None:
+        self._mutex = threading.Lock()
+        self._closed = False
+        idle_s = max(2, settings.lease)  # `check` asks every second
+        self._session = DatabaseSession(settings, SessionLimits(idle_s=idle_s))
+        self._stored: dict[str, Progress] = {}  # as far as it is known
+        self._waiting: dict[str, Progress] = {}  # with newer covered positions than the stored ones
+        self._streams: dict[str, LogPosition] = {}
+        self._waiting_streams: dict[str, StoreVersions] = {}
+        try:
+            with self._calling():
+                upgrade(self._session)
+                self._fence = Fence(self._session, holder, term)
+                self.warnings = self._session.run(durability_warnings)
+                installation, self.epoch = self._session.run(_installation)
+                self.installation_id = UUID(installation)
+        except BaseException:
+            self._session.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"DatabaseStore({self._session.label!r})"
+
+    # -- progress --------------------------------------------------------------------------------------------
+
+    def load(self, consumer: str) -> Progress | None:
+        """The stored progress of a consumer; None before its first `save`."""
+        with self._calling():
+            row = self._session.run(lambda db: db.execute(_LOAD, (consumer,)).fetchone())
+            if row is None or row[0] is None or row[1] is None:
+                return None
+            try:
+                stored = Progress(Position.from_json(row[0]), Position.from_json(row[1]), row[2])
+            except (BinlogError, ValueError, TypeError) as error:
+                what = error.what if isinstance(error, BinlogError) else str(error)
+                where = f"consumer {consumer}, {self._session.label}"
+                raise BinlogError(ErrorKind.STORED_POSITION, what, where=where) from error
+            self._stored[consumer] = stored
+            return self._waiting.get(consumer, stored)
+
+    def save(
+        self,
+        progress: Sequence[tuple[str, Position, Position, int]],
+        client: str = "",
+        prepared: XaChanges | None = None,
+    ) -> None:
+        """Store progress and the changes of a client's prepared transactions, in one transaction.
+
+        `progress`: (consumer, acknowledged, covered, creation time of `covered.file`) of several consumers.
+        """
+        rows = {name: Progress(reached, end, created) for name, reached, end, created in progress}
+        with self._calling():
+            if prepared is None and all(map(self._may_wait, rows.items())):
+                self._waiting |= rows
+            else:
+                self._write(rows, client, prepared)
+
+    def _may_wait(self, row: tuple[str, Progress]) -> bool:
+        name, progress = row
+        stored = self._stored.get(name)
+        return stored is not None and stored.acknowledged == progress.acknowledged
+
+    def _write(
+        self, rows: Mapping[str, Progress], client: str = "", prepared: XaChanges | None = None
+    ) -> None:
+        """Write all that waits, too, so that the log is not read again for long, and stays as far as its versions."""
+        rows = {**self._waiting, **rows}
+        parts = PartRows(prepared.put if prepared is not None else ())
+        for part in parts.large:
+            self._fence.write(partial(write_parts, parts=[part]))
+
+        def write(db: Statements) -> None:
+            if rows:
+                db.executemany(_SAVE, [_row_of(name, row) for name, row in rows.items()])
+            self._write_streams(db)
+            if prepared is not None:
+                write_parts(db, parts.small)
+                save_xa(db, client, prepared, parts.keys())
+                sweep_parts(db)
+
+        self._fence.write(write)
+        self._stored |= rows
+        self._waiting.clear()
+        self._note_streams()
+
+    def load_prepared(self, client: str) -> list[XaEntry]:
+        """The prepared transactions of a client in the order of their numbers."""
+        with self._calling():
+            return self._session.run(
+                lambda db: load_xa(db, client, lambda key: read_parts(db, key))
+            )
+
+    # -- table versions --------------------------------------------------------------------------------------
+
+    def load_versions(self, client: str) -> StoredVersions | None:
+        """The stored table versions of a client; None before the first `save_versions`."""
+        with self._calling():
+            stored = self._session.run(lambda db: load_versions(db, client))
+            if stored is None or stored.position is None:
+                return stored
+            self._streams[client] = stored.position
+            waiting = self._waiting_streams.get(client)
+            return stored if waiting is None else replace(stored, position=waiting.position)
+
+    def save_versions(self, client: str, versions: StoreVersions) -> None:
+        """Store how far a client has read, and its table versions if they are given, in one transaction."""
+        with self._calling():
+            if versions.versions is None and client in self._streams:
+                self._waiting_streams[client] = versions
+                return
+            self._fence.write(lambda db: save_versions(db, client, versions))
+            self._streams[client] = versions.position
+            self._waiting_streams.pop(client, None)
+
+    def _write_streams(self, db: Statements) -> None:
+        for client, versions in self._waiting_streams.items():
+            save_versions(db, client, versions)
+
+    def _note_streams(self) -> None:
+        self._streams |= {client: each.position for client, each in self._waiting_streams.items()}
+        self._waiting_streams.clear()
+
+    # -- sessions --------------------------------------------------------------------------------------------
+
+    def next_session(self, consumer: str) -> int:
+        """Store and return a session number higher than all earlier ones.
+
+        It is based on the server's time (ms since 1970), so that numbers do not repeat after the newest were lost.
+        """
+
+        def number(db: Statements) -> int:
+            db.execute(_NEXT_SESSION, (consumer,))
+            return int(db.execute(_SESSION, (consumer,)).fetchone()[0])
+
+        with self._calling():
+            return self._fence.write(number)
+
+    def session(self, consumer: str) -> int:
+        """The newest session number; 0 = no session yet."""
+        return self._session_row(consumer)[0]
+
+    def paused(self, consumer: str) -> bool:
+        """True if an administrator has paused the delivery to the consumer's reader."""
+        return bool(self._session_row(consumer)[1])
+
+    def _session_row(self, consumer: str) -> tuple[int, int]:
+        with self._calling():
+            row = self._session.run(lambda db: db.execute(_SESSION, (consumer,)).fetchone())
+            return row or (0, 0)
+
+    def set_paused(self, consumer: str, paused: bool) -> None:
+        with self._calling():
+            self._fence.write(lambda db: db.execute(_SET_PAUSED, (consumer, int(paused))))
+
+    def forget(self, consumer: str) -> None:
+        """Delete the state of a consumer. It, and all later new consumers, begin in a new epoch."""
+
+        def delete(db: Statements) -> int:
+            db.execute("DELETE FROM consumer WHERE name = ?", (consumer,))
+            db.execute(_NEXT_EPOCH)
+            return _installation(db)[1]
+
+        with self._calling():
+            self.epoch = self._fence.write(delete)
+            for rows in (self._stored, self._waiting):
+                rows.pop(consumer, None)
+
+    # -- the store -------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises BinlogError if the server does not answer, or if this daemon may not write any more."""
+        with self._calling():
+            self._fence.check()
+
+    def checkpoint(self) -> None:
+        """Store covered positions that wait, if one of them is far ahead of the stored one."""
+        with self._calling():
+            if self._is_far():
+                self._write({})
+
+    def _is_far(self) -> bool:
+        consumers = self._waiting.items()
+        streams = self._waiting_streams.items()
+        return any(_far(self._stored[name].covered, row.covered) for name, row in consumers) or any(
+            _far(self._streams[client], versions.position) for client, versions in streams
+        )
+
+    def close(self) -> None:
+        """Store what waits, if this daemon still has the lease, and end the session. May be called again.
+
+        Call it before the lease is given back.
+        """
+        with self._mutex:
+            if self._waiting or self._waiting_streams:
+                with contextlib.suppress(BinlogError):  # it is read again
+                    self._write({})
+                self._waiting.clear()
+                self._waiting_streams.clear()
+            self._closed = True
+            self._session.close()
+
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        with self._mutex:
+            if self._closed:
+                raise self._session.error("the store is closed", "restart the daemon")
+            try:
+                yield
+            except (ValueError, TypeError, LookupError) as error:
+                remedy = "the tables were changed by hand: restore the database from a backup"
+                raise self._session.error(f"invalid content: {error}", remedy) from error
+
+
+def _row_of(name: str, progress: Progress) -> tuple[str, str, str, int]:
+    acknowledged, covered = progress.acknowledged, progress.covered
+    text = acknowledged.to_json()
+    return name, text, text if covered is acknowledged else covered.to_json(), progress.created
+
+
+def _installation(db: Statements) -> tuple[str, int]:
+    installation, epoch = db.execute(_INSTALLATION).fetchone()
+    return installation, epoch
+
+
+def _far(stored: Position | LogPosition, newer: Position | LogPosition) -> bool:
+    return newer.file != stored.file or newer.offset - stored.offset >= FAR_BYTES

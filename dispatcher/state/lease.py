@@ -1,0 +1,94 @@
+"""The row of the lease in the state's database: which of several daemons leads, by the clock of that database.
+
+Each call is one transaction that locks the row, lets the rules (`leadership.lease`) decide, and writes what they say.
+The row says in UTC when the lease expires; NOW(6) is compared with it in the statement that reads it. A statement's
+NOW(6) is the time at which it began, so after waiting for the lock a lease seems to expire later, never earlier.
+
+A `LeaseTable` has a session of its own, not the store's, so that a renewal waits only for the transaction that has the
+lock. If a daemon is stopped or cut off within a transaction, the server ends its session soon (`server.session`).
+
+A call whose session is lost is made once more. If its commit had succeeded, the second call finds its own row: a
+campaign returns it like a lease that is held, a renewal extends it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from dispatcher.leadership.lease import LeaseRow, campaigned, released, renewed
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.settings.model import StateSettings
+from dispatcher.state.server.schema import create
+from dispatcher.state.server.session import DatabaseSession, SessionLimits
+from dispatcher.state.statements import Statements
+
+_READ = """
+SELECT holder, address, term, TIMESTAMPDIFF(MICROSECOND, NOW(6), expires) FROM lease WHERE place = 1
+"""
+_WRITE = """
+UPDATE lease SET holder = ?, address = ?, term = ?, expires = NOW(6) + INTERVAL ? MICROSECOND WHERE place = 1
+"""
+_US = 1_000_000
+
+
+class LeaseTable:
+    """One thread at a time may call; `interrupt` may be called by any. Creates the tables if there are none.
+
+    Every method raises BinlogError (STATE_STORE). The call may have succeeded then.
+    """
+
+    def __init__(self, settings: StateSettings) -> None:
+        third = settings.lease / 3
+        limits = SessionLimits(max(1.0, third), max(1, int(third)), max(2, settings.lease))
+        self._session = DatabaseSession(settings, limits)
+        self._created = False
+
+    def campaign(self, holder: str, address: str, duration_s: float) -> LeaseRow:
+        """Take the lease, in the next term, if it is free. Returns the row as it then is."""
+        create(self._session)  # the first start; and a standby of an older version must not lead
+        return self._change(lambda row: campaigned(row, holder, address, duration_s))
+
+    def renew(self, holder: str, term: int, duration_s: float) -> LeaseRow:
+        """Extend the lease unless another daemon has taken it. Returns the row as it then is."""
+        return self._change(lambda row: renewed(row, holder, term, duration_s))
+
+    def release(self, holder: str, term: int) -> None:
+        """Let the lease expire now, if it is the holder's."""
+        self._change(lambda row: released(row, holder, term))
+
+    def read(self) -> LeaseRow:
+        if not self._created:
+            create(self._session)
+            self._created = True
+        return self._session.run(lease_row)
+
+    def interrupt(self) -> None:
+        """End the call that another thread waits in: it raises BinlogError."""
+        self._session.interrupt()
+
+    def close(self) -> None:
+        """May be called again."""
+        self._session.close()
+
+    def _change(self, rule: Callable[[LeaseRow], LeaseRow]) -> LeaseRow:
+        return self._session.run(partial(_changed, rule))
+
+
+def _changed(rule: Callable[[LeaseRow], LeaseRow], db: Statements) -> LeaseRow:
+    row = lease_row(db, lock=True)
+    new = rule(row)
+    if new is not row:
+        duration_us = round(new.remaining_s * _US)
+        db.execute(_WRITE, (new.holder, new.address, new.term, duration_us))
+    return new
+
+
+def lease_row(db: Statements, *, lock: bool = False) -> LeaseRow:
+    """The row as it is. `lock`: keep it locked until the end of the transaction."""
+    found = db.execute(_READ + (" FOR UPDATE" if lock else "")).fetchone()
+    if found is None:
+        what, remedy = "the table lease is empty", "restore the state's database from a backup"
+        raise BinlogError(ErrorKind.STATE_STORE, what, remedy=remedy)
+    holder, address, term, remaining_us = found
+    return LeaseRow(holder, address, term, remaining_us / _US)

@@ -1,0 +1,1 @@
+"""What a state store in a database asks of the database's server."""

@@ -1,0 +1,95 @@
+"""What `check` finds about the database of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.settings.model import StateSettings
+from dispatcher.source.mysql.answers import text_value
+from dispatcher.source.mysql.grants import Grants, parse_grants
+from dispatcher.state.server.durability import durability_warnings, variables_of
+from dispatcher.state.server.schema import installed_of, refuse_old, refuse_unusable
+from dispatcher.state.server.session import PRIVILEGES, DatabaseSession, SessionLimits
+from dispatcher.state.statements import Statements
+
+PACKET_BYTES_MIN = 4 << 20  # for a position with a set of some 100,000 intervals
+_VARIABLES = ("read_only", "innodb_read_only", "log_bin", "binlog_format", "max_allowed_packet")
+_TABLES = """
+SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND engine <> 'InnoDB'
+"""
+_INNODB = (
+    "SELECT count(*) FROM information_schema.engines WHERE engine = 'InnoDB' AND support <> 'NO'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """`errors`: what prevents that a daemon uses the database. `warnings`: a line each. `version`: of the server, "" if
+    it cannot be asked; `schema`: 0 if there are no tables yet."""
+
+    errors: tuple[BinlogError, ...]
+    warnings: tuple[str, ...] = ()
+    version: str = ""
+    schema: int = 0
+
+
+def examine_state(settings: StateSettings) -> StateReport:
+    """Examine the database. Changes nothing."""
+    with closing(DatabaseSession(settings, SessionLimits(idle_s=60))) as session:
+        try:
+            version = session.run(lambda db: str(db.execute("SELECT VERSION()").fetchone()[0]))
+            refuse_old(session)
+            errors = list(_errors(session))
+            warnings = session.run(durability_warnings) + session.run(_packet_warnings)
+        except BinlogError as error:
+            return StateReport((error,))
+        schema = 0
+        try:
+            installed = installed_of(session)
+            if installed is not None:
+                schema, _ = installed
+                refuse_unusable(session, *installed)
+        except BinlogError as error:
+            errors.append(error)
+    return StateReport(tuple(errors), tuple(warnings), version, schema)
+
+
+def _errors(session: DatabaseSession) -> Iterator[BinlogError]:
+    grants = session.run(_grants)
+    if lacking := grants.lacking(session.database, PRIVILEGES):
+        what = f"the account lacks {', '.join(lacking)} on the database {session.database}"
+        remedy = session.grant(lacking)
+        yield BinlogError(ErrorKind.GRANT_MISSING, what, where=session.label, remedy=remedy)
+    variables = session.run(lambda db: variables_of(db, _VARIABLES))
+    for name in ("read_only", "innodb_read_only"):
+        if variables.get(name, "OFF").upper() not in ("OFF", "0"):
+            remedy = "let the address in state.mysql lead to the server that is writable"
+            yield session.error(f"{name}={variables[name]}: the server refuses writes", remedy)
+    if variables.get("log_bin") == "ON" and variables.get("binlog_format") == "STATEMENT":
+        yield session.error(
+            "binlog_format=STATEMENT: the server refuses the transactions of the state",
+            "set binlog_format=ROW on the database's server",
+        )
+    if not session.run(lambda db: db.execute(_INNODB).fetchone()[0]):
+        yield session.error("the server has no InnoDB", "enable it: the state needs transactions")
+    tables = session.run(lambda db: [name for (name,) in db.execute(_TABLES, (session.database,))])
+    if tables:
+        remedy = "; ".join(
+            f"ALTER TABLE {session.database}.{name} ENGINE=InnoDB" for name in tables
+        )
+        yield session.error(f"tables without transactions: {', '.join(tables)}", remedy)
+
+
+def _grants(db: Statements) -> Grants:
+    return parse_grants(text_value(line) for (line,) in db.execute("SHOW GRANTS"))
+
+
+def _packet_warnings(db: Statements) -> tuple[str, ...]:
+    size = int(variables_of(db, ("max_allowed_packet",)).get("max_allowed_packet", "0"))
+    if size >= PACKET_BYTES_MIN:
+        return ()
+    remedy = f"SET GLOBAL max_allowed_packet = {PACKET_BYTES_MIN}, and the same in the server's option file"
+    return (f"max_allowed_packet={size}: a position with a long GTID set may not fit; {remedy}",)

@@ -1,0 +1,111 @@
+"""Admits the writes of one term: the daemon's that holds the lease, each exactly once.
+
+The first statement of each write changes the row of the lease if it still names the holder and the term, and counts the
+write there. So the row is locked until the write is committed:
+
+* No other daemon takes the lease meanwhile. If one took it before, nothing is written: NOT_LEADER. This also holds for
+  a daemon that was stopped or cut off within its transaction, and in a cluster with several writable servers, whose
+  certification compares the rows that were changed but not those that were locked.
+* A commit without an answer is not taken for a success. The next attempt finds the count: one higher if the write was
+  committed, otherwise the write is made again.
+* A lower count shows that the server has lost committed writes: it was restored, or replaced by a replica that lagged.
+  What this daemon takes for stored, such as rows of prepared transactions, may be missing. So the daemon has to begin
+  again from what is stored, which is what it does after NOT_LEADER.
+
+What a fence cannot notice is a loss before it was made. At the opening of a session a reader's own position, if it is
+newer than the stored one, wins: the daemon goes on there. A reader without positions of its own gets again what it has
+acknowledged since. A consumer whose first position was lost begins at its `start`, in an epoch never used before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.state.server.session import DatabaseSession, may_pass
+from dispatcher.state.statements import Statements
+
+ATTEMPTS = 3
+_COUNT = """
+UPDATE lease SET writes = ? WHERE place = 1 AND holder = ? AND term = ? AND writes = ?
+"""
+_LOOK = "SELECT holder, address, term, writes FROM lease WHERE place = 1"
+
+T = TypeVar("T")
+
+
+class Fence:
+    """Raises BinlogError (NOT_LEADER) if the holder does not have the lease in this term, also if it has expired and
+    another daemon has taken it; STATE_STORE for other errors."""
+
+    def __init__(self, session: DatabaseSession, holder: str, term: int) -> None:
+        self._session = session
+        self._holder = holder
+        self._term = term
+        self._count = session.run(self._look)
+        self._uncertain = False  # True if the newest write may be committed or not
+
+    def write(self, change: Callable[[Statements], T]) -> T:
+        """Return what `change` returns once it is committed. After a conflict or a lost session it is made again."""
+        made: list[T] = []
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._attempt(change, made)
+            except BinlogError as error:
+                if not may_pass(error):
+                    raise
+        return self._attempt(change, made)
+
+    def check(self) -> None:
+        """Raises BinlogError (NOT_LEADER) as `write` would."""
+        count = self._session.run(self._look)
+        if count != self._count and not (self._uncertain and count == self._count + 1):
+            raise self._lost(count)
+
+    def _attempt(self, change: Callable[[Statements], T], made: list[T]) -> T:
+        """`made`: gets the result when only the commit is left to do."""
+        with self._session.transaction() as statements:
+            if not self._counted(statements):
+                if made:
+                    return made[0]
+                self._counted(statements)
+            made[:] = [change(statements)]
+            self._uncertain = True
+        self._count += 1
+        self._uncertain = False
+        return made[0]
+
+    def _counted(self, statements: Statements) -> bool:
+        """Count a write. Returns False if the write before it turns out to be committed; the next call then counts this
+        one."""
+        values = (self._count + 1, self._holder, self._term, self._count)
+        if statements.execute(_COUNT, values).rowcount:
+            self._uncertain = False
+            return True
+        count = self._look(statements, " FOR UPDATE")
+        if not self._uncertain or count != self._count + 1:
+            raise self._lost(count)
+        self._count, self._uncertain = count, False
+        return False
+
+    def _look(self, statements: Statements, lock: str = "") -> int:
+        """Return the count of writes. Raises BinlogError (NOT_LEADER)."""
+        row = statements.execute(_LOOK + lock).fetchone()
+        holder, address, term, count = row or ("", "", 0, 0)
+        if (holder, term) != (self._holder, self._term):
+            what = (
+                f"{address} has the lease, in term {term}, and this daemon had it in {self._term}"
+            )
+            raise self._not_leader(what)
+        return int(count)
+
+    def _lost(self, count: int) -> BinlogError:
+        return self._not_leader(
+            f"the state's database holds {count} writes instead of {self._count}: its server was restored, or replaced"
+            " by a replica that lagged"
+        )
+
+    def _not_leader(self, what: str) -> BinlogError:
+        remedy = "nothing to do: this daemon stands by, and begins again from what is stored"
+        return BinlogError(ErrorKind.NOT_LEADER, what, where=self._session.label, remedy=remedy)

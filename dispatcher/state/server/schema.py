@@ -1,0 +1,255 @@
+"""The tables of a state store in a database, and their migrations.
+
+They are those of the file's schema (`dispatcher/state/schema.py`), and have its version. Besides there are `lease`, of
+one row, and `prepared_part`: the rows of prepared transactions in parts, because a server bounds the size of a packet.
+
+A DDL statement commits. So the statements of a migration can be repeated: the first start creates the tables, later
+the daemon that holds the lease upgrades them; two that begin at a time take turns by a user-level lock. A cluster may
+refuse such locks; then both make the same tables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from uuid import uuid4
+
+from dispatcher.model.errors import BinlogError
+from dispatcher.source.mysql.error_map import number_of
+from dispatcher.source.mysql.server_facts import is_mariadb, version_numbers
+from dispatcher.state.schema import SCHEMA_VERSION
+from dispatcher.state.server.session import DatabaseSession, is_lost
+from dispatcher.state.statements import Statements
+
+PROGRAM = "binlog-dispatcher"
+_LIKE = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+# Names that are compared are VARBINARY: collations that all servers have ignore spaces at the end.
+_INSTALLATION = """
+CREATE TABLE IF NOT EXISTS installation (
+  place    TINYINT NOT NULL PRIMARY KEY,   -- 1: there is one row
+  program  VARCHAR(32) NOT NULL,
+  version  INT NOT NULL,
+  moved_to TEXT NOT NULL,                  -- the store that has replaced this one, or ''
+  id       CHAR(36) NOT NULL,
+  epoch    BIGINT NOT NULL
+)
+"""
+_FIRST_ROW = """
+INSERT IGNORE INTO installation VALUES (1, ?, 0, '', ?, UNIX_TIMESTAMP())
+"""
+# The statements that upgrade the tables to each version.
+STEPS: dict[int, tuple[str, ...]] = {
+    5: (
+        """
+CREATE TABLE IF NOT EXISTS lease (
+  place   TINYINT NOT NULL PRIMARY KEY,    -- 1: there is one row
+  holder  VARCHAR(64) NOT NULL,
+  address TEXT NOT NULL,
+  term    BIGINT NOT NULL,
+  expires DATETIME(6) NOT NULL,            -- UTC
+  writes  BIGINT NOT NULL                  -- how often the store was written
+)
+""",
+        "INSERT IGNORE INTO lease VALUES (1, '', '', 0, NOW(6), 0)",
+        """
+CREATE TABLE IF NOT EXISTS consumer (
+  name         VARBINARY(1024) NOT NULL PRIMARY KEY,
+  session      BIGINT NOT NULL DEFAULT 0,
+  acknowledged LONGTEXT,                   -- positions as JSON, NULL until the first save
+  covered      LONGTEXT,
+  file_created BIGINT NOT NULL DEFAULT 0,
+  paused       TINYINT NOT NULL DEFAULT 0
+)
+""",
+        """
+CREATE TABLE IF NOT EXISTS stream (
+  client   VARBINARY(2048) NOT NULL PRIMARY KEY,
+  server   VARCHAR(64) NOT NULL,
+  file     TEXT NOT NULL,
+  "offset" BIGINT NOT NULL,
+  created  BIGINT NOT NULL
+)
+""",
+        """
+CREATE TABLE IF NOT EXISTS table_version (
+  rowid         BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  client        VARBINARY(2048) NOT NULL,
+  database_name TEXT NOT NULL,
+  table_name    TEXT NOT NULL,
+  start_file    TEXT NOT NULL,
+  start_offset  BIGINT NOT NULL,
+  start_created BIGINT NOT NULL,
+  end_file      TEXT NOT NULL,
+  end_offset    BIGINT NOT NULL,
+  end_created   BIGINT NOT NULL,
+  open          TINYINT NOT NULL,
+  definition    LONGTEXT NOT NULL,
+  KEY table_version_of (client)
+)
+""",
+        """
+CREATE TABLE IF NOT EXISTS prepared (
+  client      VARBINARY(2048) NOT NULL,
+  number      BIGINT NOT NULL,
+  xid         TEXT NOT NULL,
+  server      VARCHAR(64) NOT NULL,
+  file        TEXT NOT NULL,
+  "offset"    BIGINT NOT NULL,
+  created     BIGINT NOT NULL,
+  source      TEXT NOT NULL,
+  gno         BIGINT NOT NULL,
+  ended       LONGTEXT,
+  flaws       LONGTEXT NOT NULL,
+  compression INT,
+  size        BIGINT,
+  "rows"      BINARY(16),                  -- prepared_part.id
+  PRIMARY KEY (client, number),
+  KEY prepared_rows ("rows")
+)
+""",
+        """
+CREATE TABLE IF NOT EXISTS prepared_part (
+  id   BINARY(16) NOT NULL,
+  part INT NOT NULL,                       -- counts from 0
+  data LONGBLOB NOT NULL,
+  PRIMARY KEY (id, part)
+)
+""",
+    )
+}
+_OTHER_DATABASE = "create another database and name it in state.mysql"
+_LOCK_WAIT_S = 20
+# A column, or a key of a table, that is there already.
+_REPEATED = frozenset({1060, 1061})
+
+
+def create(session: DatabaseSession) -> None:
+    """Create the tables if there are none. Tables of an older version stay as they are.
+
+    Raises BinlogError (STATE_STORE) for a database of another program, tables of a newer version, a state that was
+    moved to another store, and a server that is too old.
+    """
+    if _version(session) == 0:
+        with _lock(session):
+            _upgrade(session)
+
+
+def upgrade(session: DatabaseSession) -> None:
+    """Create the tables or bring them to this version. The caller holds the lease. Raises BinlogError as `create`."""
+    if _version(session) < SCHEMA_VERSION:
+        with _lock(session):
+            _upgrade(session)
+
+
+def _version(session: DatabaseSession) -> int:
+    """The version of the tables; 0 if there are none yet. Raises BinlogError as `create` does."""
+    refuse_old(session)
+    installed = installed_of(session)
+    if installed is None:
+        return 0
+    refuse_unusable(session, *installed)
+    return installed[0]
+
+
+def refuse_unusable(session: DatabaseSession, version: int, moved_to: str) -> None:
+    """Raises BinlogError (STATE_STORE) for a state that was moved to another store, and for a newer version."""
+    if moved_to:
+        what = f"the state was moved to {moved_to}"
+        remedy = f"name that store in the settings (state), or {_OTHER_DATABASE}"
+        raise session.error(what, remedy)
+    if version > SCHEMA_VERSION:
+        what = f"the database has schema {version}; this version of binlog-dispatcher supports {SCHEMA_VERSION}"
+        remedy = f"run the newer binlog-dispatcher that wrote it, or {_OTHER_DATABASE}"
+        raise session.error(what, remedy)
+
+
+def readable(session: DatabaseSession) -> None:
+    """Raises BinlogError (STATE_STORE) unless the database holds a state of this version."""
+    version = _version(session)
+    if version == 0:
+        raise session.error("the database holds no state yet", "start a daemon with these settings")
+    if version < SCHEMA_VERSION:
+        what = f"the database has schema {version}, and this version of binlog-dispatcher {SCHEMA_VERSION}"
+        raise session.error(what, "use the version of the daemon that runs with it")
+
+
+def refuse_old(session: DatabaseSession) -> None:
+    version = session.run(lambda db: str(db.execute("SELECT VERSION()").fetchone()[0]))
+    oldest = (10, 5) if is_mariadb(version) else (5, 7)
+    if version_numbers(version) < oldest:
+        what = f"the server {version} is too old for the state"
+        raise session.error(what, "use MySQL 5.7 or newer, or MariaDB 10.5 or newer")
+
+
+def installed_of(session: DatabaseSession) -> tuple[int, str] | None:
+    """(version, where the state was moved to) of the tables; None if there are none, or if making them was interrupted.
+
+    Raises BinlogError (STATE_STORE) for a database of another program.
+    """
+    tables = session.run(lambda db: {str(name) for (name,) in db.execute("SHOW TABLES")})
+    if not tables:
+        return None
+    row = _installation_row(session) if "installation" in tables else ("", 0, "")
+    if row is None:
+        return None
+    program, version, moved_to = row
+    if program != PROGRAM:
+        raise session.error("the database holds tables of another program", _OTHER_DATABASE)
+    return (version, moved_to) if version else None
+
+
+def _installation_row(session: DatabaseSession) -> tuple[str, int, str] | None:
+    def row(db: Statements) -> tuple[str, int, str] | None:
+        found: tuple[str, int, str] | None = db.execute(
+            "SELECT program, version, moved_to FROM installation"
+        ).fetchone()
+        return found
+
+    try:
+        return session.run(row)
+    except BinlogError as error:
+        if number_of(error) != 1054:  # unknown column: another program's table of this name
+            raise
+        return "", 0, ""
+
+
+def _upgrade(session: DatabaseSession) -> None:
+    installed = installed_of(session)
+    version = 0 if installed is None else installed[0]
+    if not version:
+        _run(session, _INSTALLATION)
+        _run(session, _FIRST_ROW, PROGRAM, str(uuid4()))
+    for newer in range(version + 1, SCHEMA_VERSION + 1):
+        for statement in STEPS.get(newer, ()):
+            _run(session, statement)
+        _run(session, "UPDATE installation SET version = ? WHERE version < ?", newer, newer)
+
+
+def _run(session: DatabaseSession, statement: str, *values: object) -> None:
+    if "CREATE TABLE" in statement:
+        statement = f"{statement.rstrip()} {_LIKE}"
+    try:
+        session.run(lambda db: db.execute(statement, values))
+    except BinlogError as error:
+        if number_of(error) not in _REPEATED:
+            raise
+
+
+@contextlib.contextmanager
+def _lock(session: DatabaseSession) -> Iterator[None]:
+    name = f"binlog-dispatcher:{session.database}"[:64]
+    try:
+        got = session.run(lambda db: db.execute("SELECT GET_LOCK(?, ?)", (name, _LOCK_WAIT_S)))
+        held = got.fetchone()[0] == 1
+    except BinlogError as error:
+        if is_lost(error):
+            raise
+        held = True  # refused by a cluster
+    if not held:
+        remedy = "look at SHOW PROCESSLIST on the database's server"
+        raise session.error("another session is changing the tables of the state", remedy)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BinlogError):
+            session.run(lambda db: db.execute("SELECT RELEASE_LOCK(?)", (name,)))

@@ -1,0 +1,251 @@
+"""A session with the server of the state's database: made when it is needed, and made anew after it was lost.
+
+A session sets everything that the statements rely on, whatever the server's own settings are:
+
+* `sql_mode`: double quotes enclose names, a value that does not fit is an error, and InnoDB is not replaced by another
+  engine.
+* `time_zone`: UTC, so that NOW(6) neither jumps nor repeats.
+* READ COMMITTED: a statement sees what was committed before it.
+* `wait_timeout`, `net_read_timeout`, `net_write_timeout`: if the daemon is stopped or cut off within a transaction, the
+  server ends the session after so many seconds, and with it the transaction and its locks. Otherwise they would last
+  for hours, and no other daemon could take over.
+
+Every error is a `BinlogError` STATE_STORE whose cause is the driver's exception, and which has a remedy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pymysql.constants import FIELD_TYPE
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.settings.model import StateSettings
+from dispatcher.source.mysql.answers import conversing, identifier
+from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.error_map import number_of
+from dispatcher.source.mysql.login import Endpoint, connect, tls_of
+from dispatcher.state.statements import Rows, Statements
+
+PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE", "DELETE")
+_SQL_MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
+# The session is over: PyMySQL's own numbers but for those of a connection that was not made; then the server shuts
+# down (1053), ends the session (1152, 1927, 4031), or has lost the client (1158 to 1161).
+_LOST = frozenset({2006, 2013, 2014, 2027, 2055, 1053, 1152, 1927, 4031, *range(1158, 1162)})
+# Lock wait timeout, deadlock, and a cluster that rolls a transaction back at its commit.
+_CONFLICTS = frozenset({1205, 1213, 3101})
+_FULL = (
+    "free space on the disk of the database's server; readers wait until then, and nothing is lost"
+)
+_READ_ONLY = "let the address in state.mysql lead to the server that is writable"
+_CHANGED = "the tables were changed by hand: restore the database from a backup"
+_REMEDIES = {
+    3: _FULL,
+    1021: _FULL,
+    1114: _FULL,
+    1153: "SET GLOBAL max_allowed_packet = 16777216 on the database's server, and the same in its option file",
+    1205: "look for the transaction that holds the locks: SHOW PROCESSLIST on the database's server",
+    1290: _READ_ONLY,
+    1836: _READ_ONLY,
+    1054: _CHANGED,
+    1146: _CHANGED,
+    1665: "set binlog_format=ROW on the database's server",
+    3159: "the server accepts TLS only: set state.tls.mode to preferred or stricter",
+}
+_NO_RIGHTS = frozenset({1044, 1142, 1143, 1227, 1370})
+
+T = TypeVar("T")
+
+
+def _text(value: str | bytes) -> str:
+    """Names are stored as bytes, because a collation would take names for equal that differ in spaces at their end."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+_NUMBERS = (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG)
+_DECODERS: dict[int, Callable[[Any], Any]] = {
+    **dict.fromkeys(_NUMBERS, int),
+    FIELD_TYPE.NEWDECIMAL: int,  # sums
+    FIELD_TYPE.VAR_STRING: _text,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """`timeout_s`: the maximum of the connect and of each wait for an answer. In whole seconds: `lock_wait_s`: how long
+    a statement waits for a lock; `idle_s`: after which the server ends the session if the daemon is silent.
+    """
+
+    timeout_s: float = 10.0
+    lock_wait_s: int = 5
+    idle_s: int = 600
+
+
+class DatabaseSession:
+    """`label`: `user@host:port/database`. One thread at a time may use a session; `interrupt` may be called by any."""
+
+    def __init__(
+        self,
+        state: StateSettings,
+        limits: SessionLimits = SessionLimits(),
+        *,
+        autocommit: bool = False,
+        isolation: str = "READ COMMITTED",
+    ) -> None:
+        """`autocommit`: True if each statement is a transaction of its own."""
+        mysql = state.mysql
+        assert mysql is not None, "the state is in a file"
+        address = mysql.address
+        self.label = state.label
+        self.database = mysql.database
+        self._endpoint = Endpoint(
+            address.host, address.port, mysql.user, state.secret, tls_of(state.tls)
+        )
+        self._limits = limits
+        self._autocommit = autocommit
+        self._isolation = isolation
+        self._connection: Connection | None = None
+        self._interrupted = False
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        connection = self._connection or self._connect()
+        with self._errors(), conversing(connection, statement):
+            cursor = connection.cursor()
+            rows: Rows = cursor
+            cursor.execute(statement.replace("?", "%s"), tuple(values) or None)
+        return rows
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> object:
+        """Send as many rows at a time as fit into a packet of about 1 MB."""
+        connection = self._connection or self._connect()
+        with self._errors(), conversing(connection, statement):
+            return connection.cursor().executemany(statement.replace("?", "%s"), rows)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Statements]:
+        """Commit at the end of the block, or roll back. After an error of the commit itself it may be committed."""
+        try:
+            yield self
+            self.execute("COMMIT")
+        except BinlogError:
+            self._roll_back()
+            raise
+        except BaseException:
+            self.close()  # an answer may be read in part
+            raise
+
+    def run(self, work: Callable[[Statements], T]) -> T:
+        """Return what `work` returns. If the session is lost meanwhile, `work` is done again, once, in a new one.
+
+        `work` is one transaction, or, in a session that commits each statement, may be done twice.
+        """
+        self._interrupted = False
+        try:
+            return self._once(work)
+        except BinlogError as error:
+            if self._interrupted or not is_lost(error):
+                raise
+            return self._once(work)
+
+    def _once(self, work: Callable[[Statements], T]) -> T:
+        if not self._autocommit:
+            with self.transaction() as statements:
+                return work(statements)
+        return work(self)
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(BinlogError):
+            if self._connection is not None:
+                self.execute("ROLLBACK")
+                return
+        self.close()
+
+    # -- the connection --------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """End the call that another thread waits in: it raises BinlogError. The next call makes a new session."""
+        self._interrupted = True
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(OSError, AttributeError):  # closed meanwhile
+                connection._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def close(self) -> None:
+        """Roll back what is not committed. May be called again; the next call makes a new session."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _connect(self) -> Connection:
+        limits = self._limits
+        idle = ", ".join(
+            f"{name} = {limits.idle_s}"
+            for name in ("wait_timeout", "net_read_timeout", "net_write_timeout")
+        )
+        settings = (
+            f"SET SESSION sql_mode = '{_SQL_MODE}', time_zone = '+00:00', {idle},"
+            f" innodb_lock_wait_timeout = {limits.lock_wait_s}, autocommit = {int(self._autocommit)}"
+        )
+        isolation = f"SET SESSION TRANSACTION ISOLATION LEVEL {self._isolation}, READ WRITE"
+        with self._errors():
+            connection = connect(self._endpoint, timeout_s=limits.timeout_s)
+            connection.decoders = _DECODERS
+            try:
+                for statement in (f"USE {identifier(self.database)}", settings, isolation):
+                    with conversing(connection, statement):
+                        connection.query(statement)
+            except BaseException:
+                connection.close()
+                raise
+        self._connection = connection
+        if self._interrupted:
+            self.close()
+            raise self.error("interrupted", "the daemon tries again")
+        return connection
+
+    # -- errors ----------------------------------------------------------------------------------------------
+
+    def error(self, what: str, remedy: str) -> BinlogError:
+        return BinlogError(ErrorKind.STATE_STORE, what, where=self.label, remedy=remedy)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BinlogError as error:
+            connection = self._connection
+            if is_lost(error) or (connection is not None and not connection.open):
+                self.close()
+            failed = error.kind in (ErrorKind.CONNECT_FAILED, ErrorKind.ACCESS_DENIED)
+            what = f"{error.kind}: {error.what}" if failed else error.what
+            raise self.error(what, self._remedy(error, failed=failed)) from error.__cause__
+
+    def _remedy(self, error: BinlogError, *, failed: bool) -> str:
+        number = number_of(error)
+        if number in _NO_RIGHTS:
+            return self.grant(PRIVILEGES)
+        if number == 1049:  # unknown database
+            return f"CREATE DATABASE {identifier(self.database)}, and {self.grant(PRIVILEGES)}"
+        connecting = error.remedy.replace("the consumer's tls", "state.tls")
+        default = connecting if failed else "nothing to do if it passes: the daemon tries again"
+        return _REMEDIES.get(number, default)
+
+    def grant(self, privileges: Sequence[str]) -> str:
+        user = self._endpoint.user.replace("'", "''")
+        return f"GRANT {', '.join(privileges)} ON {identifier(self.database)}.* TO '{user}'@'...'"
+
+
+def is_lost(error: BinlogError) -> bool:
+    """True if the session has ended, and what was not committed is rolled back."""
+    return number_of(error) in _LOST
+
+
+def may_pass(error: BinlogError) -> bool:
+    """True if the transaction may succeed when it is made again at once."""
+    return is_lost(error) or number_of(error) in _CONFLICTS

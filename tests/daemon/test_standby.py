@@ -1,0 +1,215 @@
+"""Two daemons with one state in a database: one leads, the other takes over, and readers get everything once.
+
+The state is on a server of its own, so that it can be restarted without the server that is read.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.daemon.conftest import MakePair, Source
+from tests.daemon.harness import (
+    Daemon,
+    Json,
+    Problem,
+    Reader,
+    inserted_ids,
+    load,
+    until,
+)
+from tests.daemon.pair import (
+    NEVER_S,
+    Follower,
+    Pair,
+    refusal,
+    role_of,
+    until_leads,
+    until_stands_by,
+)
+from tests.servers import Instance
+
+# -- the standby ------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_lives_is_not_ready_and_names_the_leader(make_pair: MakePair) -> None:
+    pair = make_pair(NEVER_S)
+    until_stands_by(pair.b, pair.a)
+    assert pair.b.api.text("/livez") == "ok\n"
+    status, _, text = pair.b.api.request("GET", "/readyz?verbose")
+    assert (status, text.decode()) == (503, f"not ready: standby: {pair.a.url} leads, term 1\n")
+    assert role_of(pair.a) == {"role": "leader", "term": 1, "leader": pair.a.url}
+    pair.until_one_dump()
+
+
+@pytest.mark.parametrize("call", ["session", "poll", "binlog", "ack", "slices", "pause"])
+def test_a_standby_refuses_each_call_of_a_consumer(make_pair: MakePair, call: str) -> None:
+    pair = make_pair(NEVER_S)
+    until_stands_by(pair.b, pair.a)
+    at = Reader(pair.a, "d").open().position
+    bodies: dict[str, Json] = {
+        "session": {"after": None},
+        "poll": {"session": 1, "after": at},
+        "binlog": {"session": 1, "start": at, "end": at},
+        "ack": {"session": 1, "position": at},
+        "slices": {"session": 1, "start": at, "end": at, "n": 2},
+        "pause": {},
+    }
+    with pytest.raises(Problem) as refused:
+        pair.b.api.call("d", call, **bodies[call])
+    assert (refused.value.status, refused.value.kind) == (503, "NOT_LEADER")
+    assert refused.value.body["leader"] == refused.value.headers["Binlog-Leader"] == pair.a.url
+    assert int(refused.value.headers["Retry-After"]) > 0
+
+
+def test_metrics_and_the_list_of_consumers_tell_the_role(make_pair: MakePair) -> None:
+    pair = make_pair(NEVER_S)
+    until_stands_by(pair.b, pair.a)
+    for daemon, leads in ((pair.a, 1), (pair.b, 0)):
+        metrics = daemon.api.text("/metrics")
+        assert f"\nbinlog_dispatcher_leader {leads}" in metrics
+        assert "\nbinlog_dispatcher_leader_term 1" in metrics
+    with pytest.raises(Problem, match="NOT_LEADER"):
+        pair.b.api.get("/v1/binlogs")
+
+
+def test_a_daemon_without_its_database_waits_for_it(make_pair: MakePair) -> None:
+    pair = make_pair()
+    with stopped(pair.store):
+        until(lambda: refusal(pair.a).kind == "NOT_LEADER", "the leader has resigned")
+        assert refusal(pair.a).body["leader"] is None
+        pair.b.restart(kill=True)
+        assert pair.b.api.request("GET", "/readyz")[0] == 503
+    Follower(pair.a, pair.b).read_to(0)
+
+
+# -- takeovers --------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_takes_over_from_a_daemon_that_was_killed(make_pair: MakePair) -> None:
+    pair = make_pair()
+    follower = Follower(pair.a, pair.b)
+    with load(pair.server, "d") as written:
+        follower.read_to(20)
+        pair.a.kill()
+        follower.read_to(40)
+        until_leads(pair.b)
+        pair.a.start()
+        until_stands_by(pair.a, pair.b)
+        follower.read_to(60)
+    assert pair.lease() == (pair.b.url, 2)
+    check_everything_was_read(pair, follower, written.ids())
+
+
+def test_a_leader_that_was_stopped_longer_than_its_lease_can_acknowledge_nothing(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair()
+    follower = Follower(pair.a, pair.b)
+    with load(pair.server, "d") as written:
+        follower.read_to(20)
+        stale = Reader(pair.a, "d", follower.reader.session, follower.reader.position)
+        stop(pair.a)
+        until_leads(pair.b)
+        pair.until_one_dump()  # the server has ended the dump of the daemon that is stopped
+        follower.reader.daemon, follower.reader.session = pair.b, 0
+        follower.read_to(40)
+        go_on(pair.a)
+        with pytest.raises(Problem, match="NOT_LEADER"):
+            stale.acknowledge()
+        until_stands_by(pair.a, pair.b)
+        follower.read_to(60)
+    check_everything_was_read(pair, follower, written.ids())
+
+
+def test_a_daemon_that_ends_hands_over_at_once(make_pair: MakePair) -> None:
+    """The lease would last for an hour."""
+    pair = make_pair(NEVER_S)
+    follower = Follower(pair.a, pair.b)
+    with load(pair.server, "d") as written:
+        follower.read_to(20)
+        pair.a.stop()
+        until_leads(pair.b)
+        follower.read_to(40)
+        pair.a.start()
+        until_stands_by(pair.a, pair.b)
+        pair.b.stop()
+        until_leads(pair.a)
+        follower.read_to(60)
+    assert pair.lease() == (pair.a.url, 3)
+    check_everything_was_read(pair, follower, written.ids())
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_the_database_of_the_state_is_restarted(make_pair: MakePair, kill: bool) -> None:
+    pair = make_pair()
+    follower = Follower(pair.a, pair.b)
+    with load(pair.server, "d") as written:
+        follower.read_to(20)
+        pair.store.restart(kill=kill)
+        follower.read_to(40)
+    check_everything_was_read(pair, follower, written.ids())
+
+
+def test_a_standby_takes_over_with_the_settings_of_its_last_reload(
+    make_pair: MakePair, source: Source
+) -> None:
+    pair = make_pair(NEVER_S)
+    until_stands_by(pair.b, pair.a)
+    pair.b.settings["consumers"]["new"] = source(pair.server, "d")
+    pair.b.reload()
+    pair.a.stop()
+    until_leads(pair.b)
+    assert sorted(pair.b.api.rows()) == ["d", "new"]
+
+
+def test_a_daemon_can_lead_again_and_again_in_one_process(make_pair: MakePair) -> None:
+    pair = make_pair(1)
+    follower = Follower(pair.a, pair.b)
+    with load(pair.server, "d") as written:
+        for leader, other in ((pair.a, pair.b), (pair.b, pair.a)) * 2:
+            until_leads(leader)
+            follower.read_to(len(follower.reader.transactions) + 10)
+            stop(leader)
+            until_leads(other)
+            go_on(leader)
+            until_stands_by(leader, other)
+    check_everything_was_read(pair, follower, written.ids())
+
+
+# -- what the tests share ---------------------------------------------------------------------------------------
+
+
+def check_everything_was_read(pair: Pair, follower: Follower, ids: list[int]) -> None:
+    """The reader has got each row once, in order, and the server sends its log once."""
+    until(lambda: read_all(follower, ids), "the reader has all rows")
+    pair.until_one_dump()
+
+
+def read_all(follower: Follower, ids: list[int]) -> bool:
+    follower.read_to(len(follower.reader.transactions))
+    follower.reader.step(wait_ms=100)
+    follower.reader.acknowledge()
+    return inserted_ids(follower.reader, "d.load") == ids
+
+
+@contextmanager
+def stopped(server: Instance) -> Iterator[None]:
+    server.stop()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+def stop(daemon: Daemon) -> None:
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGSTOP)
+
+
+def go_on(daemon: Daemon) -> None:
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGCONT)

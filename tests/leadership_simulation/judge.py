@@ -1,0 +1,166 @@
+"""The assertions. The judge sees everything: the true time, the database's contents, what each daemon was answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tests.leadership_simulation.daemon import is_of
+from tests.leadership_simulation.database import IDLE_S, LOCK_WAIT_S, Contents
+
+if TYPE_CHECKING:
+    from tests.leadership_simulation.daemon import Process
+    from tests.leadership_simulation.reader import Reader
+    from tests.leadership_simulation.world import World
+
+LATE_S = 1.0  # a daemon that runs does what is due within this time
+
+
+class Judge:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._writers: dict[int, str] = {}  # holder by term, of what is committed
+        self._acknowledged: dict[str, int] = {}  # the highest that was ever committed
+        self._confirmed: dict[str, int] = {}  # the highest that a reader was told to be stored
+        self._led: set[tuple[str, int]] = set()
+        self._free_since: float | None = 0.0
+
+    # -- the database ----------------------------------------------------------------------------------------
+
+    def committed(self, owner: str, looked_s: float, before: Contents, after: Contents) -> None:
+        self._check_lease(owner, looked_s, before, after)
+        if (before.acknowledged, before.sessions) != (after.acknowledged, after.sessions):
+            self._check_write(owner, before, after)
+
+    def _check_lease(self, owner: str, looked_s: float, before: Contents, after: Contents) -> None:
+        """A lease is taken only when it is free, by the database's clock, and changed only by its holder."""
+        old, new = (before.holder, before.term), (after.holder, after.term)
+        if old != new:
+            free = before.lease(looked_s).free
+            assert free, f"{owner} has taken the lease of {before.holder}"
+            assert is_of(after.holder, owner), f"{owner} has written {after.holder}"
+            assert after.term == before.term + 1, f"{owner} has made it {new} after {old}"
+        elif before.expires_s != after.expires_s:
+            assert is_of(before.holder, owner), f"{owner} has changed the lease of {before.holder}"
+
+    def _check_write(self, owner: str, before: Contents, after: Contents) -> None:
+        assert owner == after.holder, f"{owner} has stored while {after.holder} holds the lease"
+        writer = self._writers.setdefault(after.term, owner)
+        assert writer == owner, f"{writer} and {owner} have stored in term {after.term}"
+        for consumer, position in after.acknowledged.items():
+            stored = before.acknowledged.get(consumer, 0)
+            assert position >= stored, f"{consumer} went back from {stored} to {position}"
+            self._acknowledged[consumer] = max(position, self._acknowledged.get(consumer, 0))
+
+    def lost(self) -> None:
+        """The server has lost its newest commits, so those readers that rely on it alone get them again."""
+        contents = self._world.database.contents
+        self._writers = {
+            term: holder for term, holder in self._writers.items() if term <= contents.term
+        }
+        if contents.term in self._writers:
+            self._writers[contents.term] = contents.holder
+        self._confirmed = {
+            consumer: min(position, contents.acknowledged.get(consumer, 0))
+            for consumer, position in self._confirmed.items()
+        }
+
+    # -- the daemons -----------------------------------------------------------------------------------------
+
+    def leads(self, holder: str, term: int) -> None:
+        assert (holder, term) not in self._led, f"{holder} leads term {term} twice"
+        self._led.add((holder, term))
+
+    def acknowledgement_answered(self, consumer: str, position: int) -> None:
+        stored = self._acknowledged.get(consumer, 0)
+        assert position <= stored, f"{consumer} is told that {position} is stored, but {stored} is"
+        # What the server has lost in a crash is not stored any more.
+        kept = min(position, self._world.database.contents.acknowledged.get(consumer, 0))
+        self._confirmed[consumer] = max(kept, self._confirmed.get(consumer, 0))
+
+    def delivered(self, process: Process) -> None:
+        """A leader whose lease was not confirmed for a whole lease delivers nothing."""
+        silent_s = process.now - process.confirmed_s
+        assert silent_s < process.lease_s, f"{process.name} delivers {silent_s:.3f} s later"
+
+    def flushed(self, process: Process, queued: int) -> None:
+        """A daemon that hands over stores first what is queued."""
+        world = self._world
+        leaving_since = process.leaving_since
+        assert leaving_since is not None
+        sound = world.calm_since <= leaving_since - calm_s(process.lease_s)
+        if sound and world.database.lease.holder == process.holder:
+            assert not queued, f"{process.name} has not stored {queued}"
+
+    def exited(self, process: Process) -> None:
+        """A daemon that hands over gives its lease back."""
+        assert process.leaving_since is not None, f"{process.name} has exited by itself"
+        # Otherwise a session that does not know yet that it is over may hold the lock.
+        sound = self._world.calm_since <= process.leaving_since - calm_s(process.lease_s)
+        lease = self._world.database.lease
+        assert not sound or lease.free or lease.holder != process.holder, (
+            f"{process.name} has kept the lease for {lease.remaining_s:.3f} s"
+        )
+
+    def look(self) -> None:
+        """Called after everything that happens."""
+        world = self._world
+        now = world.agenda.now
+        if not (world.database.up and world.database.lease.free):
+            self._free_since = None
+        elif self._free_since is None:
+            self._free_since = now
+        able = [p for p in world.processes.values() if p.able_since < now and not p.leaving_since]
+        if self._free_since is not None and able:
+            since = max(self._free_since, min(p.able_since for p in able))
+            assert now - since < world.bound_s, f"the lease has been free for {now - since:.3f} s"
+        for process in world.processes.values():
+            self._check_process(process, now)
+
+    def _check_process(self, process: Process, now: float) -> None:
+        if process.stopped:
+            return
+        silent_s = process.now - process.confirmed_s
+        if process.term is not None and not process.term.ending and not process.leaving_since:
+            since_s = (now - process.running_since) * process.rate
+            late_s = min(silent_s - process.lease_s, since_s)
+            assert late_s < LATE_S, f"{process.name} goes on {late_s:.3f} s without a lease"
+        if process.leaving_since is not None:
+            waited_s = now - max(process.leaving_since, process.running_since)
+            assert waited_s < 4 * process.lease_s + 5, f"{process.name} does not exit"
+
+    # -- the readers -----------------------------------------------------------------------------------------
+
+    def opened(self, reader: Reader, position: int) -> None:
+        if reader.has_checkpoint:
+            assert position == reader.received, f"a session begins at {position}"
+        else:
+            confirmed = self._confirmed.get(reader.consumer, 0)
+            assert position >= confirmed, f"{reader.consumer} gets {position} once more"
+
+    def received(self, reader: Reader, after: int, transactions: Sequence[int]) -> None:
+        assert after == reader.received
+        expected = range(after + 1, after + 1 + len(transactions))
+        assert list(transactions) == list(expected), f"{transactions} after {after}"
+        assert all(number <= self._world.written for number in transactions)
+
+    def finished(self) -> bool:
+        """True if one daemon leads, and all readers have stored and acknowledged everything."""
+        world = self._world
+        leaders = [process for process in world.processes.values() if process.serves]
+        stored = world.database.contents.acknowledged
+        return len(leaders) == 1 and all(
+            reader.received == world.written == stored.get(reader.consumer, 0)
+            for reader in world.readers
+        )
+
+
+def bound_s(lease_s: float) -> float:
+    """How long a lease may be free while a daemon can reach the database: an open request was lost and is given up, a
+    daemon that could not lead lets others try, and a stopped daemon's transaction holds the lock."""
+    return 3 * lease_s + calm_s(lease_s)
+
+
+def calm_s(lease_s: float) -> float:
+    """How long a fault may still have an effect: a session holds the lock, and a request waits for it."""
+    return lease_s + IDLE_S + LOCK_WAIT_S

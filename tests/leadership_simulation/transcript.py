@@ -1,0 +1,53 @@
+"""The transcript of a history: the events of each daemon with the effects, and what happens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from dispatcher.leadership.lease import LeaseRow
+from dispatcher.leadership.messages import Effect, Event, Note, Tick
+from dispatcher.model.errors import BinlogError
+
+
+class Transcript:
+    """`lines` is None if the transcript is not kept."""
+
+    def __init__(self, *, kept: bool) -> None:
+        self.lines: list[str] | None = [] if kept else None
+
+    def said(self, now: float, text: str) -> None:
+        if self.lines is not None:
+            self.lines.append(f"{now:8.3f}  -- {text}")
+
+    def stepped(self, now: float, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Add an event and its effects. A Tick without an effect is left out."""
+        if self.lines is None or (isinstance(event, Tick) and not effects):
+            return
+        self.lines.append(f"{now:8.3f}  {name}: {_text(event)}")
+        self.lines += [f"{'':8}    -> {_text(effect)}" for effect in effects]
+
+
+def _text(value: object) -> str:
+    match value:
+        case Note(level, event, noted):
+            shown = ", ".join(f"{name} {_value(one)}" for name, one in noted.items())
+            return f"Note {level}: {event}" + (f": {shown}" if shown else "")
+        case _:
+            parts = [_value(getattr(value, field.name)) for field in fields(value)]  # type: ignore[arg-type]
+            return " ".join([type(value).__name__, *parts])
+
+
+def _value(value: object) -> str:
+    match value:
+        case LeaseRow():
+            if not value.term:
+                return "[nobody yet]"
+            state = "free" if value.free else f"for {value.remaining_s:.3f} s"
+            return f"[{value.address} term {value.term}, {state}]"
+        case BinlogError():
+            return value.what
+        case str() | int() | float() | None:
+            return str(value)
+        case _:
+            return _text(value)

@@ -1,0 +1,141 @@
+"""The tables of the state's database are created once, upgraded by the leader, and never taken from another program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.settings.model import StateSettings
+from dispatcher.state.lease import LeaseTable
+from dispatcher.state.schema import SCHEMA_VERSION
+from dispatcher.state.server import schema
+from tests.servers.server import Server
+from tests.support.state_stores import (
+    DatabaseOf,
+    leading_store,
+    state_databases,
+    state_settings,
+    take_lease,
+)
+
+
+@pytest.fixture(scope="module")
+def databases() -> Iterator[Callable[[Server], StateSettings]]:
+    with state_databases() as settings_on:
+        yield settings_on
+
+
+@pytest.fixture(params=["mysql97", "mariadb118"])
+def database(
+    request: pytest.FixtureRequest, databases: Callable[[Server], StateSettings]
+) -> DatabaseOf:
+    server: Server = request.getfixturevalue(request.param)
+    database = DatabaseOf(server, databases(server))
+    database.drop_tables()
+    server.execute(
+        f"GRANT ALTER ON {database.name}.* TO '{account(database)}'@'%'"  # for upgrades
+    )
+    return database
+
+
+def account(database: DatabaseOf) -> str:
+    assert database.settings.mysql is not None
+    return database.settings.mysql.user
+
+
+def refusal(settings: StateSettings) -> BinlogError:
+    """What a standby is told, and that a leader is told the same."""
+    with closing(LeaseTable(settings)) as table, pytest.raises(BinlogError) as caught:
+        table.read()
+    with (
+        closing(LeaseTable(settings)) as table,
+        pytest.raises(BinlogError, match=caught.value.what),
+    ):
+        table.campaign("holder", "address", 60)
+    assert caught.value.kind is ErrorKind.STATE_STORE
+    assert caught.value.where == settings.label
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "theirs (a INT)",
+        "installation (id INT)",
+        "installation (program TEXT, version INT, moved_to TEXT)",
+    ],
+)
+def test_a_database_of_another_program_is_refused(database: DatabaseOf, theirs: str) -> None:
+    database.execute(f"CREATE TABLE {theirs}")
+    if "program" in theirs:
+        database.execute("INSERT INTO installation VALUES ('theirs', 1, '')")
+    error = refusal(database.settings)
+    assert "tables of another program" in error.what and "another database" in error.remedy
+
+
+def test_tables_of_a_newer_version_are_refused(database: DatabaseOf) -> None:
+    take_lease(database.settings)
+    database.execute("UPDATE installation SET version = 99")
+    error = refusal(database.settings)
+    assert "schema 99" in error.what and "newer binlog-dispatcher" in error.remedy
+
+
+def test_a_state_that_was_moved_is_refused(database: DatabaseOf) -> None:
+    take_lease(database.settings)
+    database.execute("UPDATE installation SET moved_to = '/var/lib/x/state.db'")
+    error = refusal(database.settings)
+    assert "the state was moved to /var/lib/x/state.db" in error.what
+
+
+def test_tables_whose_creation_was_interrupted_are_completed(database: DatabaseOf) -> None:
+    take_lease(database.settings)
+    installation = database.value("SELECT id FROM installation")
+    database.execute("DROP TABLE prepared, prepared_part", "UPDATE installation SET version = 0")
+    with closing(leading_store(database.settings)) as store:
+        assert str(store.installation_id) == installation
+        assert store.load_prepared("client") == []
+    database.execute("DELETE FROM installation")
+    with closing(leading_store(database.settings)) as store:
+        assert str(store.installation_id) != installation
+
+
+def test_the_leader_alone_upgrades_the_tables(
+    database: DatabaseOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(leading_store(database.settings)) as store:
+        session = store.next_session("shop")
+    newer = SCHEMA_VERSION + 1
+    steps = ("ALTER TABLE consumer ADD COLUMN more INT NOT NULL DEFAULT 7",)
+    monkeypatch.setitem(schema.STEPS, newer, steps)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", newer)
+    with closing(LeaseTable(database.settings)) as standby:
+        standby.read()
+        standby.campaign("standby", "address", 60)
+    assert database.value("SELECT version FROM installation") == SCHEMA_VERSION
+    for _ in range(2):  # the second time as after an upgrade that was interrupted
+        with closing(leading_store(database.settings)) as store:
+            assert store.session("shop") == session
+        assert database.value("SELECT version FROM installation") == newer
+        assert database.value("SELECT more FROM consumer") == 7
+        database.execute(f"UPDATE installation SET version = {SCHEMA_VERSION}")
+
+
+def test_an_upgrade_waits_for_another_one(
+    database: DatabaseOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "_LOCK_WAIT_S", 0)
+    with closing(database.server.connect()) as other, other.cursor() as cursor:
+        cursor.execute(f"SELECT GET_LOCK('binlog-dispatcher:{database.name}', 0)")
+        with pytest.raises(BinlogError, match="another session is changing the tables"):
+            take_lease(database.settings)
+    take_lease(database.settings)
+
+
+def test_a_server_that_is_too_old_is_refused(
+    mysql56: Server, new_database: Callable[[Server], str]
+) -> None:
+    error = refusal(state_settings(mysql56, new_database(mysql56)))
+    assert "5.6.24" in error.what and "MySQL 5.7 or newer" in error.remedy

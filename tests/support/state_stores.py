@@ -1,0 +1,166 @@
+"""State stores for tests: in a file, or in a database of a real server, with an account of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pymysql.cursors import Cursor
+
+from dispatcher.settings.model import StateSettings
+from dispatcher.state.database import DatabaseStore
+from dispatcher.state.lease import LeaseTable
+from dispatcher.state.server.session import PRIVILEGES
+from dispatcher.state.store import StateStore
+from tests.servers.server import Rows, Server
+
+Store = StateStore | DatabaseStore
+HOLDER, ADDRESS = "this daemon", "http://a:8085"
+LEASE_S = 3600.0  # of a test's own daemon
+_PASSWORD = "streng-geheim"
+_numbers = itertools.count(1)
+_TABLES = ("consumer", "stream", "table_version", "prepared", "prepared_part")
+
+
+def state_settings(
+    server: Server, database: str, *, port: int = 0, privileges: str = ", ".join(PRIVILEGES)
+) -> StateSettings:
+    """Settings for a database that exists, with a new account. `port`: of a proxy before the server."""
+    user = f"s{os.getpid()}_{next(_numbers)}"  # at most 16 characters on MySQL 5.6
+    server.add_user(user, _PASSWORD, f"{privileges} ON `{database}`.*")
+    address = f"{server.host}:{port or server.port}"
+    return StateSettings.model_validate(
+        {"mysql": f"{user}@{address}/{database}", "password": _PASSWORD, "tls": {"mode": "disabled"},
+         "lease": 3}
+    )  # fmt: skip
+
+
+def take_lease(settings: StateSettings, holder: str = HOLDER) -> int:
+    """Take the lease, whoever has it. Returns the term."""
+    with closing(LeaseTable(settings)) as table:
+        before = table.read()
+        table.release(before.holder, before.term)
+        return table.campaign(holder, ADDRESS, LEASE_S).term
+
+
+def leading_store(settings: StateSettings, holder: str = HOLDER) -> DatabaseStore:
+    """Open the store of a daemon that has just taken the lease."""
+    return DatabaseStore(settings, holder, take_lease(settings, holder))
+
+
+@dataclass
+class FileStores:
+    """The stores that a test opens one after the other at one place."""
+
+    path: Path
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self) -> Store:
+        self.opened.append(StateStore(self.path))
+        return self.opened[-1]
+
+    def execute(self, *statements: str) -> None:
+        """Change the store beside the daemon."""
+        with closing(sqlite3.connect(self.path)) as db:
+            for statement in statements:
+                db.execute(statement)
+            db.commit()
+
+    def close(self) -> None:
+        for store in self.opened:
+            store.close()
+
+
+@dataclass
+class DatabaseOf:
+    """A database for the state, as root sees it."""
+
+    server: Server
+    settings: StateSettings
+
+    @property
+    def name(self) -> str:
+        assert self.settings.mysql is not None
+        return self.settings.mysql.database
+
+    def execute(self, *statements: str) -> Rows:
+        return self.server.execute(*statements, database=self.name)
+
+    def value(self, query: str) -> Any:
+        """The only value of a query's answer."""
+        ((value,),) = self.execute(query)
+        return value
+
+    @contextmanager
+    def transaction(self) -> Iterator[Cursor]:
+        connection = self.server.connect(self.name, autocommit=False)
+        with closing(connection), connection.cursor() as cursor:
+            yield cursor
+
+    def await_lock_waits(self, number: int) -> None:
+        """Return as soon as so many transactions of the server wait for locks."""
+        # information_schema.innodb_trx shows what it showed before if it is asked again within 0.1 s.
+        query = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
+        while int(self.execute(query)[0][1]) < number:
+            pass
+
+    def kill(self, connection: int) -> None:
+        self.execute(f"KILL {connection}")
+
+    def reset_lease(self, *, keep: bool = False) -> None:
+        """Begin before the first term. `keep`: keep what is stored."""
+        with closing(LeaseTable(self.settings)) as table:
+            table.read()
+        self.execute(
+            "UPDATE lease SET holder = '', address = '', term = 0, writes = 0, expires = NOW(6)",
+            *(f"DELETE FROM {table}" for table in _TABLES if not keep),
+        )
+
+    def drop_tables(self) -> None:
+        names = [name for (name,) in self.execute("SHOW TABLES")]
+        if names:
+            self.execute(f"DROP TABLE {', '.join(names)}")
+
+
+@dataclass
+class DatabaseStores(DatabaseOf):
+    """As `FileStores`, in a database whose tables are emptied at the end."""
+
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self) -> Store:
+        self.opened.append(leading_store(self.settings))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        for store in self.opened:
+            store.close()
+        if self.opened:
+            self.execute(*(f"DELETE FROM {table}" for table in _TABLES))
+
+
+Stores = FileStores | DatabaseStores
+
+
+@contextmanager
+def state_databases() -> Iterator[Callable[[Server], StateSettings]]:
+    """Returns a function that makes one database for the state on each server, with an account; removed at the end."""
+    made: dict[int, tuple[Server, StateSettings]] = {}
+
+    def settings_on(server: Server) -> StateSettings:
+        if id(server) not in made:
+            name = f"state_{os.getpid()}_{next(_numbers)}"
+            server.execute(f"CREATE DATABASE {name}")
+            made[id(server)] = server, state_settings(server, name)
+        return made[id(server)][1]
+
+    yield settings_on
+    for server, settings in made.values():
+        assert settings.mysql is not None
+        server.execute(f"DROP DATABASE {settings.mysql.database}")
