@@ -52,6 +52,7 @@ class ErrorKind(StrEnum):
     SESSION_FENCED = "session fenced"
     POSITION_UNKNOWN = "position unknown"
     RANGE_UNAVAILABLE = "range not available yet"
+    NOT_LEADER = "not the leader"
     OTHER_LAYOUT = "rows of another layout"
     UNAUTHORIZED = "not authorized"
     FORBIDDEN = "not allowed"
@@ -179,6 +180,10 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.RANGE_UNAVAILABLE: Policy(
         Action.RETRY, "try again; the daemon is reading the range from the server"
+    ),
+    ErrorKind.NOT_LEADER: Policy(
+        Action.RETRY,
+        "send the request to the leader; if there is none, a standby takes over when the lease has expired",
     ),
     ErrorKind.OTHER_LAYOUT: Policy(
         Action.FATAL, "start the query again: it then has the table's present columns"
