@@ -33,13 +33,10 @@ class ApiAddress:
     def parse(cls, text: str) -> ApiAddress:
         """Raises `UserError`, without the password that the text may hold."""
         text = text.strip().rstrip("/")
-        wrong = UserError(
-            ErrorKind.SETTINGS, f"not the address of a daemon: {text!r}", remedy=_FORM
-        )
         try:
             parts = urlsplit(text)
         except ValueError:
-            raise wrong from None
+            raise _no_address(text) from None
         if "@" in parts.netloc:
             raise UserError(
                 ErrorKind.SETTINGS,
@@ -49,9 +46,9 @@ class ApiAddress:
         try:
             port = parts.port or _PORTS[parts.scheme]
         except (ValueError, KeyError):  # such as a port above 65535, or the scheme ftp
-            raise wrong from None
+            raise _no_address(text) from None
         if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
-            raise wrong
+            raise _no_address(text)
         return cls(text, parts.scheme, parts.hostname, port, parts.path)
 
     def __str__(self) -> str:
@@ -82,13 +79,18 @@ def parse_addresses(text: str) -> tuple[ApiAddress, ...]:
     return addresses
 
 
+def _no_address(text: str) -> UserError:
+    what = f"not the address of a daemon: {text!r}"
+    return UserError(ErrorKind.SETTINGS, what, remedy=_FORM)
+
+
 class AddressChoice:
     """Chooses the address of each request of a reader. Not thread-safe.
 
-    A call of the reader makes requests in rounds, until one has a final answer. In a round each address gets at most one
-    request. `begin` begins a call and its first round, `begin_round` a further one, both at the address that answered
-    last. `failed` and `not_leader` choose the address of the next request of the round. They return False if the round
-    is over; the caller then waits, or gives up with `fault`.
+    A call makes requests in rounds, until one has a final answer. In a round each address gets at most one request.
+    `begin` begins a call and its first round, `begin_round` a further one, both at the address that answered last.
+    `failed`, `not_leader` and `busy` say what became of a request, and choose the address of the next one of the round.
+    They return False if the round is over; the caller then waits, or gives up with `fault`.
 
     While the leader does not answer, a round begins at a standby that does, although the standby names this leader: the
     standby is probably the next leader, and a connection to a host that is down fails late.
@@ -120,8 +122,14 @@ class AddressChoice:
         self._tried = 0
 
     def answered(self) -> None:
-        """The current address has answered, as the leader or with an error of the request."""
+        """The current address has given the final answer."""
         self._answered_last = self._at
+
+    def busy(self, fault: BinlogError) -> bool:
+        """The current address has answered that it needs time. Returns False: the round is over."""
+        self.answered()
+        self._faults[self._at] = fault
+        return False
 
     def failed(self, fault: BinlogError) -> bool:
         """The current address has not answered."""
