@@ -113,6 +113,10 @@ class AddressChoice:
         """The number of the current address."""
         return self._at
 
+    @property
+    def has_several(self) -> bool:
+        return len(self._addresses) > 1
+
     def begin(self) -> None:
         self._faults.clear()
         self.begin_round()

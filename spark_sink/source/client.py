@@ -357,7 +357,7 @@ class ConsumerClient:
         address = self._connected_to
         if self._connection is None:
             self._connection = open_connection(self._endpoint, address)
-        if len(self._endpoint.addresses) > 1:
+        if self._choice.has_several:
             if self._connection.sock is None:
                 self._connection.connect()
             self._connection.sock.settimeout(min(self._endpoint.timeout_s, answer_s))
