@@ -22,8 +22,8 @@ pytestmark = pytest.mark.rotate(5, of="the source")
 
 
 def stream(spark: SparkSession, source: Source, **options: str) -> DataFrame:
-    reader = spark.readStream.format("binlog").option("url", source.daemon.url)
-    return reader.options(consumer="shop", retryTimeoutSeconds="5", **options).load()
+    given = {"url": source.daemon.url, "consumer": "shop", "retryTimeoutSeconds": "5"} | options
+    return spark.readStream.format("binlog").options(**given).load()
 
 
 class Batches:
