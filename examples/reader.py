@@ -2,6 +2,8 @@
 
     python examples/reader.py http://127.0.0.1:8085 shop folder        # then: mysqlbinlog -v folder/*.binlog
 
+If there are several daemons, give all addresses, with commas: http://a:8085,http://b:8085. The reader follows the leader.
+
 A part is on disk before the next call acknowledges it, so a reader loses nothing, whenever it is stopped. It resumes at
 its own checkpoint, `position.json`. If the daemon has tokens, set DISPATCHER_TOKEN.
 """
@@ -19,14 +21,16 @@ from pathlib import Path
 from typing import Any
 
 
-def call(url: str, body: dict[str, Any]) -> bytes:
-    """Return the answer. Try again while the daemon does not answer or asks to wait (429, 503); exit at other
-    problems."""
+def call(urls: list[str], path: str, body: dict[str, Any]) -> bytes:
+    """Return the answer. `urls`: the addresses of all daemons; the one that was asked last comes first.
+
+    Try again while no daemon answers or one asks to wait (429, 503); exit at other problems.
+    """
     headers = {"Content-Type": "application/json"}
     if token := os.environ.get("DISPATCHER_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"
     while True:
-        request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310
+        request = urllib.request.Request(urls[0] + path, json.dumps(body).encode(), headers)  # noqa: S310
         try:
             with urllib.request.urlopen(request, timeout=90) as answer:  # noqa: S310
                 return bytes(answer.read())
@@ -39,21 +43,26 @@ def call(url: str, body: dict[str, Any]) -> bytes:
                 sys.exit(f"{problem['kind']}: {problem['detail']}")
             wait_s = int(error.headers.get("Retry-After", 1))
         except OSError as error:  # the connection was refused, or ended in the middle of an answer
-            problem, wait_s = {"detail": str(error)}, 1
-        print(f"waiting {wait_s} s: {problem['detail']}", file=sys.stderr)
+            problem, wait_s = {"kind": "", "detail": str(error)}, 1
+        print(f"waiting {wait_s} s: {urls[0]}: {problem['detail']}", file=sys.stderr)
+        if problem["kind"] in ("", "NOT_LEADER"):
+            urls.append(urls.pop(0))
+            # The leader that a standby names comes first, if it was given: no other daemon must get the token.
+            urls.sort(key=lambda url: url != problem.get("leader"))
         time.sleep(wait_s)
 
 
-def read(api: str, folder: Path) -> None:
+def read(urls: list[str], consumer: str, folder: Path) -> None:
     """Read from the checkpoint on, without end."""
+    api = f"/v1/consumers/{consumer}"
     checkpoint = folder / "position.json"
     after = json.loads(checkpoint.read_text()) if checkpoint.exists() else None
-    opened = json.loads(call(f"{api}/session", {"after": after}))
+    opened = json.loads(call(urls, f"{api}/session", {"after": after}))
     session, after = opened["session"], opened["position"]
     while True:
         poll = {"session": session, "after": after, "wait_ms": 30_000, "max_bytes": 1 << 24}
         # The call acknowledges everything up to `after`. The answer is a line of JSON, then the binlog of the range.
-        line, _, data = call(f"{api}/read", poll).partition(b"\n")
+        line, _, data = call(urls, f"{api}/read", poll).partition(b"\n")
         answer = json.loads(line)
         if answer["gap"]:
             print("the server has purged changes that were not read", file=sys.stderr)
@@ -67,7 +76,7 @@ def read(api: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    url, consumer, target = sys.argv[1:]
+    addresses, name, target = sys.argv[1:]
     Path(target).mkdir(parents=True, exist_ok=True)
     with suppress(KeyboardInterrupt):
-        read(f"{url}/v1/consumers/{consumer}", Path(target))
+        read(addresses.split(","), name, Path(target))

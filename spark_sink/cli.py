@@ -40,7 +40,12 @@ Config = Annotated[
         "--config", "-c", help="YAML file, or folder of YAML files. Repeatable.", show_default=False
     ),
 ]
-Url = Annotated[str | None, typer.Option(help="Address of the daemon, like http://host:8085.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of the daemon, like http://host:8085; of several daemons all, with commas."
+    ),
+]
 Consumers = Annotated[
     list[str] | None, typer.Option("--consumer", help="Consumer to mirror. Repeatable.")
 ]

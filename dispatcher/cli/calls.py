@@ -6,12 +6,13 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dispatcher.model.api_addresses import AddressChoice, parse_addresses
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
 from dispatcher.terminal.output import say_error
 
@@ -22,12 +23,14 @@ EXIT_FAULT, EXIT_INPUT = 1, 2
 TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - the name, not a token
 URL_VARIABLE = "DISPATCHER_URL"
 TIMEOUT_S = 60.0
+# For a question while there are other addresses: its host may be down, and connecting to that takes minutes to fail.
+QUESTION_TIMEOUT_S = 10.0
 
 Url = Annotated[
     str,
     typer.Option(
         metavar="URL",
-        help="URL of the daemon, such as http://127.0.0.1:8085.",
+        help="URL of the daemon, such as http://127.0.0.1:8085; of several daemons all, with commas.",
         envvar=URL_VARIABLE,
     ),
 ]
@@ -93,28 +96,63 @@ def errors_as_exit_codes() -> Iterator[None]:
         raise typer.Exit(EXIT_FAULT) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DaemonAddress:
-    """The options that name a daemon. `token_file`, `ca`: None = not given."""
+    """The options that name a daemon. `url`: its address, or those of a leader and its standbys, with commas;
+    `token_file`, `ca`: None = not given."""
 
     url: str
     token_file: Path | None
     ca: Path | None
+    _choice: AddressChoice | None = field(default=None, init=False)
+
+    @property
+    def choice(self) -> AddressChoice:
+        """The choice among the addresses. Raises UserError if `url` is wrong."""
+        if self._choice is None:
+            self._choice = AddressChoice(parse_addresses(self.url))
+        return self._choice
 
 
 def call(
     address: DaemonAddress, path: str, body: object = None, *, timeout_s: float = TIMEOUT_S
 ) -> Any:
-    """Send a GET, or a POST of `body`, and return the daemon's JSON answer. Raises BinlogError for any other answer."""
+    """Send a GET, or a POST of `body`, and return the daemon's JSON answer. Raises BinlogError for any other answer.
+
+    Of several addresses each is asked at most once: a standby leads to the leader, and one that does not answer to the
+    next.
+    """
     import http.client  # noqa: PLC0415
-    import ssl  # noqa: PLC0415
     import urllib.error  # noqa: PLC0415
+
+    choice = address.choice
+    if body is None and choice.has_several:
+        timeout_s = min(timeout_s, QUESTION_TIMEOUT_S)
+    choice.begin()
+    while True:
+        url = f"{choice.current}{path}"
+        try:
+            answer = _send(address, url, body, timeout_s)
+        except urllib.error.HTTPError as error:
+            problem = _problem_of(error)
+            fault = _refused(error, problem)
+            if fault.kind is not ErrorKind.NOT_LEADER:
+                raise _at(url, fault) from error
+            another = choice.not_leader(fault, problem.get("leader"))
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            another = choice.failed(_unreachable(error))
+        else:
+            choice.answered()
+            return answer
+        if not another:  # the fault of several names each address
+            raise choice.fault() if choice.has_several else _at(url, choice.fault())
+
+
+def _send(address: DaemonAddress, url: str, body: object, timeout_s: float) -> Any:
+    """Returns the JSON answer. Raises UserError for files that cannot be used, and the errors of urllib and of json."""
+    import ssl  # noqa: PLC0415
     import urllib.request  # noqa: PLC0415
 
-    if not address.url.startswith(("http://", "https://")):
-        what = f"not a URL: {address.url}"
-        raise UserError(ErrorKind.SETTINGS, what, remedy="write a URL like http://host:8085")
-    url = address.url.rstrip("/") + path
     data = None if body is None else json.dumps(body).encode()
     try:
         request = urllib.request.Request(url, data)  # noqa: S310 - the scheme was checked
@@ -129,13 +167,12 @@ def call(
         raise UserError(
             ErrorKind.SETTINGS, f"cannot use {names}: {error}", remedy=remedy
         ) from error
-    try:
-        with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:  # noqa: S310
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise _refused(error, url) from error
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise _unreachable(error, url) from error
+    with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:  # noqa: S310
+        return json.load(answer)
+
+
+def _at(url: str, fault: BinlogError) -> BinlogError:
+    return type(fault)(fault.kind, f"{url}: {fault.what}", remedy=fault.remedy)
 
 
 def rows_of(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
@@ -165,7 +202,7 @@ def _token(file: Path | None) -> str:
 _PORT = "check that the port is the one of api.listen"
 
 
-def _unreachable(error: Exception, url: str) -> BinlogError:
+def _unreachable(error: Exception) -> BinlogError:
     """The error for a closed port, for a protocol other than HTTP, or for an answer that is not JSON."""
     import http.client  # noqa: PLC0415
     import ssl  # noqa: PLC0415
@@ -187,20 +224,24 @@ def _unreachable(error: Exception, url: str) -> BinlogError:
         what, remedy = "the answer is not JSON", "check the URL: another program listens there"
     else:
         what = str(getattr(cause, "strerror", None) or cause)
-    return BinlogError(ErrorKind.CONNECT_FAILED, f"{url}: {what}", remedy=remedy)
+    return BinlogError(ErrorKind.CONNECT_FAILED, what, remedy=remedy)
 
 
-def _refused(error: Any, url: str) -> BinlogError:
-    """The error that the daemon's problem document describes."""
+def _problem_of(error: Any) -> dict[str, Any]:
+    """The daemon's problem document; {} for the answer of another program, of which the status says enough."""
     import http.client  # noqa: PLC0415
 
-    kind, what, remedy = "", str(error.reason), None
     try:
         problem = json.load(error)
-        what, remedy = str(problem["detail"]), problem.get("hint")
-        kind = str(problem.get("kind", ""))
-    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-        pass  # not a problem document, so another program's answer; the status says enough
+    except (OSError, ValueError, http.client.HTTPException):
+        return {}
+    return problem if isinstance(problem, dict) and "detail" in problem else {}
+
+
+def _refused(error: Any, problem: dict[str, Any]) -> BinlogError:
+    """The error that a problem document describes."""
+    what, remedy = str(problem.get("detail", error.reason)), problem.get("hint")
+    kind = str(problem.get("kind", ""))
     error_kind = ErrorKind.__members__.get(kind, ErrorKind.CONNECT_FAILED)
     # The daemon's text begins with the kind and ends with the hint; the error's text adds both again.
     what = what.removeprefix(f"{error_kind.value}: ")
@@ -214,7 +255,7 @@ def _refused(error: Any, url: str) -> BinlogError:
             )
     user_error = POLICY[error_kind].action is Action.REFUSE
     error_class = UserError if user_error else BinlogError
-    return error_class(error_kind, f"{url}: {error.code} {what}", remedy=remedy)
+    return error_class(error_kind, f"{error.code} {what}", remedy=remedy)
 
 
 def unexpected(url: str) -> BinlogError:

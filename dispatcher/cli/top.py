@@ -60,7 +60,7 @@ class DaemonReadings:
             raise unexpected(self._address.url) from None
 
     def _parts(self, rows: list[Row], hint: str) -> Iterator[RenderableType]:
-        title = f"{self._address.url}  {len(rows)} consumers"
+        title = f"{self._address.choice.current}  {len(rows)} consumers"
         states = [row["state"] for row in rows]
         yield heading(title, states, lambda state: STATE_STYLES.get(state, "default"))
         errors = [self.error, *shared_faults(rows)]

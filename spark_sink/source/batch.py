@@ -89,7 +89,14 @@ class BinlogBatchReader(DataSourceReader):
         cuts, size = range_cuts(client, options, session.number, first, last, None)
         if not size and not options.raw:
             return []  # transactions of other consumers' tables only
-        slices = range_slices(options, session.number, first, last, cuts, size, markers=not size)
+        slices = range_slices(
+            options,
+            session.number,
+            [SliceCut(first), *cuts, SliceCut(last)],
+            size,
+            markers=not size,
+            address=client.address_number,
+        )
         return with_cut_transactions(client, options, self._schema, slices)
 
     def _first(self, start: Position, session: Session) -> Position:

@@ -7,6 +7,11 @@ full jitter, until `retry_timeout_s` has passed since the call's first failure. 
 be read again, a second acknowledgement changes nothing, and a session that was opened and never used fences only older
 ones. All other answers are final: the client raises a `BinlogError` with the daemon's message.
 
+If the endpoint has several addresses, `AddressChoice` says which one a request goes to. The client waits only between
+two rounds, and does not wait long for a daemon that is silent: its host may be down, or the process stopped. The wait
+for an answer grows with each round, because a leader that is slow must be able to answer. Sessions and positions are in
+the state store that all daemons share, so a takeover is to the client what a restart of the daemon is.
+
 A body counts as received only if it is complete: a shorter one is a broken connection.
 """
 
@@ -20,8 +25,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from dispatcher.model.api_addresses import AddressChoice
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from spark_sink.source.connections import ConnectionPool, open_connection
@@ -32,6 +38,8 @@ from spark_sink.source.stream_progress import NOT_KNOWN, SourceLag
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
 READ_BYTES = 1 << 20
+# With several addresses: how long the first round waits for an answer, beside the time that a poll may wait.
+ANSWER_S = 10.0
 GAP_HEADER = "Binlog-Gap"
 
 _KIND_OF_STATUS = {
@@ -96,6 +104,14 @@ class DeliveredRange:
     gap: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Setback:
+    """A request that has to be repeated: at `another` address at once, or after a wait of at least `wait_s`."""
+
+    another: bool
+    wait_s: float = 0.0
+
+
 class ConsumerClient:
     """The calls of one consumer. Not thread-safe.
 
@@ -104,23 +120,31 @@ class ConsumerClient:
 
     def __init__(
         self,
-        address: DaemonEndpoint,
+        endpoint: DaemonEndpoint,
         consumer: str,
         *,
+        first: int = 0,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         pool: ConnectionPool | None = None,
     ) -> None:
-        """`pool`: the client takes its connection from there, and `close` gives it back."""
-        self._address = address
+        """`first`: the number of the address that the first request goes to. `pool`: the client takes its connection
+        from there, and `close` gives it back."""
+        self._endpoint = endpoint
+        self._choice = AddressChoice(endpoint.addresses, first)
         self._pool = pool
         self._sleep, self._clock, self._jitter = sleep, clock, jitter
         self._connection: http.client.HTTPConnection | None = None
+        self._connected_to = endpoint.addresses[first]
         self._is_idle = False  # no answer is outstanding
-        parts = urlsplit(address.url)
-        self._where = f"consumer {consumer} at {parts.scheme}://{parts.netloc}"
-        self._path = f"{parts.path.rstrip('/')}/v1/consumers/{quote(consumer, safe='')}"
+        self._consumer = consumer
+        self._path = f"/v1/consumers/{quote(consumer, safe='')}"
+
+    @property
+    def address_number(self) -> int:
+        """The number of the address that answered last."""
+        return self._choice.number
 
     # -- calls -----------------------------------------------------------------------------------------------
 
@@ -165,7 +189,7 @@ class ConsumerClient:
             body["min_bytes"] = min_bytes
         if max_transactions is not None:
             body["max_transactions"] = max_transactions
-        answer = self._object("POST", "poll", body)
+        answer = self._object("POST", "poll", body, wait_s=wait_ms / 1000)
         return PolledRange(
             end=self._position(answer, "end"),
             head=self._position(answer, "head"),
@@ -217,73 +241,102 @@ class ConsumerClient:
 
     def close(self) -> None:
         if self._pool is not None and self._connection is not None and self._is_idle:
-            self._pool.give(self._address, self._connection)
+            self._pool.give(self._endpoint, self._connected_to, self._connection)
             self._connection = None
         self._drop()
 
     # -- one call, with retries ------------------------------------------------------------------------------
 
-    def _object(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        _, data = self._call(method, path, body)
-        try:
-            answer = json.loads(data)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
+    def _object(
+        self, method: str, path: str, body: dict[str, Any] | None, *, wait_s: float = 0.0
+    ) -> dict[str, Any]:
+        _, data = self._call(method, path, body, wait_s=wait_s)
+        answer = _json_object(data)
+        if answer is None:
             raise self._unexpected(f"the answer to {method} {path} is not a JSON object")
         return answer
 
     def _call(
-        self, method: str, path: str, body: dict[str, Any] | None
+        self, method: str, path: str, body: dict[str, Any] | None, *, wait_s: float = 0.0
     ) -> tuple[http.client.HTTPMessage, bytearray]:
+        """`wait_s`: how long the daemon may wait before it answers."""
+        payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        self._choice.begin()
+        retry_timeout_s = self._endpoint.retry_timeout_s
         deadline: float | None = None
-        attempt = 0
+        attempts = rounds = 0
+        pause_s = 0.0
         while True:
-            fault, wait_s = None, 0.0
-            try:
-                status, headers, data = self._once(method, path, body)
-            except ssl.SSLCertVerificationError as error:
-                self._drop()
-                raise BinlogError(
-                    ErrorKind.CONNECT_FAILED,
-                    f"the daemon's certificate is not trusted: {error.verify_message}",
-                    where=self._where,
-                    remedy="name the PEM file of the authority that signed it in the option caFile",
-                ) from None
-            except (OSError, http.client.HTTPException) as error:
-                self._drop()
-                fault = BinlogError(
-                    ErrorKind.CONNECT_FAILED, _broken_text(error), where=self._where
-                )
-            else:
-                if status == 200:
-                    return headers, data
-                fault = self._problem(status, data)
-                if status not in (429, 503):
-                    raise fault
-                wait_s = _retry_after(headers)
+            answer = self._try(method, path, payload, wait_s + ANSWER_S * (1 << min(rounds, 20)))
+            if not isinstance(answer, _Setback):
+                return answer
+            attempts += 1
             now = self._clock()
-            deadline = now + self._address.retry_timeout_s if deadline is None else deadline
-            backoff_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(attempt, 20)) * self._jitter()
-            wait_s = max(wait_s, backoff_s)
-            if now + wait_s > deadline:
+            deadline = now + retry_timeout_s if deadline is None else deadline
+            pause_s = max(pause_s, answer.wait_s)
+            if answer.another and now <= deadline:
+                continue
+            pause_s = max(pause_s, self._backoff_s(rounds))
+            if now + pause_s > deadline:
+                fault = self._choice.fault()
                 raise BinlogError(
                     fault.kind,
-                    f"{fault.what}; gave up after {attempt + 1} attempts in {self._address.retry_timeout_s:g} s",
-                    where=self._where,
+                    f"{fault.what}; gave up after {attempts} attempts in {retry_timeout_s:g} s",
+                    where=fault.where or f"consumer {self._consumer}",
                     remedy=fault.remedy,
                 )
-            self._sleep(wait_s)
-            attempt += 1
+            self._sleep(pause_s)
+            rounds += 1
+            pause_s = 0.0
+            self._choice.begin_round()
+
+    def _backoff_s(self, rounds: int) -> float:
+        return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * (1 << min(rounds, 20))) * self._jitter()
+
+    def _try(
+        self, method: str, path: str, payload: bytes | None, answer_s: float
+    ) -> tuple[http.client.HTTPMessage, bytearray] | _Setback:
+        """Send one request, and tell `_choice` what became of it. Returns headers and body of the daemon's answer."""
+        try:
+            status, headers, data = self._once(method, path, payload, answer_s)
+        except ssl.SSLCertVerificationError as error:
+            self._drop()
+            raise BinlogError(
+                ErrorKind.CONNECT_FAILED,
+                f"the daemon's certificate is not trusted: {error.verify_message}",
+                where=self._where,
+                remedy="name the PEM file of the authority that signed it in the option caFile",
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            self._drop()
+            fault = BinlogError(ErrorKind.CONNECT_FAILED, _broken_text(error), where=self._where)
+            return _Setback(self._choice.failed(fault))
+        if status == 200:
+            self._choice.answered()
+            return headers, data
+        problem = _json_object(data)
+        fault = self._problem(status, problem)
+        if status not in (429, 503):
+            self._choice.answered()
+            raise fault
+        if fault.kind is ErrorKind.NOT_LEADER and problem is not None:
+            another = self._choice.not_leader(fault, problem.get("leader"))
+        else:
+            another = self._choice.busy(fault)
+        return _Setback(another, _retry_after(headers))
 
     def _once(
-        self, method: str, path: str, body: dict[str, Any] | None
+        self, method: str, path: str, payload: bytes | None, answer_s: float
     ) -> tuple[int, http.client.HTTPMessage, bytearray]:
+        address = self._choice.current
+        if address is not self._connected_to:
+            self._drop()
+            self._connected_to = address
         if self._connection is None and self._pool is not None:
-            self._connection = self._pool.take(self._address)
+            self._connection = self._pool.take(self._endpoint, address)
         reused = self._connection is not None
         try:
-            return self._exchange(method, path, body)
+            return self._exchange(method, path, payload, answer_s)
         except (
             http.client.RemoteDisconnected,
             ConnectionResetError,
@@ -295,23 +348,28 @@ class ConsumerClient:
             if not reused:
                 raise
             if self._pool is not None:  # it has probably closed the others, too
-                self._pool.clear(self._address)
-            return self._exchange(method, path, body)
+                self._pool.close_to(self._endpoint, address)
+            return self._exchange(method, path, payload, answer_s)
 
     def _exchange(
-        self, method: str, path: str, body: dict[str, Any] | None
+        self, method: str, path: str, payload: bytes | None, answer_s: float
     ) -> tuple[int, http.client.HTTPMessage, bytearray]:
+        address = self._connected_to
         if self._connection is None:
-            self._connection = open_connection(self._address)
+            self._connection = open_connection(self._endpoint, address)
+        if self._choice.has_several:
+            if self._connection.sock is None:
+                self._connection.connect()
+            self._connection.sock.settimeout(min(self._endpoint.timeout_s, answer_s))
         self._is_idle = False
         headers = {
             "Accept": "application/json, application/octet-stream",
             "Content-Type": "application/json",
         }
-        if token := self._address.bearer():
+        if token := self._endpoint.bearer():
             headers["Authorization"] = f"Bearer {token}"
-        payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        self._connection.request(method, f"{self._path}/{path}", body=payload, headers=headers)
+        url = f"{address.path}{self._path}/{path}"
+        self._connection.request(method, url, body=payload, headers=headers)
         with self._connection.getresponse() as response:
             data = _body(response)
             self._is_idle = not response.will_close
@@ -326,14 +384,14 @@ class ConsumerClient:
 
     # -- answers ---------------------------------------------------------------------------------------------
 
-    def _problem(self, status: int, data: bytearray) -> BinlogError:
+    @property
+    def _where(self) -> str:
+        return f"consumer {self._consumer} at {self._choice.current}"
+
+    def _problem(self, status: int, problem: dict[str, Any] | None) -> BinlogError:
         """Returns the daemon's RFC 9457 problem document as an error; for any other body the error names the status."""
-        try:
-            problem = json.loads(data)
-        except ValueError:
-            problem = None
         kind = _KIND_OF_STATUS.get(status, ErrorKind.INTERNAL)
-        if not isinstance(problem, dict) or "detail" not in problem:
+        if problem is None or "detail" not in problem:
             return BinlogError(
                 kind,
                 f"HTTP status {status} without a problem document",
@@ -365,6 +423,15 @@ class ConsumerClient:
             where=self._where,
             remedy="use the same version of binlog-dispatcher on both sides",
         )
+
+
+def _json_object(data: bytearray) -> dict[str, Any] | None:
+    """Returns None if the bytes are not a JSON object."""
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def _body(response: http.client.HTTPResponse) -> bytearray:

@@ -16,11 +16,11 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
 
 from dispatcher.model.errors import ErrorKind, UserError
 
 if TYPE_CHECKING:
+    from dispatcher.model.api_addresses import ApiAddress
     from spark_sink.source.endpoint import DaemonEndpoint
 
 # The daemon closes a connection after 75 s without a request. A firewall may drop one silently, usually later.
@@ -29,36 +29,41 @@ IDLE_MAX_S = 60.0
 IDLE_MAX = 4
 
 
-def open_connection(address: DaemonEndpoint) -> http.client.HTTPConnection:
-    """Returns a connection, which connects with its first request. Raises `UserError` if the certificates of `ca_file`
-    cannot be read."""
-    parts = urlsplit(address.url)
-    host = parts.hostname or ""
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, parts.port, timeout=address.timeout_s)
+# With several addresses a host that is down must not hold up the search for the leader.
+CONNECT_S = 5.0
+
+
+def open_connection(endpoint: DaemonEndpoint, address: ApiAddress) -> http.client.HTTPConnection:
+    """Returns a connection to one of the endpoint's addresses, which is not connected yet. Raises `UserError` if the
+    certificates of `ca_file` cannot be read."""
+    timeout_s = endpoint.timeout_s
+    if len(endpoint.addresses) > 1:
+        timeout_s = min(CONNECT_S, timeout_s)
+    if address.scheme == "http":
+        return http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     try:
-        context = ssl.create_default_context(cafile=address.ca_file or None)
+        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
     except OSError as error:
         raise UserError(
             ErrorKind.SETTINGS,
-            f"cannot read the certificates in {address.ca_file}: {error.strerror}",
+            f"cannot read the certificates in {endpoint.ca_file}: {error.strerror}",
             remedy="set caFile to a PEM file that exists on the driver and on every executor",
         ) from None
-    return http.client.HTTPSConnection(host, parts.port, timeout=address.timeout_s, context=context)
+    return http.client.HTTPSConnection(
+        address.host, address.port, timeout=timeout_s, context=context
+    )
 
 
 class _Key(NamedTuple):
     """Connections with equal keys can replace each other."""
 
-    scheme: str
-    netloc: str
+    address: ApiAddress
     ca_file: str
     timeout_s: float
 
     @classmethod
-    def of(cls, address: DaemonEndpoint) -> _Key:
-        parts = urlsplit(address.url)
-        return cls(parts.scheme, parts.netloc, address.ca_file, address.timeout_s)
+    def of(cls, endpoint: DaemonEndpoint, address: ApiAddress) -> _Key:
+        return cls(address, endpoint.ca_file, endpoint.timeout_s)
 
 
 class _Idle(NamedTuple):
@@ -79,9 +84,11 @@ class ConnectionPool:
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._after_fork)
 
-    def take(self, address: DaemonEndpoint) -> http.client.HTTPConnection | None:
+    def take(
+        self, endpoint: DaemonEndpoint, address: ApiAddress
+    ) -> http.client.HTTPConnection | None:
         """Returns an idle connection that the daemon has not closed yet, as far as is known; None if there is none."""
-        key = _Key.of(address)
+        key = _Key.of(endpoint, address)
         with self._lock:
             self._close_all(lambda idle: self._clock() - idle.since > IDLE_MAX_S)
             while (at := self._newest(key)) is not None:
@@ -91,18 +98,25 @@ class ConnectionPool:
                 connection.close()
         return None
 
-    def give(self, address: DaemonEndpoint, connection: http.client.HTTPConnection) -> None:
+    def give(
+        self, endpoint: DaemonEndpoint, address: ApiAddress, connection: http.client.HTTPConnection
+    ) -> None:
         """Keep a connection whose last answer was read to its end."""
         with self._lock:
-            self._idle.append(_Idle(_Key.of(address), connection, self._clock()))
+            self._idle.append(_Idle(_Key.of(endpoint, address), connection, self._clock()))
             while len(self._idle) > IDLE_MAX:
                 self._idle.pop(0).connection.close()
 
-    def clear(self, address: DaemonEndpoint | None = None) -> None:
-        """Close the idle connections to an address, or all."""
-        key = None if address is None else _Key.of(address)
+    def close_to(self, endpoint: DaemonEndpoint, address: ApiAddress) -> None:
+        """Close the idle connections to an address."""
+        key = _Key.of(endpoint, address)
         with self._lock:
-            self._close_all(lambda idle: key in (None, idle.key))
+            self._close_all(lambda idle: idle.key == key)
+
+    def clear(self) -> None:
+        """Close all idle connections."""
+        with self._lock:
+            self._close_all(lambda _: True)
 
     def __len__(self) -> int:
         return len(self._idle)

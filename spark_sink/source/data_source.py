@@ -250,14 +250,19 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         cuts: list[SliceCut] = []
         size = 0
+        client = self._client_now()
         if not markers:
             known = polled.bytes if polled else None
-            client = self._client_now()
             cuts, size = range_cuts(client, self._options, session.number, first, last, known)
         slices = range_slices(
-            self._options, session.number, first, last, cuts, size, markers=markers
+            self._options,
+            session.number,
+            [SliceCut(first), *cuts, SliceCut(last)],
+            size,
+            markers=markers,
+            address=client.address_number,
         )
-        return with_cut_transactions(self._client_now(), self._options, self._schema, slices)
+        return with_cut_transactions(client, self._options, self._schema, slices)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: see the module."""

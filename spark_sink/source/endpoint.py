@@ -1,11 +1,11 @@
-"""The address of a daemon, and how to authenticate there."""
+"""The addresses of a daemon and its standbys, and how to authenticate there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from dispatcher.model.api_addresses import ApiAddress, parse_addresses
 from dispatcher.model.errors import ErrorKind, UserError
 
 
@@ -13,6 +13,7 @@ from dispatcher.model.errors import ErrorKind, UserError
 class DaemonEndpoint:
     """Where the daemon listens, and how to authenticate. Picklable, since it is sent to the executors.
 
+    `url`: an address, or those of a leader and its standbys, with commas; `addresses`: the same, in the order of `url`.
     `token_file` is read for every request, so a rotated token needs no restart; the file must exist wherever the client
     runs. `repr` hides the token.
     """
@@ -23,22 +24,10 @@ class DaemonEndpoint:
     ca_file: str = ""
     timeout_s: float = 60.0
     retry_timeout_s: float = 600.0
+    addresses: tuple[ApiAddress, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        is_http = parts.scheme in ("http", "https") and parts.hostname
-        if not is_http or parts.query or parts.fragment:
-            raise UserError(
-                ErrorKind.SETTINGS,
-                f"not the address of a daemon: {self.url!r}",
-                remedy="write it like http://host:8085",
-            )
-        if parts.username or parts.password:
-            raise UserError(
-                ErrorKind.SETTINGS,
-                f"the address of {parts.hostname} holds a user or a password",
-                remedy="leave them out; set the option token or tokenFile if the daemon asks for a token",
-            )
+        object.__setattr__(self, "addresses", parse_addresses(self.url))
 
     def bearer(self) -> str:
         """Returns the token to send, or "". Raises `UserError` if the file cannot be read."""

@@ -23,7 +23,7 @@ from spark_sink.source.places import Place, parse_moment, parse_place
 from spark_sink.source.raw_entries import SLICES_MAX
 
 KEYS = {
-    "url": "address of the daemon, like http://host:8085",
+    "url": "address of the daemon, like http://host:8085, or those of a leader and its standbys, with commas",
     "consumer": "name of a consumer in the daemon's settings",
     "token": "bearer token for the consumer",
     "tokenFile": "file that holds the token; on the driver and on every executor",

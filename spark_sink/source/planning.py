@@ -42,19 +42,19 @@ def range_cuts(
 def range_slices(
     options: SourceOptions,
     session: int,
-    first: Position,
-    last: Position,
-    cuts: Sequence[SliceCut],
+    ends: Sequence[SliceCut],
     size: int,
     *,
     markers: bool = False,
+    address: int = 0,
 ) -> list[Slice]:
-    """Returns the slices of (first, last], in order. `size`: its bytes; `markers`: True if it is known to hold no
-    data."""
+    """Returns the slices between each two of `ends`, in order. `size`: the bytes of all; `markers`: True if the range
+    is known to hold no data; `address`: as in `Slice`."""
     slices = [
-        Slice(session, number, *pair, size, markers=markers)
-        for number, pair in enumerate(pairwise([SliceCut(first), *cuts, SliceCut(last)]))
+        Slice(session, number, *pair, size, markers=markers, address=address)
+        for number, pair in enumerate(pairwise(ends))
     ]
     if options.raw:
+        first, last = ends[0].position, ends[-1].position
         slices[-1] = replace(slices[-1], batch_end=last, gap=first.epoch != last.epoch)
     return slices

@@ -35,8 +35,9 @@ class Slice(InputPartition):
     A slice may begin and end inside of a transaction, whose other slices belong to the same batch.
     `batch_bytes`: delivered bytes of the whole batch; `batch_end`: in a batch's last slice, if it is read raw, the
     position that the batch ends with; `gap`: the server had purged what came before the batch; `markers`: the range is
-    known to hold no data, so it is not read; `cut`: for each transaction whose parts are in this and other slices, the
-    values that the parts do not tell, if the options ask for them.
+    known to hold no data, so it is not read; `address`: the number of the daemon's address that answered when the batch
+    was planned, so that a task need not search for the leader; `cut`: for each transaction whose parts are in this and
+    other slices, the values that the parts do not tell, if the options ask for them.
     """
 
     session: int
@@ -47,6 +48,7 @@ class Slice(InputPartition):
     batch_end: Position | None = None
     gap: bool = False
     markers: bool = False
+    address: int = 0
     cut: tuple[CutTransaction, ...] = ()
 
 
@@ -56,7 +58,9 @@ def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
     """
     if part.markers:
         return part, memoryview(b"")
-    client = ConsumerClient(options.address, options.consumer, pool=PROCESS_POOL)
+    client = ConsumerClient(
+        options.address, options.consumer, first=part.address, pool=PROCESS_POOL
+    )
     try:
         delivered = client.binlog(part.session, part.start, part.end)
     finally:

@@ -22,6 +22,7 @@ import pytest
 
 from tests.cli.program import DEADLINE_S, ROW, answering, call, command, environment, free_port
 from tests.servers.server import Server
+from tests.support.fake_daemon import standby_answer
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
 FAILED = ROW | {
@@ -302,7 +303,7 @@ def test_errors_of_binlogs(tmp_path: Path) -> None:
     closed_port = call("binlogs", "--url", f"http://127.0.0.1:{free_port()}")
     assert closed_port.returncode == 1 and "Connection refused" in closed_port.stderr
     no_url = call("binlogs", "--url", "db1:8085")
-    assert no_url.returncode == 2 and "not a URL" in no_url.stderr
+    assert no_url.returncode == 2 and "not the address of a daemon" in no_url.stderr
     no_file = call("binlogs", "--url", "http://x", "--token-file", tmp_path / "none")
     assert no_file.returncode == 2 and "none" in no_file.stderr
 
@@ -349,3 +350,39 @@ def test_a_problem_document_is_shown_in_escapes() -> None:
         done = call("binlogs", "--url", url)
     (line,) = done.stderr.splitlines()
     assert SHOWN in line and acts(line) == []
+
+
+def test_of_several_addresses_the_one_that_answers_is_used() -> None:
+    closed = f"http://127.0.0.1:{free_port()}"
+    with answering(200, ROWS) as url:
+        done = call("binlogs", "--json", "--url", f"{closed},{url}")
+        shown = call("top", "--once", "--every", "0.2", "--url", f"{closed},{url}").stdout
+    assert json.loads(done.stdout) == [ROW, FAILED]
+    assert shown.startswith(f"{url}  2 consumers")
+
+
+def test_a_standby_leads_to_the_leader() -> None:
+    with answering(200, ROWS) as leader:
+        standby = standby_answer(leader)
+        with answering(standby.status, standby.body) as url:
+            done = call("binlogs", "--json", "--url", f"{url},{leader}")
+            alone = call("binlogs", "--url", url)
+    assert json.loads(done.stdout) == [ROW, FAILED]
+    assert alone.returncode == 1
+    assert f"not the leader: {url}/v1/binlogs: 503 this daemon is a standby" in alone.stderr
+    assert alone.stderr.endswith(f"; add {leader} to url, with a comma between the addresses\n")
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_if_no_address_answers_one_line_names_them_all(words: tuple[str, ...]) -> None:
+    closed = f"http://127.0.0.1:{free_port()}"
+    other = free_port()
+    said = one_line(f"{closed},http://127.0.0.1:{other}", *words)
+    assert f"{closed}: Connection refused, http://127.0.0.1:{other}: Connection refused" in said
+
+
+def test_an_error_of_the_request_names_the_address_that_answered() -> None:
+    closed = f"http://127.0.0.1:{free_port()}"
+    with answering(404, b"nothing") as url:
+        said = call("binlogs", "--url", f"{closed},{url}").stderr
+    assert f"{url}/v1/binlogs: 404 Not Found" in said and closed not in said

@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.daemon.harness import DEADLINE_S, Daemon, tip_seq, transactions, until
+from tests.cli.program import free_port
+from tests.daemon.harness import DEADLINE_S, tip_seq, transactions, until
 from tests.daemon.scene import Scene
+from tests.support.fake_daemon import FakeDaemon, listening, standby_answer
 
 PROGRAM = Path(__file__).parents[2] / "examples/reader.py"
 
 
 @contextmanager
-def reading(daemon: Daemon, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def reading(url: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Run the program, which reads `d` into the folder. The end of the block ends it if it still runs."""
-    command = [sys.executable, str(PROGRAM), f"http://127.0.0.1:{daemon.port}", "d", str(folder)]
+    command = [sys.executable, str(PROGRAM), url, "d", str(folder)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -36,14 +38,14 @@ def test_the_example_reads_everything_once(scene: Scene, tmp_path: Path) -> None
     def has_everything() -> bool:
         return bool(stored(tmp_path)) and stored(tmp_path)[-1] == tip_seq(scene.server)
 
-    with reading(scene.daemon, tmp_path):
+    with reading(scene.daemon.url, tmp_path):
         until(has_everything, "the program has read to the end of the log")
         scene.daemon.stop()
         scene.insert()
         scene.daemon.start()
         until(has_everything, "it has waited for the daemon")
     scene.insert()
-    with reading(scene.daemon, tmp_path) as process:
+    with reading(scene.daemon.url, tmp_path) as process:
         until(has_everything, "it has gone on from its checkpoint")
         scene.daemon.api.session("d")
         scene.insert()
@@ -52,3 +54,20 @@ def test_the_example_reads_everything_once(scene: Scene, tmp_path: Path) -> None
         assert process.stderr.read().startswith("SESSION_FENCED: ")
     seqs = stored(tmp_path)
     assert seqs == sorted(set(seqs))
+
+
+def test_the_example_follows_the_leader(scene: Scene, tmp_path: Path) -> None:
+    """One daemon is a standby, which names the leader, and one is down."""
+    down = f"http://127.0.0.1:{free_port()}"
+    with listening(FakeDaemon()) as standby:
+        standby.standby = standby_answer(scene.daemon.url)
+        urls = f"{down},{standby.url},{down},{scene.daemon.url}"
+        with reading(urls, tmp_path) as process:
+            until(
+                lambda: bool(stored(tmp_path)) and stored(tmp_path)[-1] == tip_seq(scene.server),
+                "the program has read to the end of the log",
+            )
+            process.kill()
+            _, said = process.communicate()
+    assert [call for call, _ in standby.received] == ["session"]
+    assert f"waiting 1 s: {standby.url}: not the leader: this daemon is a standby" in said

@@ -8,16 +8,18 @@ ever dropped, positions are compared by `seq`. A test adds transactions as bytes
 from __future__ import annotations
 
 import json
+import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from dispatcher.api.answers.problems import problem as api_problem
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -275,9 +277,61 @@ def position(seq: int) -> Position:
     return Position(SERVER, "", "binlog.000001", 4 + seq, seq, 1)
 
 
+def standby_answer(leader: str | None) -> Answer:
+    """The answer of a standby, as the API encodes it. `leader`: the address that it names."""
+    fault = BinlogError(ErrorKind.NOT_LEADER, "this daemon is a standby")
+    response = api_problem(fault)
+    body = json.loads(bytes(response.body)) | {"leader": leader}
+    headers = {"Retry-After": response.headers["Retry-After"]}
+    return Answer(response.status_code, json.dumps(body).encode(), headers)
+
+
+class Listener(ThreadingHTTPServer):
+    """One address of a fake daemon. Several listeners of one daemon are daemons with one state store.
+
+    `standby`: the answer to each call in place of the daemon's; `received`: call and token of each request.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, daemon: FakeDaemon) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.daemon = daemon
+        self.standby: Answer | None = None
+        self.received: list[tuple[str, str]] = []
+        self.accepted: list[socket.socket] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}
+        )
+        self._thread.start()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        request = super().get_request()
+        self.accepted.append(request[0])
+        return request
+
+    def answer(self, call: str, body: dict[str, Any], token: str) -> Answer:
+        self.received.append((call, token))
+        return self.standby or self.daemon.answer(call, body, token)
+
+    def end(self) -> None:
+        """Close the port and all connections, as a process does that is killed."""
+        if self._thread is None:
+            return
+        self.shutdown()
+        self._thread.join()
+        self._thread = None
+        self.server_close()
+        for connection in self.accepted:
+            with suppress(OSError):  # closed already
+                connection.shutdown(socket.SHUT_RDWR)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    daemon: FakeDaemon
+    server: Listener
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -288,7 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, call: str, body: dict[str, Any]) -> None:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        answer = self.daemon.answer(call, body, token)
+        answer = self.server.answer(call, body, token)
         if answer.cut and not answer.body:
             self.close_connection = True
             return
@@ -305,19 +359,19 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
+def listening(daemon: FakeDaemon) -> Iterator[Listener]:
+    """A further address of a fake daemon, on a free port of the loopback."""
+    listener = Listener(daemon)
+    try:
+        yield listener
+    finally:
+        listener.end()
+
+
+@contextmanager
 def fake_daemon() -> Iterator[FakeDaemon]:
     """A running fake daemon on a free port of the loopback."""
     daemon = FakeDaemon()
-    handler = type("Handler", (_Handler,), {"daemon": daemon})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    server.block_on_close = False
-    daemon.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with listening(daemon) as listener:
+        daemon.url = listener.url
         yield daemon
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -51,6 +51,13 @@ def test_a_token_file_wins_over_a_token(load: Load) -> None:
     assert options["tokenFile"] == "/run/token" and "token" not in options
 
 
+def test_the_addresses_of_several_daemons_are_passed_to_the_source(load: Load) -> None:
+    several = "https://a:8085,https://b:8085"
+    settings = load(f"url: {several}\nconsumers: [shop]\ntarget: /t\n")
+    options = SourceOptions.parse(settings.source_options("shop"))
+    assert [address.text for address in options.address.addresses] == several.split(",")
+
+
 def test_a_password_is_read_from_its_file_and_not_shown(load: Load, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("geheim\n")
     settings = load(JOB + "copy: {mysql: u@h:1, password_file: secret}\n")
@@ -66,6 +73,7 @@ def test_a_password_is_read_from_its_file_and_not_shown(load: Load, tmp_path: Pa
         (JOB + "log_day: 1\n", "did you mean 'log_days'?"),
         (JOB + "log_days: 1\nlog_days: 2\n", "duplicate key, already set in line 4"),
         (JOB.replace("http", "ftp"), "mirror.yaml:1: url: not the address of a daemon"),
+        (JOB.replace("http", "https://a, http"), "url: some addresses begin with http://"),
         (JOB.replace("[shop]", "[a, b, a]"), "a consumer is named twice"),
         (JOB.replace("[shop]", "[]"), "mirror.yaml:2: consumers"),
         (JOB + "trigger_interval: 2\n", "mirror.yaml:4: trigger_interval"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.model.api_addresses import ApiAddress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.source import slices
 from spark_sink.source.client import ConsumerClient, SliceCut
@@ -59,6 +60,11 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     monkeypatch.setattr(ThreadingHTTPServer, "process_request", counted)
     return lines
+
+
+def route(daemon: FakeDaemon) -> tuple[DaemonEndpoint, ApiAddress]:
+    endpoint = DaemonEndpoint(daemon.url)
+    return endpoint, endpoint.addresses[0]
 
 
 def acknowledge(daemon: FakeDaemon, pool: ConnectionPool, **more: Any) -> None:
@@ -137,7 +143,7 @@ def test_a_connection_that_the_daemon_closed_is_not_used(
     (idle,) = pool._idle
     assert idle.connection.sock is not None
     idle.connection.sock.shutdown(2)
-    assert pool.take(DaemonEndpoint(daemon.url)) is None
+    assert pool.take(*route(daemon)) is None
     assert len(pool) == 0
 
 
@@ -162,15 +168,15 @@ def test_a_final_answer_leaves_the_connection(daemon: FakeDaemon, pool: Connecti
 def test_idle_connections_are_few_and_young(
     daemon: FakeDaemon, pool: ConnectionPool, clock: Clock
 ) -> None:
-    address = DaemonEndpoint(daemon.url)
-    made = [open_connection(address) for _ in range(IDLE_MAX + 1)]
+    way = route(daemon)
+    made = [open_connection(*way) for _ in range(IDLE_MAX + 1)]
     for connection in made:
         connection.connect()
-        pool.give(address, connection)
+        pool.give(*way, connection)
     assert len(pool) == IDLE_MAX
     assert made[0].sock is None, "the oldest one was closed"
     clock.now = IDLE_MAX_S + 1
-    assert pool.take(address) is None
+    assert pool.take(*way) is None
     assert [connection.sock for connection in made] == [None] * len(made)
 
 
@@ -187,12 +193,13 @@ def test_a_forked_process_does_not_use_the_connections_of_its_parent(
     assert os.read(readable, 10) == b"0"
     os.close(readable)
     os.close(writable)
-    taken = pool.take(DaemonEndpoint(daemon.url))
+    taken = pool.take(*route(daemon))
     assert isinstance(taken, http.client.HTTPConnection), "the parent's connection is still open"
     taken.close()
 
 
 def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     missing = tmp_path / "ca.pem"
+    endpoint = DaemonEndpoint("https://127.0.0.1:1", ca_file=str(missing))
     with pytest.raises(BinlogError, match="cannot read the certificates"):
-        open_connection(DaemonEndpoint("https://127.0.0.1:1", ca_file=str(missing)))
+        open_connection(endpoint, endpoint.addresses[0])

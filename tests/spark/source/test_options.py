@@ -61,6 +61,7 @@ def test_all_options_in_any_case() -> None:
         ({"path": "/x"}, "unknown option 'path'"),
         ({"consumer": ""}, "option 'consumer' is missing"),
         ({"url": "daemon:1"}, "option 'url': not the address of a daemon"),
+        ({"url": "http://a,b"}, "option 'url': not the address of a daemon: 'b'"),
         ({"table": "orders"}, "option 'table' must be database.table"),
         ({"invalidDates": "zero"}, "option 'invalidDates' must be null, error or text, not 'zero'"),
         ({"raw": "yes"}, "option 'raw' must be true, false or slices"),

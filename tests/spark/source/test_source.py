@@ -13,7 +13,7 @@ from dispatcher.model.errors import ErrorKind
 from spark_sink.listener import BinlogListener
 from tests.daemon.harness import until
 from tests.spark.conftest import Source, to_end
-from tests.support.fake_daemon import problem
+from tests.support.fake_daemon import listening, problem
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.rotate(5, of="the source")
 
 
 def stream(spark: SparkSession, source: Source, **options: str) -> DataFrame:
-    reader = spark.readStream.format("binlog").option("url", source.daemon.url)
-    return reader.options(consumer="shop", retryTimeoutSeconds="5", **options).load()
+    given = {"url": source.daemon.url, "consumer": "shop", "retryTimeoutSeconds": "5"} | options
+    return spark.readStream.format("binlog").options(**given).load()
 
 
 class Batches:
@@ -233,6 +233,32 @@ def test_a_batch_waits_for_its_bytes(spark: SparkSession, source: Source, tmp_pa
         assert len(batches.rows[1]) == 401
     finally:
         query.stop()
+
+
+def test_a_query_goes_on_through_takeovers(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    """The first address refuses connections when the query begins, the second one later."""
+    some_history(source)
+    batches = Batches()
+    with listening(source.daemon) as dead, listening(source.daemon) as b:
+        dead.end()
+        c = source.daemon.url
+        frame = stream(spark, source, url=f"{dead.url},{b.url},{c}", retryTimeoutSeconds="60")
+        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "c"))
+        query = writer.foreachBatch(batches).start()
+        try:
+            until(lambda: batches.rows, "the first batch, from the second address")
+            session = source.daemon.session
+            b.end()
+            source.execute("INSERT INTO t VALUES (7, 'later', NULL)")
+            source.feed()
+            until(lambda: len(batches.rows) == 2, "the next batch, from the third address")
+        finally:
+            query.stop()
+    assert query.exception() is None
+    assert [json.loads(row["after"])["id"] for row in batches.rows[1]] == [7]
+    assert source.daemon.session == session, "no session was opened again"
 
 
 @pytest.mark.deep

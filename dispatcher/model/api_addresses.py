@@ -1,0 +1,184 @@
+"""The addresses of the daemons that a reader was given, and the choice of the one that its next request goes to. Pure.
+
+Of several daemons with one state store one is the leader, which answers the calls of readers. The others are standbys:
+they answer NOT_LEADER and name the leader. A request carries the reader's token, so it goes only to an address that the
+reader was given, whatever address a daemon names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+
+_PORTS = {"http": 80, "https": 443}
+_FORM = "write it like http://host:8085, or several with commas between them"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAddress:
+    """The address of one daemon's API. Two are equal if they lead to the same place, however they were written.
+
+    `text`: as it was written, without a slash at the end; `path`: what stands before `/v1`, such as a proxy's prefix.
+    """
+
+    text: str = field(compare=False)
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> ApiAddress:
+        """Raises `UserError`, without the password that the text may hold."""
+        text = text.strip().rstrip("/")
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            raise _no_address(text) from None
+        if "@" in parts.netloc:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                f"the address of {parts.hostname} holds a user or a password",
+                remedy="leave them out; a token of the daemon has an option of its own",
+            )
+        try:
+            port = parts.port or _PORTS[parts.scheme]
+        except (ValueError, KeyError):  # such as a port above 65535, or the scheme ftp
+            raise _no_address(text) from None
+        if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
+            raise _no_address(text)
+        return cls(text, parts.scheme, parts.hostname, port, parts.path)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_addresses(text: str) -> tuple[ApiAddress, ...]:
+    """Returns the addresses of a list with commas, in its order. Raises `UserError`.
+
+    All have one scheme, since TLS and the token are the same for all: a token that is sent with https to one daemon
+    must not be sent with http to another.
+    """
+    addresses = tuple(ApiAddress.parse(part) for part in text.split(",") if part.strip())
+    if not addresses:
+        raise UserError(ErrorKind.SETTINGS, f"not the address of a daemon: {text!r}", remedy=_FORM)
+    if len({address.scheme for address in addresses}) > 1:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            f"some addresses begin with http:// and others with https://: {text}",
+            remedy="write all of them with one scheme",
+        )
+    if len(set(addresses)) < len(addresses):
+        raise UserError(
+            ErrorKind.SETTINGS,
+            f"an address is there twice: {text}",
+            remedy="write each daemon's address once",
+        )
+    return addresses
+
+
+def _no_address(text: str) -> UserError:
+    what = f"not the address of a daemon: {text!r}"
+    return UserError(ErrorKind.SETTINGS, what, remedy=_FORM)
+
+
+class AddressChoice:
+    """Chooses the address of each request of a reader. Not thread-safe.
+
+    A call makes requests in rounds, until one has a final answer. In a round each address gets at most one request.
+    `begin` begins a call and its first round, `begin_round` a further one, both at the address that answered last.
+    `failed`, `not_leader` and `busy` say what became of a request, and choose the address of the next one of the round.
+    They return False if the round is over; the caller then waits, or gives up with `fault`.
+
+    While the leader does not answer, a round begins at a standby that does, although the standby names this leader: the
+    standby is probably the next leader, and a connection to a host that is down fails late.
+    """
+
+    def __init__(self, addresses: tuple[ApiAddress, ...], first: int = 0) -> None:
+        """`first`: the number of the address that is assumed to have answered last."""
+        self._addresses = addresses
+        self._answered_last = self._at = first
+        self._tried = 0  # the bits of the addresses that have had a request in this round
+        self._faults: dict[int, BinlogError] = {}  # the newest one of each address in this call
+
+    @property
+    def current(self) -> ApiAddress:
+        """The address of the next request."""
+        return self._addresses[self._at]
+
+    @property
+    def number(self) -> int:
+        """The number of the current address."""
+        return self._at
+
+    @property
+    def has_several(self) -> bool:
+        return len(self._addresses) > 1
+
+    def begin(self) -> None:
+        self._faults.clear()
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        self._at = self._answered_last
+        self._tried = 0
+
+    def answered(self) -> None:
+        """The current address has given the final answer."""
+        self._answered_last = self._at
+
+    def busy(self, fault: BinlogError) -> bool:
+        """The current address has answered that it needs time. Returns False: the round is over."""
+        self.answered()
+        self._faults[self._at] = fault
+        return False
+
+    def failed(self, fault: BinlogError) -> bool:
+        """The current address has not answered."""
+        self._faults[self._at] = fault
+        self._tried |= 1 << self._at
+        count = len(self._addresses)
+        others = ((self._at + step) % count for step in range(1, count))
+        another = next((at for at in others if not self._was_tried(at)), None)
+        if another is None:
+            return False
+        self._at = another
+        return True
+
+    def not_leader(self, fault: BinlogError, leader: object) -> bool:
+        """The current address has answered NOT_LEADER. `leader`: the field of the answer, an address or null."""
+        self.answered()
+        address = _address_of(leader)
+        if address is not None and address not in self._addresses:
+            remedy = f"add {address} to url, with a comma between the addresses"
+            fault = BinlogError(fault.kind, fault.what, where=fault.where, remedy=remedy)
+        another = self.failed(fault)
+        if address in self._addresses and not self._was_tried(at := self._addresses.index(address)):
+            self._at = at
+        return another
+
+    def fault(self) -> BinlogError:
+        """Returns the fault of the call. If several addresses were tried, it names each with its own fault.
+
+        The kind and the remedy are those of an address that has answered, if there is one.
+        """
+        faults = list(self._faults.values())
+        if len(faults) == 1:
+            return faults[0]
+        answers = [fault for fault in faults if fault.kind is not ErrorKind.CONNECT_FAILED]
+        chosen = (answers or faults)[-1]
+        texts = (f"{self._addresses[at]}: {fault.what}" for at, fault in self._faults.items())
+        return BinlogError(chosen.kind, ", ".join(texts), remedy=chosen.remedy)
+
+    def _was_tried(self, at: int) -> bool:
+        return bool(self._tried >> at & 1)
+
+
+def _address_of(leader: object) -> ApiAddress | None:
+    """Returns None for null, and for a text that is not the address of a daemon."""
+    try:
+        return ApiAddress.parse(leader) if isinstance(leader, str) else None
+    except UserError:
+        return None
