@@ -2,7 +2,8 @@
 
     python examples/reader.py http://127.0.0.1:8085 shop folder        # then: mysqlbinlog -v folder/*.binlog
 
-If there are several daemons, give all addresses, with commas: http://a:8085,http://b:8085. The reader follows the leader.
+If there are several daemons, give all addresses, with commas: http://a:8085,http://b:8085. The reader follows the
+leader.
 
 A part is on disk before the next call acknowledges it, so a reader loses nothing, whenever it is stopped. It resumes at
 its own checkpoint, `position.json`. If the daemon has tokens, set DISPATCHER_TOKEN.
