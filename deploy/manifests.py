@@ -25,9 +25,11 @@ COPIES = {
 }
 _EXAMPLE = DEPLOY / "helm/example-values.yaml"
 _MIRROR = DEPLOY / "helm/example-mirror-values.yaml"
+_TWO_DAEMONS = DEPLOY / "helm/example-two-daemons-values.yaml"
 # Names of the rendered files, with the arguments of helm.
 MANIFESTS: dict[str, tuple[str, ...]] = {
     "binlog-dispatcher.yaml": ("-f", str(_EXAMPLE)),
+    "two-daemons.yaml": ("-f", str(_TWO_DAEMONS)),
     "mirror-job.yaml": (
         "-f", str(_MIRROR), "-s", "templates/mirror-settings.yaml", "-s", "templates/mirror-job.yaml",
     ),
@@ -74,7 +76,7 @@ def digest() -> str:
     """Returns a digest of all files that the manifests are rendered from, and of the arguments."""
     whole = hashlib.sha256()
     files = [path for path in CHART.rglob("*") if path.is_file()]
-    for path in sorted([*files, _EXAMPLE, _MIRROR]):
+    for path in sorted([*files, _EXAMPLE, _MIRROR, _TWO_DAEMONS]):
         whole.update(f"{path.relative_to(DEPLOY)}\n".encode() + path.read_bytes())
     for name, arguments in MANIFESTS.items():
         relative = [argument.removeprefix(str(DEPLOY)) for argument in arguments]

@@ -33,6 +33,7 @@ SECRETS = {
     "API_TOKEN": "0123456789abcdef",
     "SCRAPE_TOKEN": "fedcba9876543210",
     "COPY_PASSWORD": "secret",
+    "STATE_PASSWORD": "secret",
 }
 # Schemas of these come from the operators' Go modules, in a deep test.
 OF_OPERATORS = ("monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
@@ -56,9 +57,18 @@ def one(found: list[Object], kind: str) -> Object:
     return only
 
 
+def named(found: list[Object], kind: str, name: str) -> Object:
+    return one([each for each in found if each["metadata"]["name"] == name], kind)
+
+
 @pytest.fixture(scope="module")
 def daemon() -> list[Object]:
     return read("binlog-dispatcher.yaml")
+
+
+@pytest.fixture(scope="module")
+def two_daemons() -> list[Object]:
+    return read("two-daemons.yaml")
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -134,10 +144,10 @@ def test_the_network_policy_lets_in_readers_and_monitoring_only(daemon: list[Obj
     }
 
 
-def settings_of(text: str, folder: Path) -> Any:
+def settings_of(text: str, folder: Path, **more: str) -> Any:
     file = folder / "dispatcher.yaml"
     file.write_text(text, encoding="utf-8")
-    return load_settings([file], environment=SECRETS)
+    return load_settings([file], environment=SECRETS | more)
 
 
 def test_the_settings_are_valid(daemon: list[Object], tmp_path: Path) -> None:
@@ -147,6 +157,67 @@ def test_the_settings_are_valid(daemon: list[Object], tmp_path: Path) -> None:
         ("read", "acknowledge"),
         ("metrics",),
     ]
+
+
+# -- several daemons -----------------------------------------------------------------------------------------
+
+
+def test_each_of_two_daemons_advertises_a_name_that_leads_to_its_pod(
+    two_daemons: list[Object], tmp_path: Path
+) -> None:
+    workload = one(two_daemons, "StatefulSet")
+    name, replicas = workload["metadata"]["name"], workload["spec"]["replicas"]
+    pods = named(two_daemons, "Service", workload["spec"]["serviceName"])
+    assert pods["spec"]["clusterIP"] == "None" and pods["spec"]["publishNotReadyAddresses"]
+    template = workload["spec"]["template"]
+    assert pods["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    (container,) = template["spec"]["containers"]
+    (variable,) = container["env"]
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    (port,) = pods["spec"]["ports"]
+    text = one(two_daemons, "ConfigMap")["data"]["dispatcher.yaml"]
+    settings = [
+        settings_of(text, tmp_path, **{variable["name"]: f"{name}-{n}"}) for n in range(replicas)
+    ]
+    where = f"{pods['metadata']['name']}.{pods['metadata']['namespace']}"
+    assert [each.api.address for each in settings] == [
+        f"http://{name}-{n}.{where}:{port['port']}" for n in range(replicas)
+    ]
+    assert {each.state.label for each in settings} == {"dispatcher@state:3306/binlog_dispatcher"}
+
+
+def test_two_daemons_share_no_volume_and_no_node(two_daemons: list[Object]) -> None:
+    spec = one(two_daemons, "StatefulSet")["spec"]
+    assert "volumeClaimTemplates" not in spec
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_nothing_waits_for_a_standby_to_become_ready(two_daemons: list[Object]) -> None:
+    """The pod of a standby is not ready: neither its update nor its start may wait for that, and no eviction."""
+    spec = one(two_daemons, "StatefulSet")["spec"]
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
+    assert spec["podManagementPolicy"] == "Parallel"
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+    budget = one(two_daemons, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == spec["replicas"]
+
+
+def test_prometheus_finds_each_daemon_once(two_daemons: list[Object]) -> None:
+    """A ServiceMonitor selects the Service by these labels, and not the one of the pods' names."""
+    service, pods = (
+        named(two_daemons, "Service", f"binlog-dispatcher{more}")["metadata"]["labels"]
+        for more in ("", "-pods")
+    )
+    assert service["app.kubernetes.io/component"] == "daemon"
+    assert pods["app.kubernetes.io/component"] != "daemon"
 
 
 MIRRORS = [name for name in MANIFESTS if name.startswith("mirror-")]
@@ -259,8 +330,8 @@ deep = [pytest.mark.deep, pytest.mark.usefixtures("helm"), pytest.mark.timeout(1
 class TestRendering:
     pytestmark = deep
 
-    EXAMPLE, EVERYTHING = (
-        str(DEPLOY / f"helm/example-{name}values.yaml") for name in ("", "mirror-")
+    EXAMPLE, EVERYTHING, TWO_DAEMONS = (
+        str(DEPLOY / f"helm/example-{name}values.yaml") for name in ("", "mirror-", "two-daemons-")
     )
 
     def everything(self, *more: str) -> list[Object]:
@@ -272,7 +343,7 @@ class TestRendering:
         assert text == manifests.rendered(name, MANIFESTS[name])
 
     def test_helm_finds_no_fault(self) -> None:
-        for values in (self.EXAMPLE, self.EVERYTHING):
+        for values in (self.EXAMPLE, self.EVERYTHING, self.TWO_DAEMONS):
             command = [manifests.helm(), "lint", "--strict", "--quiet", str(CHART), "-f", values]
             subprocess.run(
                 [*command, "--kube-version", manifests.KUBE_VERSION], check=True, cwd=ROOT
@@ -350,12 +421,65 @@ class TestRendering:
         off = ("--set", "restartOnChange=false")
         assert annotations(*off) == annotations(*off, *changed)
 
+    def two_daemons(self, *more: str) -> list[Object]:
+        found = objects(manifests.template("-f", self.TWO_DAEMONS, *more))
+        validate(found)
+        return found
+
+    def test_pods_that_are_all_ready_are_updated_and_drained_one_at_a_time(self) -> None:
+        found = self.two_daemons("--set", "readiness=all")
+        spec = one(found, "StatefulSet")["spec"]
+        assert spec["updateStrategy"] == {"type": "RollingUpdate"}
+        (container,) = spec["template"]["spec"]["containers"]
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz?standby"
+        budget = one(found, "PodDisruptionBudget")["spec"]
+        assert budget["maxUnavailable"] == 1
+        assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+    @pytest.mark.parametrize("readiness", ["leader", "all"])
+    def test_evictions_can_be_refused(self, readiness: str) -> None:
+        off = ("--set", "podDisruptionBudget.maxUnavailable=0")
+        found = self.two_daemons("--set", f"readiness={readiness}", *off)
+        assert one(found, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 0
+
+    def test_a_given_affinity_replaces_the_chart_s(self) -> None:
+        found = self.two_daemons("--set-json", 'affinity={"nodeAffinity":{}}')
+        pod = one(found, "StatefulSet")["spec"]["template"]["spec"]
+        assert pod["affinity"] == {"nodeAffinity": {}}
+
+    def test_the_mirror_has_the_addresses_of_all_daemons(self) -> None:
+        mirror = ("-f", self.EVERYTHING, "-f", self.TWO_DAEMONS, "--set", "replicas=3")
+        found = objects(manifests.template(*mirror))
+        data = named(found, "ConfigMap", "binlog-dispatcher-mirror")["data"]
+        where = "binlog-dispatcher-pods.binlog-dispatcher:8085"
+        assert yaml.safe_load(data["mirror.yaml"])["url"] == ",".join(
+            f"http://binlog-dispatcher-{n}.{where}" for n in range(3)
+        )
+
+    def test_daemons_with_a_certificate_advertise_https(self) -> None:
+        found = self.two_daemons("--set", "api.tls.cert=a,api.tls.key=b")
+        settings = yaml.safe_load(one(found, "ConfigMap")["data"]["dispatcher.yaml"])
+        assert settings["api"]["advertise"].startswith("https://${POD_NAME}.")
+
+    @pytest.mark.parametrize(("address", "port"), [("db", 3306), ("db:3307", 3307)])
+    def test_one_daemon_may_have_its_state_in_a_database(self, address: str, port: int) -> None:
+        state = f"state.mysql=dispatcher@{address}/binlog_dispatcher"
+        found = self.two_daemons("--set", "replicas=1", "--set", state)
+        spec = one(found, "StatefulSet")["spec"]
+        assert "volumeClaimTemplates" not in spec and "updateStrategy" not in spec
+        egress = one(found, "NetworkPolicy")["spec"]["egress"][0]["ports"]
+        assert {each["port"] for each in egress} == {port, 3306}
+
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
             ((), "consumers"),
             (("--set", "consumers.shop.mysql=repl@db:3306,consumers.shop.password=plain"), "password"),
-            (("-f", EXAMPLE, "--set", "replicas=2"), "replicas"),
+            (("-f", EXAMPLE, "--set", "replicas=2"), "mysql"),
+            (("-f", EXAMPLE, "--set", "replicas=0"), "replicas"),
+            (("-f", EXAMPLE, "--set", "state.mysql=d@db/state"), "password"),
+            (("-f", TWO_DAEMONS, "--set", "state.password=plain"), "password"),
+            (("-f", TWO_DAEMONS, "--set", "readiness=some"), "readiness"),
             (("-f", EXAMPLE, "--set", "api.listen=0.0.0.0:1"), "api"),
             (("-f", EXAMPLE, "--set", "mirror.enabled=true"), "settings"),
             (("-f", EXAMPLE, "--set", "persistence.accessModes={ReadWriteMany}"), "accessModes"),

@@ -63,9 +63,46 @@ last batches and a segment. The quarter is added because a queue that is filled 
 {{- end -}}
 {{- end -}}
 
+{{/* "true" for several daemons. */}}
+{{- define "binlog-dispatcher.several" -}}
+{{- if gt (int .Values.replicas) 1 -}}true{{- end -}}
+{{- end -}}
+
+{{/* The Service that gives each pod of several a name of its own. */}}
+{{- define "binlog-dispatcher.pods" -}}
+{{ include "binlog-dispatcher.name" . }}-pods
+{{- end -}}
+
+{{/* The address of a pod, ready or not. */}}
+{{- define "binlog-dispatcher.address" -}}
+{{- $root := .root -}}
+{{ ternary "https" "http" (hasKey $root.Values.api "tls") }}://{{ .pod }}.{{ include "binlog-dispatcher.pods" $root }}.{{ $root.Release.Namespace }}:8085
+{{- end -}}
+
+{{/* What readers in the cluster are given: the Service, or all pods, so that they find a new leader at once. */}}
+{{- define "binlog-dispatcher.url" -}}
+{{- if include "binlog-dispatcher.several" . -}}
+{{- $addresses := list -}}
+{{- range until (int .Values.replicas) -}}
+{{- $pod := printf "%s-%d" (include "binlog-dispatcher.name" $) . -}}
+{{- $addresses = append $addresses (include "binlog-dispatcher.address" (dict "root" $ "pod" $pod)) -}}
+{{- end -}}
+{{- join "," $addresses -}}
+{{- else -}}
+{{- printf "http://%s.%s:%v" (include "binlog-dispatcher.name" .) .Release.Namespace .Values.service.port -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "binlog-dispatcher.settings" -}}
 {{- $api := merge (dict "listen" "0.0.0.0:8085") .Values.api -}}
-{{- $state := merge (dict "path" "/var/lib/binlog-dispatcher/state.db") .Values.state -}}
+{{- if include "binlog-dispatcher.several" . -}}
+{{- $own := include "binlog-dispatcher.address" (dict "root" . "pod" "${POD_NAME}") -}}
+{{- $api = merge $api (dict "advertise" $own) -}}
+{{- end -}}
+{{- $state := .Values.state -}}
+{{- if not $state.mysql -}}
+{{- $state = merge (dict "path" "/var/lib/binlog-dispatcher/state.db") $state -}}
+{{- end -}}
 {{- $settings := dict "consumers" .Values.consumers "api" $api "state" $state "log" .Values.log -}}
 {{- if .Values.defaults -}}
 {{- $settings = merge $settings (dict "defaults" .Values.defaults) -}}
@@ -73,9 +110,13 @@ last batches and a segment. The quarter is added because a queue that is filled 
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* The ports of the servers, each once. */}}
+{{/* The ports of the servers, each once; that of the state's database, too. */}}
 {{- define "binlog-dispatcher.mysqlPorts" -}}
 {{- $ports := list -}}
+{{- with .Values.state.mysql -}}
+{{- $port := regexFind ":[0-9]+/" . | trimPrefix ":" | trimSuffix "/" | default "3306" | int -}}
+{{- $ports = append $ports $port -}}
+{{- end -}}
 {{- range .Values.consumers -}}
 {{- if .mysql -}}
 {{- range splitList "," (.mysql | toString) -}}
