@@ -1,4 +1,4 @@
-"""The Helm chart, the manifests that are rendered from it, and the Compose file.
+"""The Helm chart, the manifests that are rendered from it, and the Compose files.
 
 The quick tests need no Helm: they look at the rendered manifests, which name the digest of what they come from. The
 deep ones render the chart in all its forms.
@@ -272,15 +272,18 @@ def test_the_values_are_described_by_their_schema() -> None:
 # -- Compose -------------------------------------------------------------------------------------------------
 
 
-def compose() -> Object:
-    document = yaml.safe_load((DEPLOY / "compose.yaml").read_bytes())
+ONE_DAEMON, TWO_DAEMONS = "compose.yaml", "compose-two-daemons.yaml"
+
+
+def compose(file: str) -> Object:
+    document = yaml.safe_load((DEPLOY / file).read_bytes())
     assert isinstance(document, dict)
     return document
 
 
-def config(name: str) -> str:
+def config(name: str, file: str = ONE_DAEMON) -> str:
     """A file that Compose makes; $$ is its dollar sign."""
-    return str(compose()["configs"][name]["content"]).replace("$$", "$")
+    return str(compose(file)["configs"][name]["content"]).replace("$$", "$")
 
 
 def test_the_settings_in_the_compose_file_are_valid(tmp_path: Path) -> None:
@@ -294,8 +297,19 @@ def test_the_settings_in_the_compose_file_are_valid(tmp_path: Path) -> None:
     promtool("check", "config", str(tmp_path / "prometheus.yaml"))
 
 
-def test_the_compose_file_publishes_on_the_loopback_and_mounts_what_exists() -> None:
-    document = compose()
+def test_the_two_daemons_of_compose_advertise_the_ports_that_are_published(tmp_path: Path) -> None:
+    services = compose(TWO_DAEMONS)["services"]
+    text = config("dispatcher", TWO_DAEMONS)
+    for name in ("dispatcher-a", "dispatcher-b"):
+        settings = settings_of(text, tmp_path, **services[name]["environment"])
+        (published,) = services[name]["ports"]
+        assert settings.api.address == f"http://{published.rpartition(':')[0]}"
+        assert settings.state.mysql.address.host in services
+
+
+@pytest.mark.parametrize("file", [ONE_DAEMON, TWO_DAEMONS])
+def test_the_compose_file_publishes_on_the_loopback_and_mounts_what_exists(file: str) -> None:
+    document = compose(file)
     for name, service in document["services"].items():
         for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:"), name
@@ -488,14 +502,15 @@ class TestRendering:
     def test_wrong_values_are_refused(self, arguments: tuple[str, ...], words: str) -> None:
         assert words in refused(*arguments)
 
-    def test_the_compose_file_follows_the_specification(self) -> None:
+    @pytest.mark.parametrize("file", [ONE_DAEMON, TWO_DAEMONS])
+    def test_the_compose_file_follows_the_specification(self, file: str) -> None:
         checker = ROOT / ".cache/bin/compose-spec"
         done = subprocess.run(
-            [checker, "--format", "json", DEPLOY / "compose.yaml"],
+            [checker, "--format", "json", DEPLOY / file],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["services"].keys() == compose()["services"].keys()
+        assert json.loads(done.stdout)["services"].keys() == compose(file)["services"].keys()
 
 
 def operator_schemas() -> dict[str, Any]:
