@@ -97,6 +97,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             (f"time() - ({P}source_last_event_timestamp_seconds{CONNECTION} > 0)", "{{dispatcher}}"),), "s"),
         Panel("MQTT broker", ((f"{P}mqtt_connected{DAEMON}", "{{instance}}"),), kind="state-timeline",
               description="1: connected to the broker; without one there is no line."),
+        Panel("Leader", ((f"{P}leader{DAEMON}", "{{instance}}"),), kind="state-timeline", width=16,
+              description="1: the daemon leads, 0: it stands by; with the state in a file there is no line."),
     )),
     ("Readers", (
         Panel("Reader of each consumer", ((f"{P}consumer_reader{CONSUMER} == 1", "{{consumer}}: {{reader}}"),),
