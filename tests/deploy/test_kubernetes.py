@@ -272,7 +272,7 @@ def test_the_values_are_described_by_their_schema() -> None:
 # -- Compose -------------------------------------------------------------------------------------------------
 
 
-ONE_DAEMON, TWO_DAEMONS = "compose.yaml", "compose-two-daemons.yaml"
+COMPOSE, COMPOSE_TWO = "compose.yaml", "compose-two-daemons.yaml"
 
 
 def compose(file: str) -> Object:
@@ -281,7 +281,7 @@ def compose(file: str) -> Object:
     return document
 
 
-def config(name: str, file: str = ONE_DAEMON) -> str:
+def config(name: str, file: str = COMPOSE) -> str:
     """A file that Compose makes; $$ is its dollar sign."""
     return str(compose(file)["configs"][name]["content"]).replace("$$", "$")
 
@@ -298,8 +298,8 @@ def test_the_settings_in_the_compose_file_are_valid(tmp_path: Path) -> None:
 
 
 def test_the_two_daemons_of_compose_advertise_the_ports_that_are_published(tmp_path: Path) -> None:
-    services = compose(TWO_DAEMONS)["services"]
-    text = config("dispatcher", TWO_DAEMONS)
+    services = compose(COMPOSE_TWO)["services"]
+    text = config("dispatcher", COMPOSE_TWO)
     for name in ("dispatcher-a", "dispatcher-b"):
         settings = settings_of(text, tmp_path, **services[name]["environment"])
         (published,) = services[name]["ports"]
@@ -307,7 +307,7 @@ def test_the_two_daemons_of_compose_advertise_the_ports_that_are_published(tmp_p
         assert settings.state.mysql.address.host in services
 
 
-@pytest.mark.parametrize("file", [ONE_DAEMON, TWO_DAEMONS])
+@pytest.mark.parametrize("file", [COMPOSE, COMPOSE_TWO])
 def test_the_compose_file_publishes_on_the_loopback_and_mounts_what_exists(file: str) -> None:
     document = compose(file)
     for name, service in document["services"].items():
@@ -502,7 +502,7 @@ class TestRendering:
     def test_wrong_values_are_refused(self, arguments: tuple[str, ...], words: str) -> None:
         assert words in refused(*arguments)
 
-    @pytest.mark.parametrize("file", [ONE_DAEMON, TWO_DAEMONS])
+    @pytest.mark.parametrize("file", [COMPOSE, COMPOSE_TWO])
     def test_the_compose_file_follows_the_specification(self, file: str) -> None:
         checker = ROOT / ".cache/bin/compose-spec"
         done = subprocess.run(
