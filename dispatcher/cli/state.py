@@ -117,13 +117,13 @@ def _store(config: list[Path] | None, path: Path | None) -> StateSettings:
 
 
 def _moved(source: str, target: str, moved: StateCounts) -> list[str]:
-    prepared = f"{moved.prepared} prepared transactions ({size_text(moved.prepared_bytes)})"
-    lines = [f"warning: consumer {loss.consumer}: {loss}" for loss in moved.losses]
+    with_position = f"with a position: {moved.positions}, with a session: {moved.sessions}"
     return [
-        *lines,
+        *(f"warning: consumer {loss.consumer}: {loss}" for loss in moved.losses),
         f"installation {moved.installation}, epoch of new consumers: {moved.epoch}",
-        f"{moved.consumers} consumers, {moved.positions} with a position, {moved.sessions} with a session",
-        f"{moved.connections} connections with {moved.table_versions} table versions, {prepared}",
+        f"consumers: {moved.consumers}, {with_position}",
+        f"connections: {moved.connections}, table versions: {moved.table_versions}",
+        f"prepared transactions: {moved.prepared}, {size_text(moved.prepared_bytes)}",
         f"moved from {source} to {target}; start the daemon with the new settings",
     ]
 

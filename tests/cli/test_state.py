@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from dispatcher.model.position import Position
+from dispatcher.settings.model import StateSettings
 from dispatcher.state.store import StateStore
-from tests.cli.program import call, consumer, write
+from tests.cli.program import PASSWORD, call, consumer, write
 from tests.servers.server import Server
 from tests.support.state_stores import leading_store, state_settings
 
@@ -38,15 +42,21 @@ def test_the_store_must_be_named() -> None:
     assert done.returncode == 2 and "--config FILE or --path FILE" in done.stderr
 
 
+@pytest.fixture
+def database(mysql97: Server, new_database: Callable[[Server], str]) -> StateSettings:
+    return state_settings(mysql97, new_database(mysql97))
+
+
+def text_of(database: StateSettings) -> str:
+    return f"{{mysql: '{database.label}', password: '{database.secret}', tls: {{mode: disabled}}}}"
+
+
 def test_a_state_moves_between_the_stores_of_two_settings(
-    tmp_path: Path, mysql97: Server, new_database: Callable[[Server], str]
+    tmp_path: Path, database: StateSettings
 ) -> None:
     shop = ("shop", consumer(1, "u"))
-    database = state_settings(mysql97, new_database(mysql97))
-    secret = (
-        f"{{mysql: '{database.label}', password: '{database.secret}', tls: {{mode: disabled}}}}"
-    )
-    old, new = write(tmp_path, shop), write(tmp_path, shop, state=secret, name="new.yaml")
+    old = write(tmp_path, shop)
+    new = write(tmp_path, shop, state=text_of(database), name="new.yaml")
     position = Position("server", "", "binlog.000001", 4711, 5, 7)
     with closing(StateStore(tmp_path / "state.db")) as store:
         store.save([("shop", position, position, 0)])
@@ -57,19 +67,35 @@ def test_a_state_moves_between_the_stores_of_two_settings(
     moved = call("state", "move", "--config", old, "--to", new)
     assert (moved.returncode, moved.stderr) == (0, "")
     assert moved.stdout.splitlines()[1:] == [
-        "1 consumers, 1 with a position, 1 with a session",
-        "0 connections with 0 table versions, 0 prepared transactions (0 B)",
+        "consumers: 1, with a position: 1, with a session: 1",
+        "connections: 0, table versions: 0",
+        "prepared transactions: 0, 0 B",
         f"moved from {tmp_path}/state.db to {database.label}; start the daemon with the new settings",
     ]
-    after = call("state", "dump", "--config", new)
-    lines = before.stdout.splitlines()
-    assert after.stdout.splitlines() == [lines[0], "leader: none", *lines[1:]]
-    again = call("state", "move", "--config", old, "--to", new)
-    assert again.returncode == 1 and "the state was moved to" in again.stderr
     with closing(leading_store(database)):
-        led = call("state", "dump", "--config", new)
-        assert "leader: http://a:8085, term 1\n" in led.stdout
+        after = call("state", "dump", "--config", new)
         made = call("state", "backup", tmp_path / "copy.db", "--config", new)
+    lines = before.stdout.splitlines()
+    assert after.stdout.splitlines() == [lines[0], "leader: http://a:8085, term 1", *lines[1:]]
     assert made.returncode == 0
-    copy = call("state", "dump", "--path", tmp_path / "copy.db")
-    assert copy.stdout == before.stdout
+    assert call("state", "dump", "--path", tmp_path / "copy.db").stdout == before.stdout
+
+
+def test_check_names_the_database_of_the_state_and_its_leader(
+    tmp_path: Path, mysql97: Server, database: StateSettings, new_database: Callable[[Server], str]
+) -> None:
+    """With a stored position the consumer's start has no effect, so it is not examined."""
+    mysql97.add_user(user := f"c{os.getpid()}", PASSWORD)
+    start = ", start: {file: binlog.000999, offset: 4}"
+    shop = ("shop", consumer(mysql97, user, new_database(mysql97), start))
+    file = write(tmp_path, shop, state=text_of(database))
+    new = call("check", "--config", file)
+    assert new.returncode == 2 and "start: " in new.stderr
+    position = Position("server", "", "binlog.000001", 4, 5, 7)
+    with closing(leading_store(database)) as store:
+        store.save([("shop", position, position, 0)])
+        begun = call("check", "--config", file)
+    assert begun.returncode == 0
+    assert begun.stdout.startswith(f"{database.label}: 9.7.")
+    assert ", schema 5, http://a:8085 leads, in term 1\nOK: 1 consumer checked" in begun.stdout
+    assert f"warning: {database.label}: sync_binlog=0: " in begun.stderr

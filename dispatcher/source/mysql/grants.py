@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_NAME = r"(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|\*)"
+_NAME = r"""(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|"(?:[^"]|"")*"|\*)"""
 _LINE = re.compile(
     r"(?P<verb>GRANT|REVOKE) (?P<privileges>.+?) ON (?:TABLE )?"
     rf"(?P<database>{_NAME})\.(?P<table>{_NAME})"

@@ -107,6 +107,7 @@ def test_a_pattern_of_many_wildcards_is_matched_quickly() -> None:
     [
         ("GRANT SELECT, INSERT ON `state`.* TO `u`@`%`", ("UPDATE",)),
         ("GRANT SELECT, UPDATE ON `st%`.* TO `u`@`%`", ()),
+        ('GRANT SELECT, UPDATE ON "state".* TO "u"@"%"', ()),  # sql_mode ANSI_QUOTES
         ("GRANT ALL PRIVILEGES ON `state`.* TO `u`@`%`", ()),
         ("GRANT ALL PRIVILEGES ON *.* TO `u`@`%`", ()),
         ("GRANT SELECT, UPDATE ON *.* TO `u`@`%`", ()),
