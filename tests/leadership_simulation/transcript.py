@@ -48,6 +48,6 @@ def _value(value: object) -> str:
         case BinlogError():
             return value.what
         case str() | int() | float() | None:
-            return str(value)
+            return str(value).partition("; ")[0]  # an error without its remedy
         case _:
             return _text(value)
