@@ -58,7 +58,6 @@ class Leader:
         )
         self._state = state
         self._file = state if isinstance(state, StateStore) else None
-        self._misplaced = "state store was replaced" if self._file else "state store not reached"
         self._label = settings.label
         self._timeline = timeline
         self._tasks = Tasks(on_error)
@@ -126,7 +125,7 @@ class Leader:
             errors = str(self.store.misplaced or ""), str(self.store.not_checkpointed or "")
             misplaced, stuck = errors
             if misplaced and misplaced != logged[0]:
-                self._timeline.log(logging.ERROR, self._misplaced, error=misplaced)
+                self._tell_misplaced(misplaced)
             if stuck and stuck != logged[1]:
                 self._timeline.log(logging.ERROR, "state store cannot be checkpointed", error=stuck)
             logged = errors
@@ -137,3 +136,9 @@ class Leader:
                     "state store was deleted and has been rewritten",
                     file=self._label,
                 )
+
+    def _tell_misplaced(self, error: str) -> None:
+        if self._file is not None:
+            self._timeline.log(logging.ERROR, "state store was replaced", error=error)
+        else:
+            self._timeline.log(logging.ERROR, "state store not reached", error=error)

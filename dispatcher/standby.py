@@ -23,7 +23,6 @@ from dispatcher.leadership.lease import LeaseRow
 from dispatcher.leadership.messages import (
     Abandon,
     Answered,
-    Ask,
     Campaign,
     Effect,
     Event,
@@ -31,7 +30,7 @@ from dispatcher.leadership.messages import (
     Failed,
     HandOver,
     Lead,
-    Note,
+    LogEvent,
     NotLed,
     ReadLease,
     Release,
@@ -39,12 +38,12 @@ from dispatcher.leadership.messages import (
     Request,
     Resign,
     Resigned,
-    Tick,
+    SendRequest,
+    WakeUp,
     WriteRefused,
 )
 from dispatcher.leadership.role import Role
-from dispatcher.leadership.states import Leading
-from dispatcher.leadership.states import Standby as StandbyState
+from dispatcher.leadership.states import Leading, StandingBy
 from dispatcher.model.errors import BinlogError, NotLeaderError
 from dispatcher.runtime.client.client_runner import Logger
 from dispatcher.runtime.loop.tasks import Tasks
@@ -136,7 +135,7 @@ class Standby:
         match self._leadership.state:
             case Leading(term=term):
                 return Role(True, term, self._address)
-            case StandbyState():
+            case StandingBy():
                 row = self._leadership.leader(time.monotonic())
                 return Role(False, 0, "") if row is None else Role(False, row.term, row.address)
         return Role(False, 0, "")
@@ -154,7 +153,7 @@ class Standby:
 
     async def _run(self) -> None:
         """Give the rules a tick whenever they need one, until the lease is given back."""
-        self._step(Tick())
+        self._step(WakeUp())
         while not self._gone.is_set():
             self._changed.clear()
             pause_s = self._pause_s()
@@ -162,13 +161,13 @@ class Standby:
                 async with asyncio.timeout(pause_s):
                     await self._changed.wait()
             except TimeoutError:
-                self._step(Tick())
+                self._step(WakeUp())
 
     def _pause_s(self) -> float | None:
         wakeup = self._leadership.next_wakeup()
         if wakeup is None:
             return None
-        waits = isinstance(self._leadership.state, StandbyState)
+        waits = isinstance(self._leadership.state, StandingBy)
         jitter_s = random.uniform(0, JITTER_S) if waits else 0.0  # noqa: S311
         return max(0.0, wakeup - time.monotonic()) + jitter_s
 
@@ -179,7 +178,7 @@ class Standby:
 
     def _execute(self, effect: Effect) -> None:
         match effect:
-            case Ask():
+            case SendRequest():
                 self._tasks.start(f"lease {effect.number}", self._ask(effect))
             case Abandon():
                 lease, self._lease = self._lease, None
@@ -192,12 +191,12 @@ class Standby:
             case Exit():
                 self._gone.set()
                 self._tenure.exit()
-            case Note():
+            case LogEvent():
                 self._log.log(_LEVELS[effect.level], effect.event, **effect.fields)
 
     # -- the lease -------------------------------------------------------------------------------------------
 
-    async def _ask(self, ask: Ask) -> None:
+    async def _ask(self, ask: SendRequest) -> None:
         lease = self._lease = self._lease or self._make_lease()
         try:
             row = await in_thread("lease", partial(self._call, lease, ask.request))

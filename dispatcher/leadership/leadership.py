@@ -19,7 +19,6 @@ from dispatcher.leadership.lease import LeaseRow
 from dispatcher.leadership.messages import (
     Abandon,
     Answered,
-    Ask,
     Campaign,
     Effect,
     Event,
@@ -27,7 +26,7 @@ from dispatcher.leadership.messages import (
     Failed,
     HandOver,
     Lead,
-    Note,
+    LogEvent,
     NotLed,
     ReadLease,
     Release,
@@ -35,10 +34,11 @@ from dispatcher.leadership.messages import (
     Request,
     Resign,
     Resigned,
-    Tick,
+    SendRequest,
+    WakeUp,
     WriteRefused,
 )
-from dispatcher.leadership.states import Gone, Leading, Leaving, Resigning, Standby, State
+from dispatcher.leadership.states import Gone, Leading, Leaving, Resigning, StandingBy, State
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 POLL_S = 0.5
@@ -64,7 +64,7 @@ class Leadership:
 
     def __init__(self, holder: str, lease_s: float) -> None:
         """`holder`: an id that no other daemon has; `lease_s`: how long a lease lasts."""
-        self.state: State = Standby(None, 0.0, ReadLease(), float("-inf"))
+        self.state: State = StandingBy(None, 0.0, ReadLease(), float("-inf"))
         self._holder = holder
         self._lease_s = lease_s
         self._asked: _Asked | None = None
@@ -81,18 +81,18 @@ class Leadership:
     def leader(self, now: float) -> LeaseRow | None:
         """Return the lease of another daemon that leads, as far as this standby knows."""
         match self.state:
-            case Standby(seen=LeaseRow() as row, seen_s=seen_s) if (
+            case StandingBy(seen=LeaseRow() as row, seen_s=seen_s) if (
                 row.holder != self._holder and now < seen_s + row.remaining_s
             ):
                 return row
         return None
 
     def next_wakeup(self) -> float | None:
-        """Return when the next `Tick` is needed; None if only an event changes anything."""
+        """Return when the next `WakeUp` is needed; None if only an event changes anything."""
         times = []
         if self._asked is not None:
             times.append(self._asked.at_s + self._patience_s())
-        elif isinstance(self.state, Standby | Leading):
+        elif isinstance(self.state, StandingBy | Leading):
             times.append(self.state.due_s)
         if isinstance(self.state, Leading):
             times.append(self._confirmed_until(self.state))
@@ -117,7 +117,7 @@ class Leadership:
                 self._not_led(event, now, effects)
             case HandOver():
                 self._hand_over(effects)
-            case Tick():
+            case WakeUp():
                 pass
         self._settle(now, effects)
         return effects
@@ -141,7 +141,7 @@ class Leadership:
 
     def _ask_if_due(self, now: float, effects: list[Effect]) -> None:
         match self.state:
-            case Standby() as state if now >= state.due_s:
+            case StandingBy() as state if now >= state.due_s:
                 self._ask(state.next, now, effects)
             case Leading() as state if now >= state.due_s:
                 self._ask(Renew(self._holder, state.term), now, effects)
@@ -152,7 +152,7 @@ class Leadership:
     def _ask(self, request: Request, now: float, effects: list[Effect]) -> None:
         self._number += 1
         self._asked = _Asked(self._number, request, now)
-        effects.append(Ask(self._number, request))
+        effects.append(SendRequest(self._number, request))
 
     def _end_request(self, number: int) -> _Asked | None:
         """Return the open request if it has this number. Other answers come late or twice, and count for nothing."""
@@ -164,7 +164,7 @@ class Leadership:
 
     def _patience_s(self) -> float:
         """How long the open request may take."""
-        waits = isinstance(self.state, Standby)
+        waits = isinstance(self.state, StandingBy)
         return self._lease_s if waits else self._lease_s / ATTEMPTS
 
     def _confirmed_until(self, state: Leading) -> float:
@@ -178,9 +178,9 @@ class Leadership:
             return
         if self.trouble:
             self.trouble = ""
-            effects.append(Note("info", "lease reached again", {}))
+            effects.append(LogEvent("info", "lease reached again", {}))
         match self.state:
-            case Standby() as state:
+            case StandingBy() as state:
                 self._standby_answer(state, asked, event.row, now, effects)
             case Leading() as state if event.row is not None:
                 self._renewal_answer(state, asked, event.row, effects)
@@ -189,7 +189,7 @@ class Leadership:
 
     def _standby_answer(
         self,
-        state: Standby,
+        state: StandingBy,
         asked: _Asked,
         row: LeaseRow | None,
         now: float,
@@ -202,7 +202,10 @@ class Leadership:
         if campaigned and row.holder == self._holder:
             self._told = None
             self.state = Leading(row.term, asked.at_s, asked.at_s + self._lease_s / RENEWALS)
-            effects += [Note("info", "leading", {"term": row.term}), Lead(self._holder, row.term)]
+            effects += [
+                LogEvent("info", "leading", {"term": row.term}),
+                Lead(self._holder, row.term),
+            ]
             return
         self._tell(row, effects)
         if row.free and not campaigned and now >= state.patient_until_s:
@@ -228,9 +231,9 @@ class Leadership:
         """A request has failed, or is given up; it may have been executed."""
         if str(error) != self.trouble:
             self.trouble = str(error)
-            effects.append(Note("warning", "lease not reached", {"error": str(error)}))
+            effects.append(LogEvent("warning", "lease not reached", {"error": str(error)}))
         match self.state:
-            case Standby() as state:
+            case StandingBy() as state:
                 self.state = replace(state, next=ReadLease(), due_s=now + POLL_S)
             case Leading() as state:
                 self.state = replace(state, due_s=now + RETRY_S)
@@ -239,12 +242,12 @@ class Leadership:
 
     def _lose(self, state: Leading, reason: str, effects: list[Effect]) -> None:
         self.state = Resigning(state.term, exits=False)
-        effects.append(Note("warning", "lease lost", {"term": state.term, "reason": reason}))
+        effects.append(LogEvent("warning", "lease lost", {"term": state.term, "reason": reason}))
         effects.append(Resign(state.term, orderly=False))
 
     def _hand_over(self, effects: list[Effect]) -> None:
         match self.state:
-            case Standby():
+            case StandingBy():
                 self.state = Leaving(None)
             case Leading() as state:
                 self.state = Resigning(state.term, exits=True)
@@ -265,12 +268,12 @@ class Leadership:
             case Leading(term=term) if term == event.term:
                 self._stand_by(event, now, now + self._lease_s)
                 fields = {"term": term, "error": str(event.error)}
-                effects.append(Note("error", "cannot lead", fields))
+                effects.append(LogEvent("error", "cannot lead", fields))
 
     def _stand_by(self, event: Resigned | NotLed, now: float, patient_until_s: float) -> None:
-        """Give the lease back first: if nobody else has taken it, it is still this daemon's."""
+        """Give the lease back first: if no other daemon has taken it, it is still this one's."""
         release = Release(self._holder, event.term)
-        self.state = Standby(None, now, release, now, patient_until_s)
+        self.state = StandingBy(None, now, release, now, patient_until_s)
         self._holder = event.holder
 
     def _may_exit(self, state: Leaving) -> bool:
@@ -285,7 +288,7 @@ class Leadership:
         if not row.free and leader != self._told:
             self._told = leader
             fields = {"leader": row.address, "term": row.term}
-            effects.append(Note("info", "standby", fields))
+            effects.append(LogEvent("info", "standby", fields))
 
 
 _REMEDY = "check that the server of state.mysql is running, and the network to it"

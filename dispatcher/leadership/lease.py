@@ -1,7 +1,8 @@
 """The lease: one row of the state store's database, which says which daemon leads, and the rules by which it changes.
 
-Whoever changes the row, or writes anything else into the store, first locks the row in the same transaction. These
-functions then decide, with the row as it is under the lock. `remaining_s` is computed by the database, by its clock.
+The daemon that changes the row, or writes anything else into the store, first locks the row in the same transaction.
+These functions then decide, with the row as it is under the lock; a write is admitted if the row is of its leader.
+`remaining_s` is computed by the database, by its clock.
 """
 
 from __future__ import annotations
@@ -28,10 +29,6 @@ class LeaseRow:
         return self.holder == holder and self.term == term
 
 
-NO_LEASE = LeaseRow("", "", 0, 0.0)
-"""The row before the first term."""
-
-
 def campaigned(row: LeaseRow, holder: str, address: str, duration_s: float) -> LeaseRow:
     """Return the row after a campaign: the next term if the lease was free, else the same row."""
     return LeaseRow(holder, address, row.term + 1, duration_s) if row.free else row
@@ -40,7 +37,7 @@ def campaigned(row: LeaseRow, holder: str, address: str, duration_s: float) -> L
 def renewed(row: LeaseRow, holder: str, term: int, duration_s: float) -> LeaseRow:
     """Return the row after a renewal: extended if it is the leader's own, else the same row.
 
-    A lease that has expired may be extended: nobody else has taken it, so nobody else has written anything.
+    A lease that has expired may be extended: no other holder has taken it, so none has written anything.
     """
     return replace(row, remaining_s=duration_s) if row.is_of(holder, term) else row
 
@@ -48,8 +45,3 @@ def renewed(row: LeaseRow, holder: str, term: int, duration_s: float) -> LeaseRo
 def released(row: LeaseRow, holder: str, term: int) -> LeaseRow:
     """Return the row after a leader has given its lease back: free if it was the leader's own, else the same row."""
     return replace(row, remaining_s=0.0) if row.is_of(holder, term) else row
-
-
-def may_write(row: LeaseRow, holder: str, term: int) -> bool:
-    """True if that leader may write into the store: nobody else has taken the lease since it began its term."""
-    return row.is_of(holder, term)

@@ -46,7 +46,7 @@ Request = ReadLease | Campaign | Renew | Release
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class WakeUp:
     """The daemon has started, or the time that `Leadership.next_wakeup` returned has come."""
 
 
@@ -96,13 +96,13 @@ class HandOver:
     """The daemon is to end."""
 
 
-Event = Tick | Answered | Failed | WriteRefused | Resigned | NotLed | HandOver
+Event = WakeUp | Answered | Failed | WriteRefused | Resigned | NotLed | HandOver
 
 # -- effects ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SendRequest:
     """Send a request to the database. One is open at a time; `Answered`, `Failed` or `Abandon` ends it."""
 
     number: int
@@ -141,7 +141,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LogEvent:
     """Write a line to the log."""
 
     level: str
@@ -149,4 +149,4 @@ class Note:
     fields: Mapping[str, object]
 
 
-Effect = Ask | Abandon | Lead | Resign | Exit | Note
+Effect = SendRequest | Abandon | Lead | Resign | Exit | LogEvent

@@ -9,7 +9,7 @@ from dispatcher.leadership.messages import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Standby:
+class StandingBy:
     """Another daemon may lead. `seen`: the row when it was read last, at `seen_s`; `next`: what is asked at `due_s`;
     before `patient_until_s` this daemon does not campaign."""
 
@@ -52,4 +52,4 @@ class Gone:
     """The process may end."""
 
 
-State = Standby | Leading | Resigning | Leaving | Gone
+State = StandingBy | Leading | Resigning | Leaving | Gone

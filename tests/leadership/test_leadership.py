@@ -7,7 +7,6 @@ from dispatcher.leadership.lease import LeaseRow
 from dispatcher.leadership.messages import (
     Abandon,
     Answered,
-    Ask,
     Campaign,
     Effect,
     Event,
@@ -15,17 +14,18 @@ from dispatcher.leadership.messages import (
     Failed,
     HandOver,
     Lead,
-    Note,
+    LogEvent,
     NotLed,
     ReadLease,
     Release,
     Renew,
     Resign,
     Resigned,
-    Tick,
+    SendRequest,
+    WakeUp,
     WriteRefused,
 )
-from dispatcher.leadership.states import Standby
+from dispatcher.leadership.states import StandingBy
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 LEASE_S = 4.0
@@ -47,11 +47,11 @@ class Daemon:
 
     def step(self, event: Event) -> list[Effect]:
         effects = self.rules.step(event, self.now)
-        self.notes += [effect.event for effect in effects if isinstance(effect, Note)]
+        self.notes += [effect.event for effect in effects if isinstance(effect, LogEvent)]
         for effect in effects:
-            if isinstance(effect, Ask):
+            if isinstance(effect, SendRequest):
                 self.asked = effect.number
-        return [effect for effect in effects if not isinstance(effect, Note)]
+        return [effect for effect in effects if not isinstance(effect, LogEvent)]
 
     def answer(self, row: LeaseRow | None) -> list[Effect]:
         return self.step(Answered(self.asked, row))
@@ -64,7 +64,7 @@ class Daemon:
         wakeup = self.rules.next_wakeup()
         assert wakeup is not None
         self.now = wakeup
-        return self.step(Tick())
+        return self.step(WakeUp())
 
     @property
     def serves(self) -> bool:
@@ -73,13 +73,13 @@ class Daemon:
 
 def standby() -> Daemon:
     daemon = Daemon()
-    assert daemon.step(Tick()) == [Ask(1, ReadLease())]
+    assert daemon.step(WakeUp()) == [SendRequest(1, ReadLease())]
     return daemon
 
 
 def leader() -> Daemon:
     daemon = standby()
-    assert daemon.answer(FREE) == [Ask(2, Campaign("me"))]
+    assert daemon.answer(FREE) == [SendRequest(2, Campaign("me"))]
     assert daemon.answer(MINE) == [Lead("me", 7)]
     return daemon
 
@@ -91,7 +91,7 @@ def test_a_standby_reads_the_lease_regularly() -> None:
     daemon = standby()
     assert daemon.answer(OTHER) == []
     assert daemon.rules.next_wakeup() == daemon.now + POLL_S
-    assert daemon.wait() == [Ask(2, ReadLease())]
+    assert daemon.wait() == [SendRequest(2, ReadLease())]
 
 
 def test_a_standby_knows_the_leader_until_its_lease_expires() -> None:
@@ -114,7 +114,7 @@ def test_a_campaign_that_another_daemon_has_won_is_over() -> None:
     daemon.answer(FREE)
     assert daemon.answer(OTHER) == []
     assert not daemon.serves
-    assert daemon.wait() == [Ask(3, ReadLease())]
+    assert daemon.wait() == [SendRequest(3, ReadLease())]
 
 
 def test_a_row_that_is_only_read_does_not_make_a_leader() -> None:
@@ -131,7 +131,7 @@ def test_an_error_is_logged_once_and_the_lease_is_read_again() -> None:
     daemon = standby()
     for _ in range(3):
         assert daemon.fail() == []
-        assert daemon.wait() == [Ask(daemon.asked, ReadLease())]
+        assert daemon.wait() == [SendRequest(daemon.asked, ReadLease())]
     daemon.answer(OTHER)
     assert daemon.notes == ["lease not reached", "lease reached again", "standby"]
 
@@ -140,7 +140,7 @@ def test_an_answer_to_an_earlier_request_counts_for_nothing() -> None:
     daemon = standby()
     abandoned = daemon.wait()
     assert abandoned == [Abandon(1)]
-    assert daemon.wait() == [Ask(2, ReadLease())]
+    assert daemon.wait() == [SendRequest(2, ReadLease())]
     assert daemon.step(Answered(1, FREE)) == []
     assert daemon.answer(OTHER) == []
     assert daemon.step(Answered(2, FREE)) == []
@@ -152,10 +152,10 @@ def test_an_answer_to_an_earlier_request_counts_for_nothing() -> None:
 def test_a_leader_renews_its_lease_at_a_third_of_it() -> None:
     daemon = leader()
     began = daemon.now
-    assert daemon.wait() == [Ask(3, Renew("me", 7))]
+    assert daemon.wait() == [SendRequest(3, Renew("me", 7))]
     assert daemon.now == began + LEASE_S / 3
     daemon.answer(MINE)
-    assert daemon.wait() == [Ask(4, Renew("me", 7))]
+    assert daemon.wait() == [SendRequest(4, Renew("me", 7))]
 
 
 def test_a_lease_counts_from_when_its_renewal_was_sent() -> None:
@@ -172,7 +172,7 @@ def test_a_leader_gives_up_an_unanswered_renewal_and_asks_again_before_its_lease
     daemon = leader()
     asked = 0
     while daemon.serves:
-        asked += sum(isinstance(effect, Ask) for effect in daemon.wait())
+        asked += sum(isinstance(effect, SendRequest) for effect in daemon.wait())
     assert asked >= 2
 
 
@@ -181,7 +181,7 @@ def test_a_leader_asks_again_soon_after_an_error() -> None:
     daemon.wait()
     assert daemon.fail() == []
     assert daemon.rules.next_wakeup() == daemon.now + RETRY_S
-    assert daemon.wait() == [Ask(4, Renew("me", 7))]
+    assert daemon.wait() == [SendRequest(4, Renew("me", 7))]
     assert daemon.serves
 
 
@@ -189,7 +189,7 @@ def test_a_leader_resigns_when_its_lease_was_not_confirmed_for_as_long_as_it_las
     daemon = leader()
     daemon.now += LEASE_S
     assert not daemon.serves
-    assert daemon.step(Tick()) == [Resign(7, orderly=False)]
+    assert daemon.step(WakeUp()) == [Resign(7, orderly=False)]
     assert daemon.notes[-1] == "lease lost"
 
 
@@ -210,17 +210,17 @@ def test_a_leader_resigns_when_the_store_refuses_a_write() -> None:
 def test_after_a_term_a_daemon_gives_the_lease_back_and_campaigns_under_a_new_id() -> None:
     daemon = leader()
     daemon.step(WriteRefused(7))
-    assert daemon.step(Resigned(7, "new")) == [Ask(3, Release("me", 7))]
-    assert daemon.answer(None) == [Ask(4, ReadLease())]
-    assert daemon.answer(FREE) == [Ask(5, Campaign("new"))]
+    assert daemon.step(Resigned(7, "new")) == [SendRequest(3, Release("me", 7))]
+    assert daemon.answer(None) == [SendRequest(4, ReadLease())]
+    assert daemon.answer(FREE) == [SendRequest(5, Campaign("new"))]
 
 
 def test_a_daemon_that_cannot_lead_lets_others_try_first() -> None:
     daemon = leader()
-    assert daemon.step(NotLed(7, LOST, "new")) == [Ask(3, Release("me", 7))]
+    assert daemon.step(NotLed(7, LOST, "new")) == [SendRequest(3, Release("me", 7))]
     since = daemon.now
     daemon.answer(None)
-    while not any(isinstance(effect, Ask) for effect in daemon.answer(FREE)):
+    while not any(isinstance(effect, SendRequest) for effect in daemon.answer(FREE)):
         daemon.wait()
     assert LEASE_S <= daemon.now - since < LEASE_S + 2 * POLL_S
 
@@ -231,7 +231,7 @@ def test_a_daemon_that_cannot_lead_lets_others_try_first() -> None:
 def test_a_leader_that_ends_stores_what_is_queued_and_gives_the_lease_back() -> None:
     daemon = leader()
     assert daemon.step(HandOver()) == [Resign(7, orderly=True)]
-    assert daemon.step(Resigned(7, "new")) == [Ask(3, Release("me", 7))]
+    assert daemon.step(Resigned(7, "new")) == [SendRequest(3, Release("me", 7))]
     assert daemon.answer(None) == [Exit()]
     assert daemon.rules.next_wakeup() is None
 
@@ -241,7 +241,7 @@ def test_a_renewal_that_is_open_is_waited_for_so_that_it_does_not_come_after_the
     daemon.wait()
     daemon.step(HandOver())
     assert daemon.step(Resigned(7, "new")) == []
-    assert daemon.answer(MINE) == [Ask(4, Release("me", 7))]
+    assert daemon.answer(MINE) == [SendRequest(4, Release("me", 7))]
 
 
 def test_a_standby_exits_at_once() -> None:
@@ -253,7 +253,7 @@ def test_a_standby_whose_campaign_is_open_waits_for_it_and_gives_the_lease_back(
     daemon = standby()
     daemon.answer(FREE)
     assert daemon.step(HandOver()) == []
-    assert daemon.answer(MINE) == [Ask(3, Release("me", 7))]
+    assert daemon.answer(MINE) == [SendRequest(3, Release("me", 7))]
     assert daemon.answer(None) == [Exit()]
 
 
@@ -273,4 +273,4 @@ def test_a_daemon_that_resigns_can_be_told_to_end() -> None:
 
 
 def test_a_daemon_begins_as_a_standby() -> None:
-    assert isinstance(Daemon().rules.state, Standby)
+    assert isinstance(Daemon().rules.state, StandingBy)

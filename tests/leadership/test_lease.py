@@ -1,18 +1,17 @@
-"""What a campaign, a renewal, a release and a write may do with the row of the lease."""
+"""What a campaign, a renewal and a release do with the row of the lease."""
 
 from __future__ import annotations
 
 import pytest
 
 from dispatcher.leadership.lease import (
-    NO_LEASE,
     LeaseRow,
     campaigned,
-    may_write,
     released,
     renewed,
 )
 
+NO_LEASE = LeaseRow("", "", 0, 0.0)  # before the first term
 HELD = LeaseRow("a", "http://a", 3, 2.5)
 EXPIRED = LeaseRow("a", "http://a", 3, -0.5)
 
@@ -32,17 +31,11 @@ def test_the_holder_renews_its_lease_also_if_it_has_expired(row: LeaseRow) -> No
 
 
 @pytest.mark.parametrize(("holder", "term"), [("b", 3), ("a", 2)])
-def test_nobody_else_changes_it_or_writes(holder: str, term: int) -> None:
+def test_no_one_else_changes_it(holder: str, term: int) -> None:
     assert renewed(HELD, holder, term, 4.0) is HELD
     assert released(HELD, holder, term) is HELD
-    assert not may_write(HELD, holder, term)
 
 
 def test_a_lease_that_is_given_back_is_free() -> None:
     assert not HELD.free
     assert released(HELD, "a", 3).free
-
-
-def test_a_holder_may_write_until_another_daemon_takes_the_lease() -> None:
-    assert may_write(HELD, "a", 3) and may_write(EXPIRED, "a", 3)
-    assert not may_write(campaigned(EXPIRED, "b", "http://b", 4.0), "a", 3)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dispatcher.leadership.lease import NO_LEASE, LeaseRow, campaigned, released, renewed
+from dispatcher.leadership.lease import LeaseRow, campaigned, released, renewed
 from dispatcher.leadership.role import Role
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.standby import Standby
@@ -25,7 +25,7 @@ LEASE_S = 3600.0  # nothing expires within a test
 class Row:
     """The row in the database. `down`: no call succeeds; `held`: calls wait until it is cleared."""
 
-    row: LeaseRow = NO_LEASE
+    row: LeaseRow = field(default_factory=partial(LeaseRow, "", "", 0, 0.0))
     down: bool = False
     held: threading.Event = field(default_factory=threading.Event)
     sessions: list[FakeLease] = field(default_factory=list)

@@ -15,7 +15,6 @@ from dispatcher.leadership.lease import LeaseRow
 from dispatcher.leadership.messages import (
     Abandon,
     Answered,
-    Ask,
     Campaign,
     Effect,
     Event,
@@ -23,12 +22,13 @@ from dispatcher.leadership.messages import (
     Failed,
     HandOver,
     Lead,
-    Note,
+    LogEvent,
     NotLed,
     Renew,
     Resign,
     Resigned,
-    Tick,
+    SendRequest,
+    WakeUp,
     WriteRefused,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -105,7 +105,7 @@ class Process:
         self._lease = Connection(world.network, self.id, self.id, self.handle)
         self._open: dict[int, float] = {}  # when each request was sent
         self._wakeups = 0
-        self.handle(lambda: self.step(Tick()))
+        self.handle(lambda: self.step(WakeUp()))
 
     @property
     def now(self) -> float:
@@ -162,13 +162,13 @@ class Process:
 
         def wake_up() -> None:
             if number == self._wakeups:
-                self.step(Tick())
+                self.step(WakeUp())
 
         self.world.agenda.after(after_s, lambda: self.handle(wake_up))
 
     def _execute(self, effect: Effect) -> None:
         match effect:
-            case Ask():
+            case SendRequest():
                 self._ask(effect)
             case Abandon(number):
                 self._open.pop(number, None)
@@ -180,10 +180,10 @@ class Process:
                 self.term.end(orderly)
             case Exit():
                 self.world.exited(self)
-            case Note():
+            case LogEvent():
                 pass
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: SendRequest) -> None:
         assert not self._open, "one request is open at a time"
         number, request = ask.number, ask.request
         self._open[number] = sent_s = self.now

@@ -41,14 +41,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "anyone may write",
         "a write compares holder and term",
-        "leadership.lease.may_write",
-        Return("True"),
+        "transactions.save",
+        If("row.is_of", "False"),
+        package=_HERE,
     ),
     Mutant(
         "the holder of any term may write",
         "a write compares the term, too",
-        "leadership.lease.may_write",
-        Return("row.holder.partition('.')[0] == holder.partition('.')[0]"),
+        "transactions.save",
+        If("row.is_of", "row.holder.partition('.')[0] != holder.partition('.')[0]"),
+        package=_HERE,
     ),
     # -- transactions --------------------------------------------------------------------------------------------
     Mutant(
@@ -76,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "opens sessions without looking at the lease",
         "each write compares holder and term",
         "transactions.next_session",
-        If("may_write", "False"),
+        If("row.is_of", "False"),
         package=_HERE,
     ),
     Mutant(
@@ -150,7 +152,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "leads before the term before has ended",
         "a daemon is a standby when everything of its term has ended",
         "leadership.leadership.Leadership._lose",
-        Assign("self.state", "Standby(None, 0.0, ReadLease(), 0.0)"),
+        Assign("self.state", "StandingBy(None, 0.0, ReadLease(), 0.0)"),
     ),
     # -- nothing waits for ever ----------------------------------------------------------------------------------
     Mutant(

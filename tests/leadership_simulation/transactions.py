@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 
-from dispatcher.leadership.lease import LeaseRow, campaigned, may_write, released, renewed
+from dispatcher.leadership.lease import LeaseRow, campaigned, released, renewed
 from dispatcher.leadership.messages import Campaign, ReadLease, Release, Renew, Request
 from tests.leadership_simulation.database import (
     Answer,
@@ -86,7 +86,7 @@ def save(holder: str, term: int, acknowledged: Mapping[str, int]) -> Transaction
     """Raises NotLeader."""
     row = yield SelectLease(locks=True)
     assert isinstance(row, LeaseRow)
-    if not may_write(row, holder, term):
+    if not row.is_of(holder, term):
         yield Rollback()
         raise NotLeader
     yield UpdateProgress(acknowledged)
@@ -98,7 +98,7 @@ def next_session(holder: str, term: int, consumer: str) -> Transaction:
     """Raises NotLeader."""
     row = yield SelectLease(locks=True)
     assert isinstance(row, LeaseRow)
-    if not may_write(row, holder, term):
+    if not row.is_of(holder, term):
         yield Rollback()
         raise NotLeader
     number = yield NextSession(consumer)

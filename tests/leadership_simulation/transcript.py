@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from dispatcher.leadership.lease import LeaseRow
-from dispatcher.leadership.messages import Effect, Event, Note, Tick
+from dispatcher.leadership.messages import Effect, Event, LogEvent, WakeUp
 from dispatcher.model.errors import BinlogError
 
 
@@ -21,8 +21,8 @@ class Transcript:
             self.lines.append(f"{now:8.3f}  -- {text}")
 
     def stepped(self, now: float, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Add an event and its effects. A Tick without an effect is left out."""
-        if self.lines is None or (isinstance(event, Tick) and not effects):
+        """Add an event and its effects. A WakeUp without an effect is left out."""
+        if self.lines is None or (isinstance(event, WakeUp) and not effects):
             return
         self.lines.append(f"{now:8.3f}  {name}: {_text(event)}")
         self.lines += [f"{'':8}    -> {_text(effect)}" for effect in effects]
@@ -30,9 +30,9 @@ class Transcript:
 
 def _text(value: object) -> str:
     match value:
-        case Note(level, event, noted):
+        case LogEvent(level, event, noted):
             shown = ", ".join(f"{name} {_value(one)}" for name, one in noted.items())
-            return f"Note {level}: {event}" + (f": {shown}" if shown else "")
+            return f"LogEvent {level}: {event}" + (f": {shown}" if shown else "")
         case _:
             parts = [_value(getattr(value, field.name)) for field in fields(value)]  # type: ignore[arg-type]
             return " ".join([type(value).__name__, *parts])
@@ -42,12 +42,12 @@ def _value(value: object) -> str:
     match value:
         case LeaseRow():
             if not value.term:
-                return "[nobody yet]"
+                return "[no holder yet]"
             state = "free" if value.free else f"for {value.remaining_s:.3f} s"
             return f"[{value.address} term {value.term}, {state}]"
         case BinlogError():
             return value.what
         case str() | int() | float() | None:
-            return str(value)
+            return str(value).partition("; ")[0]  # an error without its remedy
         case _:
             return _text(value)

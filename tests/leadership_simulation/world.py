@@ -45,7 +45,7 @@ class World:
         id_ = f"{name}{self._starts}"
         self.network.links.setdefault(id_, Link())
         clock = self.rng.uniform(-1000, 1000), self.rng.uniform(0.9, 1.1)
-        self._say(f"{name} starts")
+        self.say(f"{name} starts")
         self.processes[name] = Process(self, name, id_, clock, self.lease_s)
 
     def add_reader(self, consumer: str, *, checkpoint: bool) -> None:
@@ -57,12 +57,12 @@ class World:
     def stop(self, name: str, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after that time."""
         process = self.processes[name]
-        self._say(f"{name} is stopped for {seconds:.1f} s")
+        self.say(f"{name} is stopped for {seconds:.1f} s")
         process.stop()
 
         def go_on() -> None:
             if process.alive and process.stopped:
-                self._say(f"{name} goes on")
+                self.say(f"{name} goes on")
                 process.running_since = self.agenda.now
                 self._disturbed(process, 0.0)
                 process.go_on()
@@ -72,7 +72,7 @@ class World:
 
     def kill(self, name: str, back_after_s: float | None) -> None:
         """SIGKILL; the daemon is started again after that time."""
-        self._say(f"{name} is killed")
+        self.say(f"{name} is killed")
         process = self.processes.pop(name)
         self._disturbed(process, 0.0)
         process.kill()
@@ -80,61 +80,61 @@ class World:
 
     def hand_over(self, name: str) -> None:
         """SIGTERM"""
-        self._say(f"{name} is to end")
+        self.say(f"{name} is to end")
         self.processes[name].hand_over()
 
     def exited(self, process: Process) -> None:
-        self._say(f"{process.name} has ended")
+        self.say(f"{process.name} has ended")
         self.judge.exited(process)
         process.kill()
         del self.processes[process.name]
         self._start_later(process.name, self.rng.uniform(0.1, 10.0))
 
     def cut_database(self, name: str, seconds: float) -> None:
-        self._say(f"{name} does not reach the database for {seconds:.1f} s")
+        self.say(f"{name} does not reach the database for {seconds:.1f} s")
         process = self.processes[name]
         link = self.network.links[process.id]
         link.cut_until_s = self.agenda.now + seconds
         self._disturbed(process, seconds)
 
     def disturb_database(self, name: str, seconds: float) -> None:
-        self._say(f"{name} reaches the database at times for {seconds:.1f} s")
+        self.say(f"{name} reaches the database at times for {seconds:.1f} s")
         process = self.processes[name]
         link = self.network.links[process.id]
         link.noisy_until_s = self.agenda.now + seconds
         self._disturbed(process, seconds)
 
     def cut_source(self, name: str, seconds: float) -> None:
-        self._say(f"{name} does not reach the source for {seconds:.1f} s")
+        self.say(f"{name} does not reach the source for {seconds:.1f} s")
         self._source_cut_until_s[name] = self.agenda.now + seconds
 
     def crash_database(self, seconds: float, *, loses: bool) -> None:
-        self._say(f"the database crashes{' and loses its newest second' if loses else ''}")
+        self.say(f"the database crashes{' and loses its newest second' if loses else ''}")
         self.database.crash(loses=loses)
         for process in self.processes.values():
             self._disturbed(process, seconds)
 
         def start() -> None:
             if not self.database.up:
-                self._say("the database starts")
+                self.say("the database starts")
                 self.database.start()
 
         self.agenda.after(seconds, start)
 
     def end_connections(self, name: str) -> None:
-        self._say(f"the database ends the connections of {name}")
+        self.say(f"the database ends the connections of {name}")
         process = self.processes[name]
         self._disturbed(process, 0.0)
         self.database.end_sessions_of(process.id)
 
     def set_database_clock(self, seconds: float) -> None:
-        self._say(f"the database's clock is set {seconds:+.1f} s")
+        self.say(f"the database's clock is set {seconds:+.1f} s")
         self.calm_since = max(self.calm_since, self.agenda.now)
         self.database.jump(seconds)
 
     def heal(self) -> None:
         """End all faults, and start what does not run."""
-        self._say("all faults end")
+        self.say("all faults end")
         if not self.database.up:
             self.database.start()
         for link in self.network.links.values():
@@ -175,5 +175,5 @@ class World:
     def _lost(self) -> None:
         self.judge.lost()
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self.transcript.said(self.agenda.now, text)

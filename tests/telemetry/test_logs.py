@@ -187,7 +187,7 @@ def warnings_and_errors() -> Iterator[str]:
             levelled = bool(texts) and ast.unparse(call.args[0]) in LEVELS
             if called.endswith(WRITING) or levelled:
                 yield str(texts[0])
-            elif called in ("Note", "self._note"):
+            elif called in ("Note", "LogEvent", "self._note"):
                 levels = {"warning", "error"} & {*texts}
                 yield from (str(text) for text in texts if levels and text not in levels)
 
