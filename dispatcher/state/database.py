@@ -37,7 +37,7 @@ from dispatcher.settings.model import StateSettings
 from dispatcher.state.server.durability import durability_warnings
 from dispatcher.state.server.fence import Fence
 from dispatcher.state.server.parts import PartRows, read_parts, sweep_parts, write_parts
-from dispatcher.state.server.schema import upgrade
+from dispatcher.state.server.schema import upgrade_tables
 from dispatcher.state.server.session import DatabaseSession, SessionLimits
 from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
@@ -86,7 +86,7 @@ class DatabaseStore:
         self._waiting_streams: dict[str, StoreVersions] = {}
         try:
             with self._calling():
-                upgrade(self._session)
+                upgrade_tables(self._session)
                 self._fence = Fence(self._session, holder, term)
                 self.warnings = self._session.run(durability_warnings)
                 installation, self.epoch = self._session.run(_installation)

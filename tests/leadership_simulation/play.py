@@ -61,8 +61,7 @@ def _fault(world: World, rng: random.Random) -> None:
             world.hand_over(name)
         case "end in calm":
             world.run(calm_s(lease_s))
-            if name in world.processes:  # an earlier fault may have ended it meanwhile
-                world.hand_over(name)
+            world.hand_over(name)
         case "cut":
             world.cut_database(name, duration_s)
         case "noise":

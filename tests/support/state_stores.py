@@ -42,7 +42,7 @@ def state_settings(
 
 
 def take_lease(settings: StateSettings, holder: str = HOLDER) -> int:
-    """Take the lease, whoever has it. Returns the term."""
+    """Take the lease, also from another holder. Returns the term."""
     with closing(LeaseTable(settings)) as table:
         before = table.read()
         table.release(before.holder, before.term)

@@ -134,7 +134,7 @@ def create(session: DatabaseSession) -> None:
             _upgrade(session)
 
 
-def upgrade(session: DatabaseSession) -> None:
+def upgrade_tables(session: DatabaseSession) -> None:
     """Create the tables or bring them to this version. The caller holds the lease. Raises BinlogError as `create`."""
     if _version(session) < SCHEMA_VERSION:
         with _lock(session):
