@@ -241,9 +241,11 @@ class Daemon:
         return self._store_faults()
 
     def _store_faults(self) -> list[str]:
-        faults = () if self._leader is None else self._leader.store.faults
+        """Return why nothing can be stored. A leader that cannot renew its lease is a standby soon."""
+        if self._leader is not None:
+            return [str(fault) for fault in self._leader.store.faults]
         trouble = "" if self._standby is None else self._standby.trouble
-        return list(dict.fromkeys([*map(str, faults), *([trouble] if trouble else [])]))
+        return [trouble] if trouble else []
 
     # -- start and shutdown ----------------------------------------------------------------------------------
 

@@ -101,23 +101,27 @@ def make_pair(
     database_name: str,
 ) -> Iterator[MakePair]:
     """`make_pair(lease, mqtt=...)`: two daemons with a consumer `d` of the database d, and their state in a database.
-    They are started, unless `begun` is False."""
-    server, store = source_server, state_server
+    They are started, unless `begun` is False. `on_source`: the state is on the server that is read."""
+    server = source_server
     server.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "FLUSH BINARY LOGS")
-    store.execute(f"CREATE DATABASE {database_name}")
-    settings = state_settings(store, database_name)
+    with ExitStack() as stack:
 
-    def make(lease: int = LEASE_S, *, begun: bool = True, **sections: Any) -> Pair:
-        state: Json = {
-            "mysql": str(settings.mysql),
-            "password": settings.secret,
-            "tls": {"mode": "disabled"},
-            "lease": lease,
-        }
-        consumers = {"d": source(server, "d")}
-        a, b = (make_daemon(dict(consumers), state=dict(state), **sections) for _ in range(2))
-        pair = Pair(a, b, store, server)
-        return pair.start() if begun else pair
+        def make(
+            lease: int = LEASE_S, *, begun: bool = True, on_source: bool = False, **sections: Any
+        ) -> Pair:
+            store = server if on_source else state_server
+            store.execute(f"CREATE DATABASE {database_name}")
+            stack.callback(store.execute, f"DROP DATABASE {database_name}")
+            settings = state_settings(store, database_name)
+            state: Json = {
+                "mysql": str(settings.mysql),
+                "password": settings.secret,
+                "tls": {"mode": "disabled"},
+                "lease": lease,
+            }
+            consumers = {"d": source(server, "d")}
+            a, b = (make_daemon(dict(consumers), state=dict(state), **sections) for _ in range(2))
+            pair = Pair(a, b, store, server)
+            return pair.start() if begun else pair
 
-    yield make
-    store.execute(f"DROP DATABASE {database_name}")
+        yield make

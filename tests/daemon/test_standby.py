@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -154,6 +155,19 @@ def test_the_database_of_the_state_is_restarted(make_pair: MakePair, kill: bool)
     check_everything_was_read(pair, follower, written.ids())
 
 
+def test_the_state_may_be_on_the_server_that_is_read(make_pair: MakePair) -> None:
+    """The daemons' own writes are transactions of the log that they read."""
+    pair = make_pair(on_source=True)
+    follower = Follower(pair.a, pair.b)
+    with load(pair.server, "d") as written:
+        follower.read_to(20)
+        pair.a.kill()
+        follower.read_to(40)
+        pair.a.start()
+        follower.read_to(60)
+    check_everything_was_read(pair, follower, written.ids())
+
+
 def test_a_standby_takes_over_with_the_settings_of_its_last_reload(
     make_pair: MakePair, source: Source
 ) -> None:
@@ -169,14 +183,18 @@ def test_a_standby_takes_over_with_the_settings_of_its_last_reload(
 def test_a_daemon_can_lead_again_and_again_in_one_process(make_pair: MakePair) -> None:
     pair = make_pair(1)
     follower = Follower(pair.a, pair.b)
+    open_files: list[int] = []
     with load(pair.server, "d") as written:
-        for leader, other in ((pair.a, pair.b), (pair.b, pair.a)) * 2:
+        for leader, other in ((pair.a, pair.b), (pair.b, pair.a)) * 3:
             until_leads(leader)
             follower.read_to(len(follower.reader.transactions) + 10)
             stop(leader)
             until_leads(other)
             go_on(leader)
             until_stands_by(leader, other)
+            if leader is pair.a:
+                open_files.append(files_of(leader))
+        until(lambda: files_of(pair.b) <= open_files[0] + 2, "terms leave nothing open")
     check_everything_was_read(pair, follower, written.ids())
 
 
@@ -194,6 +212,11 @@ def read_all(follower: Follower, ids: list[int]) -> bool:
     follower.reader.step(wait_ms=100)
     follower.reader.acknowledge()
     return inserted_ids(follower.reader, "d.load") == ids
+
+
+def files_of(daemon: Daemon) -> int:
+    """How many descriptors the process has open."""
+    return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
 
 
 @contextmanager
