@@ -79,9 +79,10 @@ class World:
         self._start_later(name, back_after_s)
 
     def hand_over(self, name: str) -> None:
-        """SIGTERM"""
+        """SIGTERM, unless an earlier fault has ended the daemon."""
         self.say(f"{name} is to end")
-        self.processes[name].hand_over()
+        if (process := self.processes.get(name)) is not None:
+            process.hand_over()
 
     def exited(self, process: Process) -> None:
         self.say(f"{process.name} has ended")
