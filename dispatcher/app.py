@@ -21,11 +21,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import structlog
@@ -34,22 +33,18 @@ import uvloop
 from dispatcher.announcements import Announcements
 from dispatcher.api.app import Api
 from dispatcher.api.listener import Listener, api_access, api_limits
-from dispatcher.dispatch.client.client import Client
-from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.leader import Leader
-from dispatcher.leadership.role import Role
-from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError
-from dispatcher.model.timings import ConnectionTimings, Durations, StoreTimings
-from dispatcher.runtime.administration import Administration
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.timings import Durations, StoreTimings
 from dispatcher.runtime.client.from_settings import client_decls
 from dispatcher.runtime.client_registry import RegistryChanges
-from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.live_status import LiveStatus
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.runtime.loop.time_slices import in_slices
 from dispatcher.runtime.process import prepare_process, warm_up_kernels
 from dispatcher.runtime.status.timeline import Timeline
+from dispatcher.serving import Serving
 from dispatcher.settings.model import Settings
 from dispatcher.standby import Standby
 from dispatcher.state.database import DatabaseStore
@@ -60,7 +55,7 @@ from dispatcher.telemetry import logs
 from dispatcher.telemetry.exposition import ScrapeSamples
 from dispatcher.telemetry.metrics import Measured, Metrics
 from dispatcher.telemetry.repeats import Repeats
-from dispatcher.telemetry.systemd import ServiceManager, states_in_words
+from dispatcher.telemetry.systemd import ServiceManager
 
 SHUTDOWN_S = 10
 LOOP_CHECK_EVERY_S = 1.0
@@ -114,7 +109,7 @@ def _warn(settings: Settings) -> None:
 
 
 class Daemon:
-    """The daemon on the event loop. `_leader` is None while it stands by."""
+    """The daemon on the event loop."""
 
     def __init__(
         self,
@@ -134,40 +129,41 @@ class Daemon:
         self._tasks = Tasks(self._on_task_error)
         # The spill files of a state in a file are next to it: its lock keeps other daemons out of both.
         self._spill = spill = Spill(settings.state.spill_folder, settings.state.max_bytes_in_spill)
+        self._serving = serving = Serving()
         self._announcements = Announcements(
-            self._log, _name_of_state(settings, state), self._on_task_error, self._role
+            self._log, _name_of_state(settings, state), self._on_task_error, serving.role
         )
         self._timeline = timeline = Timeline(self._announcements.log)
-        self._leader: Leader | None = None
-        self._standby = None if state is not None else self._make_standby(settings)
+        if state is None:
+            serving.standby = self._make_standby(settings)
         self._changing = asyncio.Lock()  # of the consumers, by a reload or by a term that begins
         self._ending = False
-        self._live = LiveStatus(self._sessions, self._clients, timeline)
+        self._live = LiveStatus(serving.sessions, serving.clients, timeline)
         self._timings = StoreTimings()
         self._measured = Measured(
-            self._connection_timings,
+            serving.connection_timings,
             store=self._timings,
-            store_up=lambda: not self._store_faults(),
+            store_up=lambda: not serving.store_faults(),
             store_path=settings.state.path if state is not None else None,
             spill=lambda: (spill.bytes, settings.state.max_bytes_in_spill),
             mqtt=self._announcements.counts,
-            role=self._role,
+            role=serving.role,
         )
         self._metrics = Metrics(
-            version("binlog-dispatcher"), self._rows, self._clients, self._measured
+            version("binlog-dispatcher"), serving.rows, serving.clients, self._measured
         )
         self._rendering = asyncio.Lock()
         self._api = Api(
-            self._consumers,
+            serving.consumers,
             api_access(settings.api),
             api_limits(settings.api),
-            administrator=self._administration,
-            role=self._role,
+            administrator=serving.administration,
+            role=serving.role,
             live=self._live,
             listen=settings.api.listen.host,
             version=version("binlog-dispatcher"),
             metrics=self._render_metrics,
-            ready=self._not_ready,
+            ready=serving.not_ready,
             timings=self._measured.requests,
         )
         self._secrets = dict.fromkeys(settings.secrets())
@@ -192,61 +188,6 @@ class Daemon:
         async with self._rendering:  # one scrape at a time
             return await render_metrics(self._metrics)
 
-    # -- what the API, the metrics and the service manager are told ------------------------------------------
-
-    def _serving(self) -> Leader:
-        """Return what leads. Raises NotLeaderError on a standby."""
-        leader = self._leader
-        if leader is None or not (self._standby is None or self._standby.serves()):
-            raise self._refusal()
-        return leader
-
-    def _refusal(self) -> NotLeaderError:
-        return NotLeaderError.of("") if self._standby is None else self._standby.refusal()
-
-    def _consumers(self) -> ConsumerSessions:
-        return self._serving().sessions
-
-    def _administration(self) -> Administration:
-        return self._serving().administration
-
-    def _role(self) -> Role | None:
-        return None if self._standby is None else self._standby.role()
-
-    def _sessions(self) -> ConsumerSessions | None:
-        return None if self._leader is None else self._leader.sessions
-
-    def _clients(self) -> Sequence[Client]:
-        return () if self._leader is None else self._leader.clients()
-
-    def _rows(self) -> Iterable[tuple[dict[str, Any], Consumer]]:
-        return () if self._leader is None else self._leader.sessions.rows_with_consumers()
-
-    def _connection_timings(self) -> Iterable[tuple[str, ConnectionTimings]]:
-        return () if self._leader is None else self._leader.timings()
-
-    def _status(self) -> str:
-        role = self._role()
-        if self._leader is None:
-            return str(role)
-        states = states_in_words(self._leader.sessions.states())
-        return states if role is None else f"{role}; {states}"
-
-    def _not_ready(self) -> list[str]:
-        role = self._role()
-        if role is not None and not role.leads:
-            return [str(role), *self._store_faults()]
-        if self._leader is None:
-            return ["the term begins"]
-        return self._store_faults()
-
-    def _store_faults(self) -> list[str]:
-        """Return why nothing can be stored. A leader that cannot renew its lease is a standby soon."""
-        if self._leader is not None:
-            return [str(fault) for fault in self._leader.store.faults]
-        trouble = "" if self._standby is None else self._standby.trouble
-        return [trouble] if trouble else []
-
     # -- start and shutdown ----------------------------------------------------------------------------------
 
     async def serve(self, reload_requested: threading.Event) -> int:
@@ -267,19 +208,19 @@ class Daemon:
 
     async def _run(self) -> None:
         if self._state is not None:
-            self._leader = self._make_leader(self._state)
-            await self._leader.apply(self._settings)
+            self._serving.leader = self._make_leader(self._state)
+            await self._serving.leader.apply(self._settings)
         await self._announce(self._settings)
         self._announcements.log.daemon("started", version=version("binlog-dispatcher"))
-        if self._leader is not None:
-            self._leader.start()
-        if self._standby is not None:
-            self._standby.start()
+        if self._serving.leader is not None:
+            self._serving.leader.start()
+        if self._serving.standby is not None:
+            self._serving.standby.start()
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("history", self._live.sample_regularly())
         self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
         self._tasks.start("repeated faults", self._repeats.say_regularly())
-        self._tasks.start("service manager", self._manager.keep_informed(self._status))
+        self._tasks.start("service manager", self._manager.keep_informed(self._serving.status))
         address = str(self._settings.api.listen)
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
         await self._server.listen()
@@ -287,15 +228,15 @@ class Daemon:
     async def _end(self) -> None:
         try:
             await self._tasks.cancel_all()
-            if self._standby is not None:
-                await self._give_back(self._standby)
-            elif self._leader is not None:
-                await self._leader.stop()
+            if self._serving.standby is not None:
+                await self._give_back(self._serving.standby)
+            elif self._serving.leader is not None:
+                await self._serving.leader.stop()
         finally:
             self._announcements.log.daemon("stopped")
             await self._announcements.stop()
-            if self._leader is not None:
-                await self._leader.close()
+            if self._serving.leader is not None:
+                await self._serving.leader.close()
             self._repeats.say(final=True)
             self._log.info("stopped")
 
@@ -321,11 +262,11 @@ class Daemon:
     def _end_soon(self) -> None:
         """End the daemon, after it has handed over."""
         self._ending = True
-        if self._standby is not None:
-            self._standby.hand_over()
+        if self._serving.standby is not None:
+            self._serving.standby.hand_over()
             return
-        if self._leader is not None:
-            self._leader.sessions.close()
+        if self._serving.leader is not None:
+            self._serving.leader.sessions.close()
         self._server.should_exit = True
 
     def _exit_now(self, reason: str) -> None:
@@ -360,7 +301,7 @@ class Daemon:
 
     async def lead(self, holder: str, term: int) -> None:
         """Open the store under this term and serve the consumers. Raises BinlogError."""
-        standby = self._standby
+        standby = self._serving.standby
         assert standby is not None
         async with self._changing:
             open_ = partial(DatabaseStore, self._settings.state, holder, term)
@@ -369,9 +310,9 @@ class Daemon:
             try:
                 await leader.apply(self._newest)
             except BaseException:
-                await leader.resign(self._refusal)
+                await leader.resign(self._serving.refusal)
                 raise
-            self._leader = leader
+            self._serving.leader = leader
             await self._announce(self._newest)
             leader.start()
         for warning in state.warnings:
@@ -379,7 +320,7 @@ class Daemon:
 
     async def resign(self, orderly: bool) -> None:
         """End the term, and refuse all calls from now on. `orderly`: True to store first what is queued."""
-        leader, self._leader = self._leader, None
+        leader, self._serving.leader = self._serving.leader, None
         if leader is None:
             return
         if orderly:
@@ -389,14 +330,14 @@ class Daemon:
                 await leader.close()
             except BinlogError as error:
                 self._log.error("state not stored", error=str(error))
-        await leader.resign(self._refusal)
+        await leader.resign(self._serving.refusal)
         await self._announce(self._newest)
 
     def exit(self) -> None:
         self._server.should_exit = True
 
     async def _announce(self, settings: Settings) -> None:
-        await self._announcements.apply(settings, self._sessions(), self._secrets)
+        await self._announcements.apply(settings, self._serving.sessions(), self._secrets)
 
     # -- reload ----------------------------------------------------------------------------------------------
 
@@ -434,18 +375,18 @@ class Daemon:
 
     async def _check(self, settings: Settings) -> None:
         """Raises BinlogError if the settings cannot be applied."""
-        if self._leader is not None:
-            await self._leader.check(settings)
+        if self._serving.leader is not None:
+            await self._serving.leader.check(settings)
         else:
             client_decls(settings, UUID(int=0))
 
     async def _apply(self, settings: Settings) -> RegistryChanges:
         """Apply the settings to the consumers: at once, or when this daemon leads."""
         self._newest = settings
-        if self._leader is None:
+        if self._serving.leader is None:
             return RegistryChanges((), (), ())
         try:
-            return await self._leader.apply(settings)
+            return await self._serving.leader.apply(settings)
         except BinlogError as error:
             if error.kind is not ErrorKind.NOT_LEADER:
                 raise

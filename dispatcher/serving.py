@@ -1,0 +1,85 @@
+"""Which leader serves now, if this daemon leads, and what readers, people and programs are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.leader import Leader
+from dispatcher.leadership.role import Role
+from dispatcher.model.errors import NotLeaderError
+from dispatcher.model.timings import ConnectionTimings
+from dispatcher.runtime.administration import Administration
+from dispatcher.runtime.consumer_sessions import ConsumerSessions
+from dispatcher.standby import Standby
+from dispatcher.telemetry.systemd import states_in_words
+
+
+@dataclass(slots=True)
+class Serving:
+    """`standby`: None if the state is in a file; `leader`: None while this daemon stands by."""
+
+    standby: Standby | None = None
+    leader: Leader | None = None
+
+    # -- for the calls of the API, which raise NotLeaderError on a standby -----------------------------------
+
+    def consumers(self) -> ConsumerSessions:
+        return self._leading().sessions
+
+    def administration(self) -> Administration:
+        return self._leading().administration
+
+    def _leading(self) -> Leader:
+        leader = self.leader
+        if leader is None or not (self.standby is None or self.standby.serves()):
+            raise self.refusal()
+        return leader
+
+    def refusal(self) -> NotLeaderError:
+        """Return the error with which calls are refused."""
+        return NotLeaderError.of("") if self.standby is None else self.standby.refusal()
+
+    # -- for the page, the metrics and MQTT ------------------------------------------------------------------
+
+    def sessions(self) -> ConsumerSessions | None:
+        return None if self.leader is None else self.leader.sessions
+
+    def clients(self) -> Sequence[Client]:
+        return () if self.leader is None else self.leader.clients()
+
+    def rows(self) -> Iterable[tuple[dict[str, Any], Consumer]]:
+        return () if self.leader is None else self.leader.sessions.rows_with_consumers()
+
+    def connection_timings(self) -> Iterable[tuple[str, ConnectionTimings]]:
+        return () if self.leader is None else self.leader.timings()
+
+    def role(self) -> Role | None:
+        return None if self.standby is None else self.standby.role()
+
+    # -- for supervisors -------------------------------------------------------------------------------------
+
+    def status(self) -> str:
+        """Return a line for the service manager."""
+        role = self.role()
+        if self.leader is None:
+            return str(role)
+        states = states_in_words(self.leader.sessions.states())
+        return states if role is None else f"{role}; {states}"
+
+    def not_ready(self) -> list[str]:
+        """Return why this daemon cannot serve readers."""
+        role = self.role()
+        if role is not None and not role.leads:
+            return [str(role), *self.store_faults()]
+        return ["the term begins"] if self.leader is None else self.store_faults()
+
+    def store_faults(self) -> list[str]:
+        """Return why nothing can be stored. A leader that cannot renew its lease is a standby soon."""
+        if self.leader is not None:
+            return [str(fault) for fault in self.leader.store.faults]
+        trouble = "" if self.standby is None else self.standby.trouble
+        return [trouble] if trouble else []
