@@ -58,6 +58,8 @@ from dispatcher.telemetry.repeats import Repeats
 from dispatcher.telemetry.systemd import ServiceManager
 
 SHUTDOWN_S = 10
+STORE_S = 5
+"""For what is queued when a daemon hands over. The rest of `SHUTDOWN_S` is for its lease."""
 LOOP_CHECK_EVERY_S = 1.0
 EXIT_FAULT = 1
 
@@ -326,10 +328,14 @@ class Daemon:
         if orderly:
             leader.sessions.close()
             try:
-                await leader.stop()
-                await leader.close()
+                async with asyncio.timeout(STORE_S):
+                    await leader.stop()
+                    await leader.close()
             except BinlogError as error:
                 self._log.error("state not stored", error=str(error))
+            except TimeoutError:
+                what = f"the database of the state has not answered for {STORE_S} s"
+                self._log.error("state not stored", error=f"{what}; what is lost is read again")
         await leader.resign(self._serving.refusal)
         await self._announce(self._newest)
 

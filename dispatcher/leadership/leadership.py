@@ -47,6 +47,10 @@ RENEWALS = 3
 """A leader renews its lease so many times before it expires."""
 ATTEMPTS = 4
 """A leader waits at most this part of the lease for an answer, then asks again on another connection."""
+PATIENCE_MAX_S = 5.0
+"""How long a request may take at most, however long the lease is."""
+LAST_PATIENCE_S = 2.0
+"""How long it may take if the process is to end."""
 RETRY_S = 0.25
 """How soon a leader asks again after an error."""
 
@@ -164,8 +168,12 @@ class Leadership:
 
     def _patience_s(self) -> float:
         """How long the open request may take."""
-        waits = isinstance(self.state, StandingBy)
-        return self._lease_s if waits else self._lease_s / ATTEMPTS
+        match self.state:
+            case StandingBy():
+                return min(self._lease_s, PATIENCE_MAX_S)
+            case Leading():
+                return min(self._lease_s / ATTEMPTS, PATIENCE_MAX_S)
+        return min(self._lease_s / ATTEMPTS, LAST_PATIENCE_S)
 
     def _confirmed_until(self, state: Leading) -> float:
         return state.proven_s + self._lease_s

@@ -32,6 +32,7 @@ from tests.daemon.pair import (
     until_stands_by,
 )
 from tests.servers import Instance
+from tests.support.proxy import SWALLOWING, Proxy
 
 # -- the standby ------------------------------------------------------------------------------------------------
 
@@ -142,6 +143,21 @@ def test_a_daemon_that_ends_hands_over_at_once(make_pair: MakePair) -> None:
         follower.read_to(60)
     assert pair.lease() == (pair.a.url, 3)
     check_everything_was_read(pair, follower, written.ids())
+
+
+def test_a_daemon_ends_also_if_its_database_does_not_answer(
+    make_pair: MakePair, state_server: Instance
+) -> None:
+    with Proxy(state_server.port) as proxy:
+        pair = make_pair(NEVER_S, begun=False)
+        for daemon in (pair.a, pair.b):
+            state = daemon.settings["state"]
+            user, _, place = state["mysql"].partition("@")
+            state["mysql"] = f"{user}@127.0.0.1:{proxy.port}/{place.partition('/')[2]}"
+        pair.start()
+        proxy.set(SWALLOWING)
+        pair.a.stop()
+        pair.b.stop()
 
 
 @pytest.mark.parametrize("kill", [False, True])

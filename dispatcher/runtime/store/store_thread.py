@@ -210,7 +210,7 @@ class StoreThread:
             await self._call(last)
         finally:
             self._calls.put(None)
-            self._thread.join()
+        self._thread.join()
 
     def abandon(self, refusal: Callable[[], BinlogError], close: Callable[[], None]) -> None:
         """Fail all waiting and all later calls with errors that `refusal` makes. Waits for nothing: a call that the
