@@ -157,7 +157,7 @@ class ReaderRoute:
 
     @property
     def path(self) -> str:
-        """The template of the path. Requests are counted by it."""
+        """The template of the path, which is also the label `route` of the metrics."""
         return f"{CONSUMERS}/{{consumer}}/{self.name}"
 
 

@@ -26,8 +26,8 @@ _WANTED = frozenset((b"authorization", b"content-type", b"content-length", b"use
 
 
 class _Headers(NamedTuple):
-    """The headers that these calls use. Of several with one name, the first counts. `content_length`: 0 if it is not
-    announced."""
+    """The headers that these calls use. If a name occurs several times, the first one counts. `content_length`: 0 if
+    the request does not have it."""
 
     authorization: str | None
     content_type: str

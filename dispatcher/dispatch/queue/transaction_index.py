@@ -25,9 +25,9 @@ from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.copying import Appended
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids
 
-# The fields of a transaction's column. The log returns: logical end, seq, offset after the transaction, events, commit
-# time in microseconds since 1970 UTC. The place in the interval log follows: index of the interval (-1 = before all),
-# and the number up to which that interval counts.
+# The fields of a transaction's column. The first fields come from the consumer's log: logical end, seq, offset after
+# the transaction, events, commit time in microseconds since 1970 UTC. Then follows the place in the interval log: index
+# of the interval (-1 = before all), and the number up to which that interval counts.
 _AT, _GNO_END = k.TX, k.NUMBER_END
 _FIELDS = k.DONE_SIZE
 

@@ -317,7 +317,7 @@ def decimal128(low: Int, high: Int, scale: Int, out: U8, o: Int) -> Int:
     at = end
     digits = np.int64(0)
     while digits <= scale or high or low:
-        if high:  # in steps whose dividend has 64 bits
+        if high:  # divide by ten in steps, because a dividend has at most 64 bits
             rest = high % _TEN
             high //= _TEN
             upper = rest << _32 | low >> _32
