@@ -78,7 +78,7 @@ class AnnouncingLog:
             self._disconnected.discard(place)
         elif kind == "disconnected":
             if place in self._disconnected:
-                return  # each further attempt is a line of the log only
+                return  # further attempts are only lines of the log, not events
             self._disconnected.add(place)
         caught_up = fields.pop("caught_up", ())
         self._announce(kind, connection, consumer, fields)

@@ -210,8 +210,8 @@ class ConsumerLog:
             self._use_last_segment()
 
     def keep_columns(self, columns: NDArray[np.int64], count: int, place: int) -> None:
-        """Let the kernel append the columns of the next transactions to `columns`, behind the first `count`, while
-        there is room. `place`: what the row `TX` gets in them."""
+        """Let the kernel append the columns of the next transactions to `columns`, after the first `count`, while
+        there is room. `place`: the value that the kernel writes into the row `TX` of these columns."""
         cs = self._cs
         self._columns = columns  # the kernel has its address
         cs[k.KEEP_AT], cs[k.KEEP_ROOM] = columns.ctypes.data, columns.shape[1]

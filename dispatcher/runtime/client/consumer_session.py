@@ -168,7 +168,7 @@ class ConsumerSession:
 
     async def seek(self, order: SeekRequested) -> None:
         """Move the consumer, and store where it is. The caller holds `acknowledging`."""
-        if seeking.holds(self.consumer, order.after):  # it was read while the server was asked
+        if seeking.holds(self.consumer, order.after):  # the queue has got it meanwhile
             await self.runner.acknowledge(order.consumer, order.after)
             return
         self.runner.step(order)

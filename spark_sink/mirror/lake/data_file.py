@@ -257,8 +257,8 @@ def _has_bounds(values: pa.ChunkedArray) -> bool:
 
 
 def _milliseconds(moment: datetime) -> str:
-    """Returns a time as Delta writes it, truncated to milliseconds; readers of a largest value add one
-    (DataSkippingReader)."""
+    """Returns a time as Delta writes it, truncated to milliseconds. Programs that read a largest value add one
+    millisecond to it (DataSkippingReader)."""
     text = f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}"
     return f"{text}Z" if moment.tzinfo else text
 
