@@ -73,7 +73,7 @@ class Api:
                 version=version,
             )
 
-        probes = Probes(HeadRequests(OnDemand(load)), consumers, self._guard, ready)
+        probes = Probes(HeadRequests(OnDemand(load)), consumers, self._guard, ready, role)
         direct = DirectRoutes(probes, self._guard, calls)
         patient = GuessLimit(direct, guesses, lambda secret: self._tokens.find(secret) is not None)
         self._origin = OriginGuard(patient, listen=listen, hosts=access.hosts, tokens=self._tokens)

@@ -110,6 +110,18 @@ async def test_it_lives_and_is_not_ready() -> None:
     assert (ready.status_code, ready.text) == (503, f"not ready: standby: {LEADER} leads, term 7\n")
 
 
+@pytest.mark.parametrize(
+    ("leader", "answer"),
+    [(LEADER, (200, "ok\n")), ("", (503, "not ready: standby: no daemon leads now\n"))],
+)
+async def test_who_asks_for_a_standby_finds_it_ready_if_a_daemon_leads(
+    leader: str, answer: tuple[int, str]
+) -> None:
+    async with Standby(leader).client("") as client:
+        ready = await client.get("/readyz?standby")
+    assert (ready.status_code, ready.text) == answer
+
+
 async def test_it_says_who_leads_and_has_metrics() -> None:
     async with Standby().client(FULL) as client:
         leader, metrics = await client.get("/v1/leader"), await client.get("/metrics")

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.answers import problems
-from dispatcher.api.answers.models import Consumers
+from dispatcher.api.answers.models import Consumers, GetRole
 from dispatcher.model.errors import BinlogError, NotLeaderError
 
 Ready = Callable[[], Sequence[str]]
@@ -38,11 +38,14 @@ _METHODS = frozenset(("GET", "HEAD"))  # the server sends no body for HEAD
 class Probes:
     """ASGI middleware. It passes all other calls to `app`."""
 
-    def __init__(self, app: ASGIApp, consumers: Consumers, guard: Guard, ready: Ready) -> None:
+    def __init__(
+        self, app: ASGIApp, consumers: Consumers, guard: Guard, ready: Ready, role: GetRole
+    ) -> None:
         self._app = app
         self._consumers = consumers
         self._guard = guard
         self._ready = ready
+        self._role = role
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         probe = None
@@ -61,11 +64,17 @@ class Probes:
     async def _answer(self, probe: _Probe, request: Request) -> Response:
         if probe is LIVEZ:
             return PlainTextResponse("ok\n")
-        reasons = self._ready()
+        waits = "standby" in request.query_params and self._stands_by()
+        reasons: Sequence[str] = () if waits else self._ready()
         lines = ["not ready: " + "; ".join(reasons) if reasons else "ok"]
         if "verbose" in request.query_params:
             lines += await self._failing(request)
         return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200)
+
+    def _stands_by(self) -> bool:
+        """True if this daemon is a standby, and has read lately that another daemon leads."""
+        role = self._role()
+        return role is not None and not role.leads and role.term > 0
 
     async def _failing(self, request: Request) -> list[str]:
         token = None if self._guard.is_open("readyz") else self._guard.identify(request)

@@ -112,4 +112,8 @@ def _document_probes(router: APIRouter) -> None:
                 description="If present: also list the consumers that are connecting, have failed or have an error."
             ),
         ] = None,
+        standby: Annotated[
+            str | None,
+            Query(description="If present: a standby that knows the leader is ready, too."),
+        ] = None,
     ) -> None: ...
