@@ -174,13 +174,17 @@ def peers_table(report: Report) -> str:
         ),
         ("rows per second from MySQL into Spark, as JSON", _into_spark(report), *not_measured),
         ("commit to reader", _latency(report), *not_measured),
-        ("after a crash", f"continues after what was acknowledged; {_ready(report)}; {_STANDBY}", *_RECOVERY),
+        (
+            "after a crash",
+            f"continues after what was acknowledged; {_ready(report)}; {_STANDBY}",
+            *_RECOVERY,
+        ),
     ]
     header = ("", "binlog-dispatcher", "Debezium", "Maxwell", "Canal", "a connection per pipeline")
     return _table(header, rows)
 
 
-_STANDBY = "of two daemons the standby leads within 5 s"
+_STANDBY = "of two daemons, the standby takes over"
 _RECOVERY = (
     "Kafka Connect moves the connector to another worker; time not measured",
     "another process leads, by ZooKeeper or Raft; time not measured",
