@@ -60,8 +60,7 @@ def _fault(world: World, rng: random.Random) -> None:
         case "end":
             world.hand_over(name)
         case "end in calm":
-            world.run(calm_s(lease_s))
-            world.hand_over(name)
+            _end_in_calm(world, rng, name)
         case "cut":
             world.cut_database(name, duration_s)
         case "noise":
@@ -74,6 +73,15 @@ def _fault(world: World, rng: random.Random) -> None:
             world.end_connections(name)
         case "clock":
             world.set_database_clock(rng.uniform(-1.5, 1.5) * lease_s)
+
+
+def _end_in_calm(world: World, rng: random.Random, name: str) -> None:
+    """SIGTERM when no fault has an effect any more, and readers acknowledge."""
+    world.run(calm_s(world.lease_s))
+    world.write(5)
+    world.run(rng.uniform(0.0, 0.4))
+    if name in world.processes:
+        world.hand_over(name)
 
 
 def _finish(world: World) -> None:
