@@ -56,7 +56,7 @@ def test_a_state_moves_between_the_stores_of_two_settings(
 ) -> None:
     shop = ("shop", consumer(1, "u"))
     old = write(tmp_path, shop)
-    new = write(tmp_path, shop, state=text_of(database), name="new.yaml")
+    new = write(tmp_path, shop, state=text_of(database), name="new.yaml", port=8085)
     position = Position("server", "", "binlog.000001", 4711, 5, 7)
     with closing(StateStore(tmp_path / "state.db")) as store:
         store.save([("shop", position, position, 0)])
@@ -88,7 +88,7 @@ def test_check_names_the_database_of_the_state_and_its_leader(
     mysql97.add_user(user := f"c{os.getpid()}", PASSWORD)
     start = ", start: {file: binlog.000999, offset: 4}"
     shop = ("shop", consumer(mysql97, user, new_database(mysql97), start))
-    file = write(tmp_path, shop, state=text_of(database))
+    file = write(tmp_path, shop, state=text_of(database), port=8085)
     new = call("check", "--config", file)
     assert new.returncode == 2 and "start: " in new.stderr
     position = Position("server", "", "binlog.000001", 4, 5, 7)
