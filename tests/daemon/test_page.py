@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
-from tests.daemon.harness import PASSWORD, Api, Daemon, Json, Reader, until
+from tests.daemon.harness import DEADLINE_S, PASSWORD, Api, Daemon, Json, Reader, until
 from tests.daemon.test_readers import leave_poll
 from tests.servers import Server
 from tests.support.browser import chromium
+
+# As long as for other conditions: on a busy machine the daemon and the browser need several seconds.
+expect.set_options(timeout=DEADLINE_S * 1000)
 
 TOKEN, SCOPED = "token-of-an-operator", "token-of-the-shop-team"
 DATABASE = "status_page"
