@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.daemon.conftest import make_daemon, source
+from tests.daemon.conftest import make_daemon, make_pair, source, source_server, state_server
 
-__all__ = ["make_daemon", "source"]
+__all__ = ["make_daemon", "make_pair", "source", "source_server", "state_server"]

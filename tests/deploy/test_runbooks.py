@@ -10,7 +10,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dispatcher.cli import app
-from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.conftest import MakeDaemon, MakePair, Source
 from tests.daemon.harness import Daemon, Reader, until
+from tests.daemon.pair import until_leads
 from tests.deploy.test_prometheus import free_port, rules
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
@@ -93,16 +94,24 @@ def on_call(
     daemon = make_daemon({"d": source(server, "d", start="latest")}, state={})
     daemon.start()
     daemon.api.until_state("d", "streaming")
-    target = {"targets": [f"127.0.0.1:{daemon.port}"]}
+    with watched(tmp_path, daemon) as prometheus:
+        yield OnCall(daemon, prometheus)
+
+
+@contextmanager
+def watched(folder: Path, *daemons: Daemon) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes these daemons."""
+    target = {"targets": [f"127.0.0.1:{daemon.port}" for daemon in daemons]}
     configuration = {
         "global": {"scrape_interval": "300ms"},
         "scrape_configs": [{"job_name": "binlog-dispatcher", "static_configs": [target]}],
     }
-    folder = tmp_path / "prometheus"
-    folder.mkdir()
-    with running(folder, free_port(), configuration) as prometheus:
-        until(lambda: "up" in prometheus.targets().values(), "the daemon is scraped")
-        yield OnCall(daemon, prometheus)
+    files = folder / "prometheus"
+    files.mkdir()
+    with running(files, free_port(), configuration) as prometheus:
+        up = 'up{job="binlog-dispatcher"} == 1'
+        until(lambda: len(prometheus.query(up)) == len(daemons), "the daemons are scraped")
+        yield prometheus
 
 
 def insert(server: Instance, count: int, size: int) -> None:
@@ -252,3 +261,51 @@ def test_the_space_for_large_transactions_is_used_up(on_call: OnCall, server: In
     daemon.settings["state"]["max_bytes_in_spill"] = 64 << 20
     daemon.restart()
     Reader(daemon, "d").open().read_to(server)
+
+
+# -- several daemons -----------------------------------------------------------------------------------------
+
+
+def test_no_daemon_leads_while_the_server_of_the_state_is_down(
+    make_pair: MakePair, tmp_path: Path
+) -> None:
+    pair = make_pair()
+    with watched(tmp_path, pair.a, pair.b) as prometheus:
+        on_call = OnCall(pair.a, prometheus)
+        on_call.quiet("BinlogNoLeader")
+        pair.store.kill()
+        on_call.alerted("BinlogNoLeader")
+        for daemon in (pair.a, pair.b):
+            status, _, text = daemon.api.request("GET", "/readyz")
+            assert status == 503 and b"no daemon leads now; state store: " in text
+        pair.store.start()
+        on_call.quiet("BinlogNoLeader")
+
+
+def test_a_standby_is_absent_until_it_is_started_again(make_pair: MakePair, tmp_path: Path) -> None:
+    pair = make_pair()
+    with watched(tmp_path, pair.a, pair.b) as prometheus:
+        on_call = OnCall(pair.a, prometheus)
+        pair.b.stop()
+        on_call.alerted("BinlogStandbyAbsent")
+        assert not prometheus.query(on_call.condition("BinlogDispatcherAbsent"))
+        pair.b.start()
+        on_call.quiet("BinlogStandbyAbsent")
+
+
+def test_the_leader_changes_again_and_again(make_pair: MakePair, tmp_path: Path) -> None:
+    pair = make_pair()
+    with watched(tmp_path, pair.a, pair.b) as prometheus:
+        on_call = OnCall(pair.a, prometheus)
+        leader, standby = pair.a, pair.b
+
+        def seen() -> bool:
+            return len(prometheus.query(f"binlog_dispatcher_leader_term == {pair.lease()[1]}")) == 2
+
+        for _ in range(4):
+            leader.stop()
+            until_leads(standby)
+            leader.start()
+            until(seen, "Prometheus has the term of both daemons")
+            leader, standby = standby, leader
+        on_call.alerted("BinlogLeaderFlaps")
