@@ -43,7 +43,7 @@ Config = Annotated[
 Url = Annotated[
     str | None,
     typer.Option(
-        help="Address of the daemon, like http://host:8085; of several daemons all, with commas."
+        help="Address of the daemon, like http://host:8085; the addresses of several, with commas."
     ),
 ]
 Consumers = Annotated[

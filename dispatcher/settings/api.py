@@ -160,8 +160,8 @@ class ApiSettings(ApiLimitSettings):
     advertise: Annotated[str | None, AfterValidator(_address)] = Field(
         default=None,
         description=(
-            "The URL at which readers reach this API; of several daemons with one state, a standby names its leader's. "
-            "Without it `listen`, with the host's name in place of 0.0.0.0"
+            "The URL at which readers reach this API; if several daemons have one state, a standby tells readers "
+            "that of the leader. The default is `listen`, with the host's name in place of 0.0.0.0"
         ),
     )
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(

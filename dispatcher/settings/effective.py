@@ -50,7 +50,7 @@ def _of_the_other_source(tree: Tree, name: str, key: str) -> bool:
 
 
 def _of_the_other_store(tree: Tree, key: str) -> bool:
-    """True for keys of a database if the state is in a file, and the other way round."""
+    """True if the key belongs to a database and the state is in a file, or the other way round."""
     state = tree.values.get("state")
     if isinstance(state, dict) and "mysql" in state:
         return key == "path"

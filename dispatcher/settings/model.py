@@ -472,13 +472,13 @@ class StateSettings(SettingsSection):
         ge=1,
         le=3600,
         description=(
-            "With `mysql`: seconds after which another daemon takes over if the leader has not renewed its lease; the "
-            "leader renews it three times as often"
+            "With `mysql`: time after which another daemon takes over if the leader has not renewed its lease; the "
+            "leader renews the lease three times in this time"
         ),
     )
     spill_path: Path | None = Field(
         default=None,
-        description="The folder for transactions that are larger than their queues; without it `path` with `.spill`",
+        description="The folder for transactions larger than their queues; the default is `path` with `.spill`",
     )
     max_bytes_in_spill: ByteSize = Field(
         default=10 * 2**30,

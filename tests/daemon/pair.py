@@ -1,4 +1,4 @@
-"""Two daemons with one state in a database, and a reader that follows the leader."""
+"""Two daemons with one state in a database, and a reader that reads from the leader."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def refusal(daemon: Daemon, consumer: str = "d") -> Problem:
 
 
 class Follower:
-    """A reader with a checkpoint of its own that goes to the daemon which leads."""
+    """A reader with a checkpoint of its own. It reads from the daemon that leads."""
 
     def __init__(self, *daemons: Daemon, consumer: str = "d") -> None:
         self.reader = Reader(daemons[0], consumer)
         self._daemons = daemons
 
     def read_to(self, ids: int) -> None:
-        """Read until so many transactions have come, over all takeovers."""
+        """Read until this number of transactions has come, from all leaders together."""
         until(lambda: self._read(ids), f"{ids} transactions are read and acknowledged")
 
     def _read(self, wanted: int) -> bool:

@@ -1,4 +1,4 @@
-"""What people and programs are told of two daemons with one state: by the page, the commands, systemd and MQTT."""
+"""What the page, the commands, systemd and MQTT show of two daemons with one state."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two daemons with one state in a database: one leads, the other takes over, and readers get everything once.
+"""Two daemons with one state in a database: one leads, the other takes over, and readers get each change once.
 
-The state is on a server of its own, so that it can be restarted without the server that is read.
+The state is on a server of its own, so that a test can restart it without the server that is read.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def test_a_leader_that_was_stopped_longer_than_its_lease_can_acknowledge_nothing
 
 
 def test_a_daemon_that_ends_hands_over_at_once(make_pair: MakePair) -> None:
-    """The lease would last for an hour."""
+    """The lease of the test lasts for an hour, so the standby does not wait until it expires."""
     pair = make_pair(NEVER_S)
     follower = Follower(pair.a, pair.b)
     with load(pair.server, "d") as written:
@@ -218,7 +218,7 @@ def test_a_daemon_can_lead_again_and_again_in_one_process(make_pair: MakePair) -
 
 
 def check_everything_was_read(pair: Pair, follower: Follower, ids: list[int]) -> None:
-    """The reader has got each row once, in order, and the server sends its log once."""
+    """Assert that the reader has got each row once, in order, and that the server has one dump."""
     until(lambda: read_all(follower, ids), "the reader has all rows")
     pair.until_one_dump()
 
@@ -231,7 +231,7 @@ def read_all(follower: Follower, ids: list[int]) -> bool:
 
 
 def files_of(daemon: Daemon) -> int:
-    """How many descriptors the process has open."""
+    """Returns the number of open file descriptors of the process."""
     return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
 
 

@@ -22,7 +22,7 @@ from tests.servers.server import Rows, Server
 
 Store = StateStore | DatabaseStore
 HOLDER, ADDRESS = "this daemon", "http://a:8085"
-LEASE_S = 3600.0  # of a test's own daemon
+LEASE_S = 3600.0  # the lease of a store that a test opens itself
 _PASSWORD = "streng-geheim"
 _numbers = itertools.count(1)
 _TABLES = ("consumer", "stream", "table_version", "prepared", "prepared_part")
@@ -31,7 +31,7 @@ _TABLES = ("consumer", "stream", "table_version", "prepared", "prepared_part")
 def state_settings(
     server: Server, database: str, *, port: int = 0, privileges: str = ", ".join(PRIVILEGES)
 ) -> StateSettings:
-    """Settings for a database that exists, with a new account. `port`: of a proxy before the server."""
+    """Returns settings for a database that exists, with a new account. `port`: that of a proxy before the server."""
     user = f"s{os.getpid()}_{next(_numbers)}"  # at most 16 characters on MySQL 5.6
     server.add_user(user, _PASSWORD, f"{privileges} ON `{database}`.*")
     address = f"{server.host}:{port or server.port}"
@@ -42,7 +42,7 @@ def state_settings(
 
 
 def take_lease(settings: StateSettings, holder: str = HOLDER) -> int:
-    """Take the lease, also from another holder. Returns the term."""
+    """Take the lease, even if another daemon holds it. Returns the term."""
     with closing(LeaseTable(settings)) as table:
         before = table.read()
         table.release(before.holder, before.term)
@@ -66,7 +66,7 @@ class FileStores:
         return self.opened[-1]
 
     def execute(self, *statements: str) -> None:
-        """Change the store beside the daemon."""
+        """Execute statements on the store, as another program would."""
         with closing(sqlite3.connect(self.path)) as db:
             for statement in statements:
                 db.execute(statement)
@@ -79,7 +79,7 @@ class FileStores:
 
 @dataclass
 class DatabaseOf:
-    """A database for the state, as root sees it."""
+    """A database for the state, with the connection of root."""
 
     server: Server
     settings: StateSettings
@@ -93,7 +93,7 @@ class DatabaseOf:
         return self.server.execute(*statements, database=self.name)
 
     def value(self, query: str) -> Any:
-        """The only value of a query's answer."""
+        """Returns the only value in the answer to a query."""
         ((value,),) = self.execute(query)
         return value
 
@@ -104,8 +104,8 @@ class DatabaseOf:
             yield cursor
 
     def await_lock_waits(self, number: int) -> None:
-        """Return as soon as so many transactions of the server wait for locks."""
-        # information_schema.innodb_trx shows what it showed before if it is asked again within 0.1 s.
+        """Wait until this number of the server's transactions wait for locks."""
+        # Not information_schema.innodb_trx: if it is asked again within 0.1 s, it shows its last result again.
         query = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
         while int(self.execute(query)[0][1]) < number:
             pass
@@ -114,7 +114,7 @@ class DatabaseOf:
         self.execute(f"KILL {connection}")
 
     def reset_lease(self, *, keep: bool = False) -> None:
-        """Begin before the first term. `keep`: keep what is stored."""
+        """Reset the lease to before the first term. `keep`: keep what is stored."""
         with closing(LeaseTable(self.settings)) as table:
             table.read()
         self.execute(
@@ -130,7 +130,7 @@ class DatabaseOf:
 
 @dataclass
 class DatabaseStores(DatabaseOf):
-    """As `FileStores`, in a database whose tables are emptied at the end."""
+    """As `FileStores`, but in a database. Its tables are emptied at the end."""
 
     opened: list[Store] = field(default_factory=list)
 

@@ -214,7 +214,7 @@ class MirrorSettings(SettingsSection):
     """All settings of the job."""
 
     url: str = Field(
-        description="The daemon's API; of a leader and its standbys all addresses, with commas between them"
+        description="Address of the daemon's API; with several daemons all addresses, with commas between them"
     )
     consumers: Annotated[dict[str, MirroredConsumer], BeforeValidator(_consumers)] = Field(
         min_length=1

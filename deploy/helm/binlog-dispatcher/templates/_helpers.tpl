@@ -79,7 +79,7 @@ last batches and a segment. The quarter is added because a queue that is filled 
 {{ ternary "https" "http" (hasKey $root.Values.api "tls") }}://{{ .pod }}.{{ include "binlog-dispatcher.pods" $root }}.{{ $root.Release.Namespace }}:8085
 {{- end -}}
 
-{{/* What readers in the cluster are given: the Service, or all pods, so that they find a new leader at once. */}}
+{{/* The `url` for readers in the cluster: the Service, or the addresses of all pods, so that they find a new leader at once. */}}
 {{- define "binlog-dispatcher.url" -}}
 {{- if include "binlog-dispatcher.several" . -}}
 {{- $addresses := list -}}
