@@ -202,6 +202,9 @@ class Standby:
             row = await in_thread("lease", partial(self._call, lease, ask.request))
         except BinlogError as error:
             self._step(Failed(ask.number, error))
+        except asyncio.CancelledError:
+            lease.interrupt()  # closing it would wait for the answer, and block the event loop
+            raise
         else:
             self._step(Answered(ask.number, row))
         finally:

@@ -40,11 +40,14 @@ class Row:
 class FakeLease:
     def __init__(self, table: Row) -> None:
         self._table = table
+        self.waits = False
         self.closed = False
         table.sessions.append(self)
 
     def _call(self) -> None:
+        self.waits = True
         self._table.held.wait()
+        self.waits = False
         if self._table.down:
             raise BinlogError(ErrorKind.STATE_STORE, "the server is down")
 
@@ -67,9 +70,11 @@ class FakeLease:
         self._table.row = released(self._table.row, holder, term)
 
     def interrupt(self) -> None:
+        self.waits = False
         self._table.held.set()
 
     def close(self) -> None:
+        assert not self.waits, "a real session waits for the answer"
         self.closed = True
 
 
@@ -192,7 +197,8 @@ async def test_a_daemon_ends_while_its_database_does_not_answer() -> None:
     a = FakeDaemon(table, "http://a")
     table.held.clear()
     a.standby.start()
+    await until(lambda: any(lease.waits for lease in table.sessions), "it asks")
     a.standby.hand_over()
     assert a.done == ["exits"]
-    table.held.set()
     await a.standby.gone()
+    assert [lease.closed for lease in table.sessions] == [True]
