@@ -12,6 +12,7 @@ from dispatcher.settings.model import StateSettings
 from dispatcher.state.lease import LeaseTable
 from dispatcher.state.schema import SCHEMA_VERSION
 from dispatcher.state.server import schema
+from dispatcher.state.server.session import DatabaseSession
 from tests.servers.server import Server
 from tests.support.state_stores import (
     DatabaseOf,
@@ -100,6 +101,41 @@ def test_tables_whose_creation_was_interrupted_are_completed(database: DatabaseO
     database.execute("DELETE FROM installation")
     with closing(leading_store(database.settings)) as store:
         assert str(store.installation_id) != installation
+
+
+def test_tables_whose_creation_ends_after_any_statement_are_completed(
+    database: DatabaseOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(Exception):
+        pass
+
+    run, sent = schema._run, 0
+
+    def run_until_killed(session: DatabaseSession, statement: str, *values: object) -> None:
+        nonlocal sent
+        if sent == survived:
+            raise KilledError
+        run(session, statement, *values)
+        sent += 1
+
+    survived, completed = 0, False
+    while not completed:
+        database.drop_tables()
+        sent = 0
+        monkeypatch.setattr(schema, "_run", run_until_killed)
+        try:
+            completed = take_lease(database.settings) == 1
+        except KilledError:
+            monkeypatch.setattr(schema, "_run", run)
+            assert take_lease(database.settings) == 1
+            survived += 1
+        with closing(leading_store(database.settings)) as store:
+            assert store.next_session("shop") > 0
+    assert survived == sent > len(schema.STEPS[SCHEMA_VERSION])
+
+
+def test_the_newest_version_has_its_statements() -> None:
+    assert max(schema.STEPS) == SCHEMA_VERSION
 
 
 def test_the_leader_alone_upgrades_the_tables(
