@@ -36,15 +36,7 @@ def database(
     server: Server = request.getfixturevalue(request.param)
     database = DatabaseOf(server, databases(server))
     database.drop_tables()
-    server.execute(
-        f"GRANT ALTER ON {database.name}.* TO '{account(database)}'@'%'"  # for upgrades
-    )
     return database
-
-
-def account(database: DatabaseOf) -> str:
-    assert database.settings.mysql is not None
-    return database.settings.mysql.user
 
 
 def refusal(settings: StateSettings) -> BinlogError:

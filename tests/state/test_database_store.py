@@ -352,7 +352,7 @@ def test_a_missing_privilege_is_named_with_its_grant(
         take_lease(reading)
     assert reading.mysql is not None
     assert caught.value.remedy == (
-        f"GRANT CREATE, SELECT, INSERT, UPDATE, DELETE ON `{database.name}`.* TO '{reading.mysql.user}'@'...'"
+        f"GRANT CREATE, ALTER, SELECT, INSERT, UPDATE, DELETE ON `{database.name}`.* TO '{reading.mysql.user}'@'...'"
     )
 
 

@@ -31,7 +31,7 @@ from dispatcher.source.mysql.error_map import number_of
 from dispatcher.source.mysql.login import Endpoint, connect, tls_of
 from dispatcher.state.statements import Rows, Statements
 
-PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE", "DELETE")
+PRIVILEGES = ("CREATE", "ALTER", "SELECT", "INSERT", "UPDATE", "DELETE")
 _SQL_MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 # The session is over: PyMySQL's own numbers but for those of a connection that was not made; then the server shuts
 # down (1053), ends the session (1152, 1927, 4031), or has lost the client (1158 to 1161).
