@@ -63,7 +63,10 @@ def test_a_missing_privilege_is_named_with_its_grant(database: DatabaseOf) -> No
     narrow = state_settings(database.server, database.name, privileges="SELECT, UPDATE")
     error = only_error(narrow)
     assert error.kind is ErrorKind.GRANT_MISSING and narrow.mysql is not None
-    assert error.what == f"the account lacks CREATE, ALTER, INSERT, DELETE on the database {database.name}"
+    assert (
+        error.what
+        == f"the account lacks CREATE, ALTER, INSERT, DELETE on the database {database.name}"
+    )
     assert error.remedy == (
         f"GRANT CREATE, ALTER, INSERT, DELETE ON `{database.name}`.* TO '{narrow.mysql.user}'@'...'"
     )

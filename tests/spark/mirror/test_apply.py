@@ -25,6 +25,8 @@ from spark_sink.mirror.values.policies import (
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror, without_watermark
 
+pytestmark = pytest.mark.rotate(1, of="steps of the mirror")
+
 ALL_TYPES = """
 CREATE TABLE types (
   id BIGINT UNSIGNED PRIMARY KEY, t TINYINT, ut TINYINT UNSIGNED, s SMALLINT, us SMALLINT UNSIGNED,
@@ -35,7 +37,6 @@ CREATE TABLE types (
 """
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize(
     ("zone", "vectors"),
     [("UTC", False), ("Asia/Kathmandu", True), ("Pacific/Pago_Pago", True)],
@@ -145,7 +146,6 @@ def test_statements_between_changes_in_any_cut_and_a_replay_that_changes_nothing
     assert mirror.record("t").word is TableState.COMPLETE
 
 
-@pytest.mark.deep
 def test_one_table_of_many_stops_and_goes_on_in_each_way(
     mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -186,7 +186,6 @@ def test_one_table_of_many_stops_and_goes_on_in_each_way(
     assert {row["id"]: row["v"] for row in target.rows(source, "partial_image")} == {1: 1, 2: 2}
 
 
-@pytest.mark.deep
 def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_its_new_name(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +231,6 @@ def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_it
     assert "other columns" in mirror.record("t").reason
 
 
-@pytest.mark.deep
 def test_a_table_without_a_key_is_mirrored_by_counts_of_equal_rows(
     mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -275,7 +273,6 @@ def test_a_table_without_a_key_is_mirrored_by_counts_of_equal_rows(
     assert "lacks 1 rows" in mirror.record("heap").reason
 
 
-@pytest.mark.deep
 def test_soft_deletes_and_metadata_columns(mirror: Mirror, source: Source, target: Target) -> None:
     mirror.policy = TablePolicy(deletes=Deletes.SOFT, metadata=tuple(MetadataColumn))
     source.execute(
@@ -299,7 +296,6 @@ def test_soft_deletes_and_metadata_columns(mirror: Mirror, source: Source, targe
     assert {row["_deleted"] for row in target.rows(source, "t")} == {True}
 
 
-@pytest.mark.deep
 def test_tables_that_are_older_than_the_mirror_and_a_gap(
     mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -328,7 +324,6 @@ def test_tables_that_are_older_than_the_mirror_and_a_gap(
     mirror.policy = TablePolicy(unknown=UnknownTables.PARTIAL)
 
 
-@pytest.mark.deep
 def test_large_steps_are_decoded_on_the_executors(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,7 +350,6 @@ def test_large_steps_are_decoded_on_the_executors(
     assert sorted(row["a"] for row in target.rows(source, "heap")) == [1, 2]
 
 
-@pytest.mark.deep
 def test_two_consumers_of_one_table_and_a_table_that_is_adopted(
     mirror: Mirror, make_mirror: Callable[..., Mirror], source: Source, target: Target
 ) -> None:

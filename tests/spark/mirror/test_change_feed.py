@@ -36,6 +36,7 @@ def feed_of(spark: SparkSession, path: str) -> list[Counter[Line]]:
     return [feed[version] for version in sorted(feed)]
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_the_driver_appends_and_leaves_all_else_to_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:

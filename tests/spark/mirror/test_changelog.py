@@ -13,6 +13,7 @@ from tests.spark.conftest import Source
 from tests.spark.mirror.conftest import Mirror
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_each_change_is_once_in_the_changelog_with_typed_values_across_statements(
     mirror: Mirror, source: Source
 ) -> None:

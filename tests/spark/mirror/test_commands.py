@@ -32,6 +32,7 @@ def make(spark: SparkSession, target: Path, folder: str, table_id: str) -> Mirro
     return table
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_a_resolution_is_asked_of_tables_that_are_stopped(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_resolution_is_asked_of_tables_that_are_stopped(
     assert Wish.COPY not in RESOLUTIONS
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_tables_are_adopted_with_what_the_consumer_knows_of_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:

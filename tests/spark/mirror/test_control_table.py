@@ -43,6 +43,7 @@ def test_a_table_that_another_process_makes_meanwhile(
         }
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_what_is_written_together_is_one_commit_and_is_read_as_it_was_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_the_applied_lsn_is_read_after_rows_that_are_being_written(
     assert asked[0].result() == 9
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_requests_stand_until_the_record_names_them_and_survive_a_compaction(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_every_version_of_a_batch_is_in_the_history(
     mirror: Mirror, source: Source, target: Target
 ) -> None:

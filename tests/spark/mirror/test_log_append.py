@@ -63,6 +63,7 @@ def logged(
     return entries, payloads, len(list((folder / "target").rglob("*.parquet"))), sum(counted)
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_every_writer_appends_the_same(
     spark: SparkSession, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from spark_sink.mirror.values.entries import append_of
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
 
-pytestmark = pytest.mark.rotate(3, of="lost files")
+pytestmark = pytest.mark.rotate(1, of="lost files")
 
 TABLES = (
     "CREATE TABLE kept (id INT PRIMARY KEY, v INT)",

@@ -97,6 +97,7 @@ def test_tables_are_compacted_and_have_checkpoints(
     assert_equal(source, target, "t")
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_a_checkpoint_is_written_once_in_some_commits(
     spark: SparkSession, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from tests.support.certificates import make_certificate
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.rotate(3, of="the source on a real daemon")
+pytestmark = pytest.mark.rotate(1, of="the source on a real daemon")
 
 FULL, READ = "token-of-the-stream", "token-of-the-batch"
 QUEUE_BYTES = 1 << 20

@@ -28,7 +28,7 @@ from spark_sink.mirror.values.entries import last_lsn
 from tests.servers import Server
 from tests.spark.mirror.copy.conftest import PASSWORD, Copying, add_reader
 
-pytestmark = pytest.mark.rotate(3, of="copies")
+pytestmark = pytest.mark.rotate(2, of="copies")
 
 NewDatabase = Callable[[Server], str]
 SMALL: dict[str, Any] = {"max_bytes_in_chunk": 1 << 10, "parallel": 2}

@@ -91,6 +91,7 @@ def complete(mirror: RealMirror, table: str) -> bool:
     return record.word is TableState.COMPLETE
 
 
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_a_table_with_a_column_that_the_server_lacks_is_different(real: RealMirror) -> None:
     real.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     real.feed_real()
