@@ -11,7 +11,8 @@ PYTEST_WORKERS ?= 5
 PYTEST_ARGS ?=
 
 help:
-	@echo "make demo     mirror a real MySQL server to Delta and compare every value (KEEP=1: until Ctrl-C)"
+	@echo "make demo     mirror a real MySQL server to Delta and compare every value (KEEP=1: until Ctrl-C; STANDBY=1:"
+	@echo "              with two daemons, the leader of which is killed under load)"
 	@echo "make picture  run the demo and draw docs/demo.svg"
 	@echo "make screenshot  run a server, a daemon and readers, and draw the status page and Spark's page of a stream into docs"
 	@echo "make test     run lint, then all tests"
@@ -46,7 +47,7 @@ jars:
 
 demo: jars
 	@deploy/setup.sh mirror
-	@$(PY) -m deploy.demo $(if $(KEEP),--keep)
+	@$(PY) -m deploy.demo $(if $(KEEP),--keep) $(if $(STANDBY),--standby)
 
 # The steps of the Dockerfile, without a container engine; as root.
 image:

@@ -1,9 +1,10 @@
 """Mirrors a real MySQL server to Delta tables on this machine, MySQL → daemon → Spark → Delta, and compares the result.
 
-    python -m deploy.demo [--seconds N] [--seed N] [--target DIR] [--keep]
+    python -m deploy.demo [--seconds N] [--seed N] [--target DIR] [--keep] [--standby]
 
     runner     starts everything, runs the demo, reports the result
     processes  runs the daemon and Spark as child processes, and ends them with the demo
+    settings   the consumers, and the settings of daemons and mirror job
     schema     the tables of a shop, in three databases
     operations random transactions of the shop, repeatable by a seed
     load       threads that execute these transactions

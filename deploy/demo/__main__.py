@@ -43,6 +43,9 @@ def _options(arguments: Sequence[str]) -> Options:
         "--target", type=Path, help="an empty folder for the Delta tables, which are kept"
     )
     parser.add_argument("--keep", action="store_true", help="keep everything running until Ctrl-C")
+    parser.add_argument(
+        "--standby", action="store_true", help="run two daemons, and kill the leader under load"
+    )
     parser.add_argument("--picture", type=Path, help="write the view and the result as an SVG file")
     parsed = parser.parse_args(arguments)
     target: Path | None = parsed.target
@@ -50,7 +53,15 @@ def _options(arguments: Sequence[str]) -> Options:
         target = target.absolute()
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             parser.error(f"--target {target} is not an empty folder")
-    return Options(parsed.seconds, parsed.seed, parsed.keep, target, parsed.parts, parsed.picture)
+    return Options(
+        parsed.seconds,
+        parsed.seed,
+        parsed.keep,
+        target,
+        parsed.parts,
+        parsed.picture,
+        parsed.standby,
+    )
 
 
 if __name__ == "__main__":

@@ -62,20 +62,19 @@ INTERRUPTS = Interrupts()
 
 
 class DemoProcess:
-    """A running process. `name`: for messages."""
+    """A running process. `name`: for messages, at the beginning of a sentence; `log` is a file in `folder`."""
 
     def __init__(
         self,
         name: str,
         command: Sequence[str],
         *,
-        log: Path,
         folder: Path,
         environment: Mapping[str, str],
     ) -> None:
         self.name = name
-        self.log = log
-        with log.open("wb") as file:
+        self.log = folder / f"{self.label.replace(' ', '-')}.log"
+        with self.log.open("wb") as file:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -85,6 +84,11 @@ class DemoProcess:
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
+
+    @property
+    def label(self) -> str:
+        """The name without an article, in small letters."""
+        return self.name.lower().removeprefix("the ")
 
     @property
     def pid(self) -> int:
@@ -100,6 +104,11 @@ class DemoProcess:
     def failed(self, what: str) -> DemoFailed:
         """The error, with the end of the process's log."""
         return DemoFailed(f"{self.name} {what}\nThe end of its log:\n{tail(self.log)}")
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process, as in a crash, and wait until it has ended."""
+        self.process.kill()
+        self.process.wait()
 
     def end(self, patience_s: float) -> None:
         """Send SIGTERM; after `patience_s`, or once it has ended, send SIGKILL to the rest of its session."""

@@ -5,6 +5,10 @@ daemon). Then the tables are created: the consumers begin at `earliest`, so the 
 for a while. Meanwhile the mirror copies a table that is older than the binlog, two tables get columns, and one is
 replaced by a shadow table.
 
+With a standby, a second MySQL has the state of two daemons: the mirror's progress is compared with all that the first
+MySQL has executed, and there each renewal of the lease would be one more transaction. In the middle of the load the
+leader is killed.
+
 Then the demo waits for the mirror. The mirror job acknowledges what is in its log. So when a consumer's `covered` set
 contains all that the server has executed, the mirror's log holds all changes; the job's metrics say how far the tables
 have applied the log.
@@ -20,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,26 +38,34 @@ from deploy.demo import compare
 from deploy.demo.load import WriteCounts, Writers, make_existing_table
 from deploy.demo.processes import INTERRUPTS, DemoFailed, DemoProcess, tail
 from deploy.demo.schema import DATABASES, EXISTING, STATEMENTS
-from deploy.demo.view import View, ViewState, results_table, save_picture, size
-from deploy.demo.watch import DemoConsumer, Observation, Observer, Rules
+from deploy.demo.settings import (
+    CONSUMERS,
+    COPY_GRANTS,
+    MIRRORED,
+    STATE_DATABASE,
+    STATE_GRANTS,
+    STATE_USER,
+    daemon_settings,
+    daemon_urls,
+    mirror_settings,
+    state_in_database,
+    state_in_file,
+)
+from deploy.demo.view import NO_LEADER, View, ViewState, results_table, save_picture, size
+from deploy.demo.watch import DemoDaemon, Observation, Observer, Rules, SilentDaemon
 from tests.servers import Instance, start_server
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-MIB = 1 << 20
-CONSUMERS = (
-    DemoConsumer("shop", "repl", ("shop",), 64 * MIB),
-    DemoConsumer("billing", "repl", ("billing",), 64 * MIB),
-    DemoConsumer("warehouse", "depot", ("warehouse",), 64 * MIB),
-    DemoConsumer("never_reads", "repl", DATABASES, MIB // 4, shared=False),
-)
-COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*")
-MIRRORED = tuple(consumer.name for consumer in CONSUMERS if consumer.shared)
+# The server of the state stores each commit durably, as docs/high-availability.md recommends.
+DURABLE = ("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1")
 
 OBSERVE_EVERY_S = 0.5
+LOOK_FOR_LEADER_EVERY_S = 0.05
 # The first start on a machine compiles kernels; later starts take seconds.
 START_TIMEOUT_S = 240.0
 CATCH_UP_TIMEOUT_S = 600.0  # two quiet cores need a minute
+TAKEOVER_TIMEOUT_S = 120.0  # two quiet cores need six seconds
 END_S = 10.0
 ENDING_S = 5.0
 
@@ -61,7 +73,7 @@ ENDING_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Options:
     """`target`: a folder for the Delta tables, which the demo leaves there; None: it removes them. `parts`: rows of the
-    table that is copied. `picture`: an SVG file to write."""
+    table that is copied. `picture`: an SVG file to write. `standby`: run two daemons, and kill the leader."""
 
     seconds: float
     seed: int
@@ -69,20 +81,39 @@ class Options:
     target: Path | None
     parts: int = 1_000_000
     picture: Path | None = None
+    standby: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A change of the leader. `load_s`: how long the load had run when the leader was killed; `after_s`: how long it
+    took until the other daemon led."""
+
+    killed: str
+    leader: str
+    load_s: float
+    after_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.killed.capitalize()} led until it was killed with SIGKILL, {self.load_s:.1f} s after the load had"
+            f" begun; {self.after_s:.1f} s later {self.leader} led."
+        )
 
 
 @dataclass(slots=True)
 class RunningDemo:
-    """The running processes, and their observer."""
+    """The running processes, and their observer. `server` is mirrored; `state_server` has the state of two daemons."""
 
     server: Instance
-    daemon: DemoProcess
+    state_server: Instance | None
+    daemons: Sequence[DemoDaemon]  # also those that were killed
     mirror: DemoProcess
     observer: Observer
     rules: Rules
     view: View
-    port: int
     load: Writers | None = None
+    takeover: Takeover | None = None
     observation: Observation | None = None
     writing: ViewState | None = None  # the last state under load
 
@@ -92,30 +123,41 @@ class RunningDemo:
         """Observe and show until `done`. Raises DemoFailed for a violated rule, or after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
-            observation = self.observation = self._observe()
-            if wrong := self.rules.wrong(observation):
-                raise self.daemon.failed(f"violates a rule of the demo: {wrong}")
+            observation = self._observe()
             written = self.load.written if self.load else WriteCounts()
             state = ViewState(title, observation, self.rules, written)
+            if observation:
+                self.observation = observation
+                if wrong := self.rules.wrong(observation):
+                    raise self.leader.process.failed(f"violates a rule of the demo: {wrong}")
             self.view.show(state)
-            if title == "writing":
+            if observation and title == "writing":
                 self.writing = state
-            if done(observation):
+            if observation and done(observation):
                 return observation
             if time.monotonic() > deadline:
-                raise DemoFailed(f"{title}: not done after {timeout_s:g} s\n{_states(observation)}")
-            time.sleep(OBSERVE_EVERY_S)
+                states = _states(observation) if observation else f"  {NO_LEADER}"
+                raise DemoFailed(f"{title}: not done after {timeout_s:g} s\n{states}")
+            time.sleep(OBSERVE_EVERY_S if observation else LOOK_FOR_LEADER_EVERY_S)
+
+    @property
+    def leader(self) -> DemoDaemon:
+        """The daemon that led at the last observation."""
+        assert self.observation is not None
+        label = self.observation.leader
+        return next(daemon for daemon in self.daemons if daemon.process.label == label)
 
     def check(self) -> None:
         """Raises DemoFailed if a process has ended or a writer has failed."""
-        for part in (self.daemon, self.mirror):
+        for part in (*(daemon.process for daemon in self.observer.daemons), self.mirror):
             part.check()
-        if self.server.process is None or self.server.process.poll() is not None:
-            raise DemoFailed(f"MySQL has ended\nThe end of its log:\n{tail(self.server.error_log)}")
+        for server in filter(None, (self.server, self.state_server)):
+            if server.process is None or server.process.poll() is not None:
+                raise DemoFailed(f"MySQL has ended\nThe end of its log:\n{tail(server.error_log)}")
         if self.load:
             self.load.check()
 
-    def _observe(self) -> Observation:
+    def _observe(self) -> Observation | None:
         self.check()
         try:
             return self.observer.observe()
@@ -125,9 +167,10 @@ class RunningDemo:
             raise DemoFailed(
                 f"MySQL does not answer: {error}\nThe end of its log:\n{said}"
             ) from error
-        except OSError as error:
-            self._await_end(self.daemon.process)
-            raise self.daemon.failed(f"does not answer: {error!r}") from error
+        except SilentDaemon as silent:
+            silent_part = silent.daemon.process
+            self._await_end(silent_part.process)
+            raise silent_part.failed(f"does not answer: {silent.__cause__!r}") from silent
 
     def _await_end(self, process: subprocess.Popen[bytes] | None) -> None:
         """Wait for a process that does not answer: if it is ending, its exit code says more."""
@@ -144,7 +187,7 @@ def run(options: Options, console: Console) -> int:
     with _work_folder() as work, ExitStack() as running:
         target = options.target or work / "delta"
         with View(console) as view:
-            demo = _start(running, view, work, target, options.parts)
+            demo = _start(running, view, work, target, options)
             results = _perform(demo, options, target)
         fine = all(result.fine for result in results)
         verdict = _verdict(demo, results, time.monotonic() - began)
@@ -160,7 +203,7 @@ def run(options: Options, console: Console) -> int:
                 highlight=False,
             )
         if options.keep:
-            _keep(console, demo, work, target)
+            _keep(console, demo, target)
         return 0 if fine else 1
 
 
@@ -176,29 +219,36 @@ def _work_folder() -> Iterator[Path]:
 # -- starting ------------------------------------------------------------------------------------------------
 
 
-def _start(running: ExitStack, view: View, work: Path, target: Path, parts: int) -> RunningDemo:
+def _start(
+    running: ExitStack, view: View, work: Path, target: Path, options: Options
+) -> RunningDemo:
     view.say("starting MySQL")
     server = running.enter_context(start_server("mysql97"))
     password = secrets.token_hex(16)
     for user in dict.fromkeys(consumer.user for consumer in CONSUMERS):
         server.add_user(user, password)
     server.add_user("copy", password, *COPY_GRANTS)
-    view.say(
-        f"MySQL {server.version} on {server.host}:{server.port}; starting the daemon and Spark"
-    )
-    port, metrics = _free_port(), _free_port()
-    mirror_config = work / "mirror.yaml"
-    mirror_config.write_text(mirror_settings(server.port, port, metrics, target), encoding="utf-8")
-    config = work / "dispatcher.yaml"
-    config.write_text(settings(server.port, port, work / "state.db"), encoding="utf-8")
+    state_server = _start_state_server(running, view, password) if options.standby else None
     environment = {"DEMO_PASSWORD": password}
-    daemon = _part(
-        running,
-        "The daemon",
-        [BIN / "binlog-dispatcher", "run", "--config", config],
-        work,
-        environment,
-    )
+    started = "two daemons" if state_server else "the daemon"
+    view.say(f"MySQL {server.version} on {server.host}:{server.port}; starting {started} and Spark")
+    parts = _daemon_parts(state_server, work)
+    ports, metrics = [_free_port() for _ in parts], _free_port()
+
+    def start_daemon(part: DaemonPart, port: int) -> DemoDaemon:
+        part.config.write_text(daemon_settings(server.port, port, part.state), encoding="utf-8")
+        process = _part(
+            running,
+            part.name,
+            [BIN / "binlog-dispatcher", "run", "--config", part.config],
+            work,
+            environment,
+        )
+        return DemoDaemon(process, port, part.config)
+
+    mirror_config = work / "mirror.yaml"
+    mirror_config.write_text(mirror_settings(server.port, ports, metrics, target), encoding="utf-8")
+    daemons = [start_daemon(parts[0], ports[0])]
     mirror = _part(
         running,
         "The mirror job",
@@ -206,56 +256,77 @@ def _start(running: ExitStack, view: View, work: Path, target: Path, parts: int)
         work,
         environment,
     )
-    observer = Observer(port, running.enter_context(closing(_connect(server))), daemon.pid, metrics)
-    demo = RunningDemo(server, daemon, mirror, observer, Rules(CONSUMERS), view, port)
-    _await_daemon(demo)
+    observer = Observer(daemons, running.enter_context(closing(_connect(server))), metrics)
+    demo = RunningDemo(server, state_server, daemons, mirror, observer, Rules(CONSUMERS), view)
+    _await_daemon(demo, daemons[0], "/readyz" if state_server else "/livez")
+    # The first daemon leads, and on a new machine it has compiled the kernels of the other one.
+    for part, port in zip(parts[1:], ports[1:], strict=True):
+        daemons.append(start_daemon(part, port))
+        observer.daemons.append(daemons[-1])
+        _await_daemon(demo, daemons[-1], "/readyz?standby")
     demo.until(
         "connecting",
         lambda observation: all(observation.state(c.name) == "streaming" for c in CONSUMERS),
         START_TIMEOUT_S,
     )
-    view.say(
-        f"the daemon serves {len(CONSUMERS)} consumers on http://127.0.0.1:{port}; making the tables"
-    )
+    view.say(f"{_roles(demo)}; making the tables")
     server.execute(*STATEMENTS)
-    view.say(f"writing {parts} rows that no binlog holds into {EXISTING}")
+    view.say(f"writing {options.parts} rows that no binlog holds into {EXISTING}")
     with closing(_connect(server)) as connection:
-        make_existing_table(connection, parts)
+        make_existing_table(connection, options.parts)
     return demo
 
 
-def settings(mysql_port: int, port: int, state: Path) -> str:
-    """The daemon's settings, as a user would write them."""
-    lines = ["consumers:"]
-    for consumer in CONSUMERS:
-        lines += [
-            f"  {consumer.name}:",
-            f'    mysql: "{consumer.user}@127.0.0.1:{mysql_port}"',
-            '    password: "${DEMO_PASSWORD}"',
-            f"    databases: [{', '.join(consumer.databases)}]",
-            "    start: earliest",
-            f"    max_bytes_in_binlog_queue: {consumer.queue_bytes_max // 1024}KiB",
-        ]
-        if not consumer.shared:
-            lines.append("    use_binlog_client: false")
-    lines += [f"api: {{listen: 127.0.0.1:{port}}}", f"state: {{path: {state}}}"]
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True, slots=True)
+class DaemonPart:
+    """A daemon to start. `state`: the value of the settings' key `state`."""
+
+    name: str
+    config: Path
+    state: str
 
 
-def mirror_settings(mysql_port: int, port: int, metrics: int, target: Path) -> str:
-    """The mirror's settings, as a user would write them."""
-    return f"""url: http://127.0.0.1:{port}
-consumers: [{", ".join(MIRRORED)}]
-target: {target}
-metrics: 127.0.0.1:{metrics}
-copy: {{mysql: "copy@127.0.0.1:{mysql_port}", password: "${{DEMO_PASSWORD}}"}}
-"""
+def _daemon_parts(state_server: Instance | None, work: Path) -> list[DaemonPart]:
+    """One daemon with its state in a file, or two with their state in a database."""
+    if state_server is None:
+        state = state_in_file(work / "state.db")
+        return [DaemonPart("The daemon", work / "dispatcher.yaml", state)]
+    return [
+        DaemonPart(
+            f"Daemon {letter}",
+            work / f"dispatcher-{letter}.yaml",
+            state_in_database(state_server.port, work / f"spill-{letter}"),
+        )
+        for letter in ("a", "b")
+    ]
+
+
+def _start_state_server(running: ExitStack, view: View, password: str) -> Instance:
+    """Start a MySQL with a database for the state of two daemons."""
+    server = running.enter_context(start_server("mysql97", *DURABLE))
+    server.execute(f"CREATE DATABASE {STATE_DATABASE}")
+    server.add_user(STATE_USER, password, *STATE_GRANTS)
+    view.say(f"a second MySQL on {server.host}:{server.port} has the state of the daemons")
+    return server
+
+
+def _roles(demo: RunningDemo) -> str:
+    """Which daemon serves the consumers, and which ones stand by."""
+    leader = demo.leader
+    serves = f"serves {len(CONSUMERS)} consumers on {daemon_urls([leader.port])}"
+    standbys = [daemon for daemon in demo.daemons if daemon is not leader]
+    if not standbys:
+        return f"the daemon {serves}"
+    stand_by = "".join(
+        f", {daemon.process.label} stands by on {daemon_urls([daemon.port])}" for daemon in standbys
+    )
+    return f"{leader.process.label} leads and {serves}{stand_by}"
 
 
 def _part(
     running: ExitStack,
     name: str,
-    command: list[str | Path],
+    command: Sequence[str | Path],
     work: Path,
     environment: Mapping[str, str],
 ) -> DemoProcess:
@@ -272,20 +343,20 @@ def _part(
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
     }
-    log = work / f"{name.lower().replace('the ', '').replace(' ', '-')}.log"
     words = [str(word) for word in command]
     with INTERRUPTS.held():
-        part = DemoProcess(name, words, log=log, folder=work, environment=given)
+        part = DemoProcess(name, words, folder=work, environment=given)
         running.callback(part.end, END_S)
     return part
 
 
-def _await_daemon(demo: RunningDemo) -> None:
+def _await_daemon(demo: RunningDemo, daemon: DemoDaemon, probe: str) -> None:
+    """Wait until GET `probe` of the daemon returns 200."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not demo.observer.answers():
+    while not demo.observer.answers(daemon, probe):
         demo.check()
         if time.monotonic() > deadline:
-            raise demo.daemon.failed(f"does not listen after {START_TIMEOUT_S:g} s")
+            raise daemon.process.failed(f"is not ready after {START_TIMEOUT_S:g} s")
         time.sleep(0.1)
 
 
@@ -312,7 +383,7 @@ def _perform(demo: RunningDemo, options: Options, target: Path) -> list[compare.
         demo.until("waiting for Spark's first steps", _mirror_runs, START_TIMEOUT_S)
         view.say(f"the mirror is running; writing for {options.seconds:g} s (seed {options.seed})")
         load.go_on()
-        _write_for(demo, load, options.seconds)
+        _write_for(demo, load, options)
     finally:
         load.stop()
     written = load.written
@@ -327,17 +398,34 @@ def _perform(demo: RunningDemo, options: Options, target: Path) -> list[compare.
         return [_compare(connection, table, target) for table in tables]
 
 
-def _write_for(demo: RunningDemo, load: Writers, seconds: float) -> None:
-    began = time.monotonic()
+def _write_for(demo: RunningDemo, load: Writers, options: Options) -> None:
+    began, seconds = time.monotonic(), options.seconds
 
     def write_until(share: float) -> None:
         demo.until("writing", lambda _: time.monotonic() >= began + seconds * share, seconds + 60)
 
     write_until(0.4)
     load.add_columns()
+    if options.standby:
+        write_until(0.5)
+        demo.takeover = _kill_leader(demo, began)
     write_until(0.6)
     load.change_by_shadow()
     write_until(1.0)
+
+
+def _kill_leader(demo: RunningDemo, load_began: float) -> Takeover:
+    """Kill the daemon that leads, and wait until the other one leads."""
+    killed = demo.leader
+    killed.process.kill()
+    killed_at = time.monotonic()
+    demo.observer.daemons.remove(killed)
+    name = killed.process.label
+    demo.view.say(f"{name}, which leads, was killed with SIGKILL")
+    found = demo.until("takeover", lambda _: True, TAKEOVER_TIMEOUT_S)
+    takeover = Takeover(name, found.leader, killed_at - load_began, found.at - killed_at)
+    demo.view.say(f"{found.leader} leads, {takeover.after_s:.1f} s later")
+    return takeover
 
 
 def _mirror_runs(observation: Observation) -> bool:
@@ -348,8 +436,7 @@ def _mirror_runs(observation: Observation) -> bool:
 
 def _catch_up(demo: RunningDemo) -> None:
     began = time.monotonic()
-    assert demo.observation is not None
-    tip = demo.observer.observe().executed
+    tip = demo.observer.executed()
 
     def done(observation: Observation) -> bool:
         # The writers have stopped, so the server's executed set does not change.
@@ -376,7 +463,6 @@ def _compare(connection: Connection[Cursor], table: compare.Table, target: Path)
 
 
 def _verdict(demo: RunningDemo, results: list[compare.Result], seconds: float) -> str:
-    assert demo.observation is not None
     (unshared,) = (consumer for consumer in CONSUMERS if not consumer.shared)
     held = demo.rules.held_bytes_max[unshared.name]
     connections = len({consumer.user for consumer in CONSUMERS})
@@ -384,12 +470,14 @@ def _verdict(demo: RunningDemo, results: list[compare.Result], seconds: float) -
     verdict = f"all {len(results)} tables are equal"
     if differ:
         verdict = f"[red]{differ} of {len(results)} tables differ[/]"
+    whose = "The daemon's" if demo.takeover is None else "Each daemon's"
+    takeover = "" if demo.takeover is None else f"{demo.takeover}\n"
     return (
-        f"[bold]{verdict}[/], {sum(result.mysql for result in results)} rows, in {seconds:.0f} s.\n"
+        f"[bold]{verdict}[/], {sum(result.mysql for result in results)} rows, in {seconds:.0f} s.\n{takeover}"
         f"One binlog dump thread for each of {connections} connections and, while it was connected, one for the"
         f" unshared consumer:\n{unshared.name} never reads, held at most {size(held)}, and was disconnected when its"
         f" queue was full; no other consumer waited for it.\n"
-        f"The daemon's resident memory was {demo.observation.resident_bytes_max / 1e6:.0f} MB at most"
+        f"{whose} resident memory was {demo.rules.resident_bytes_max / 1e6:.0f} MB at most"
         f" (limit {demo.rules.memory_bytes_max / 1e6:.0f} MB)."
     )
 
@@ -403,14 +491,17 @@ def _report(console: Console, results: list[compare.Result], verdict: str, targe
     console.print(f"Delta tables: {target}/DATABASE/TABLE", highlight=False, soft_wrap=True)
 
 
-def _keep(console: Console, demo: RunningDemo, work: Path, target: Path) -> None:
+def _keep(console: Console, demo: RunningDemo, target: Path) -> None:
     """Keep everything running until Ctrl-C, or until a process ends."""
+    urls = daemon_urls([daemon.port for daemon in demo.daemons])
+    configs = " ".join(str(daemon.config) for daemon in demo.daemons)
+    logs = " ".join(str(part.log) for part in (*(d.process for d in demo.daemons), demo.mirror))
     console.print(
         f"\nEverything keeps running until Ctrl-C:\n"
         f"  MySQL      mysql --socket={demo.server.socket} --user=root\n"
-        f"  daemon     {BIN / 'binlog-dispatcher'} binlogs --url http://127.0.0.1:{demo.port}\n"
-        f"  settings   {work / 'dispatcher.yaml'}\n"
-        f"  logs       {demo.daemon.log} {demo.mirror.log}\n"
+        f"  daemon     {BIN / 'binlog-dispatcher'} binlogs --url {urls}\n"
+        f"  settings   {configs}\n"
+        f"  logs       {logs}\n"
         f"  tables     {target}",
         highlight=False,
         soft_wrap=True,

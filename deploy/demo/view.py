@@ -24,15 +24,16 @@ from deploy.demo.schema import EVENTS
 from deploy.demo.watch import DemoConsumer, MirrorProgress, Observation, Rules
 
 LINE_EVERY_S = 3.0
+NO_LEADER = "no daemon leads"
 _STYLES = {"streaming": "green", "closed": "yellow", "paused": "yellow", "failed": "red"}
 
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """What the view shows. `title`: the current step."""
+    """What the view shows. `title`: the current step; `observation`: None if no daemon leads."""
 
     title: str
-    observation: Observation
+    observation: Observation | None
     rules: Rules
     written: WriteCounts
 
@@ -85,6 +86,8 @@ def size(count: float) -> str:
 
 def _line(state: ViewState) -> str:
     observation, consumers = state.observation, state.rules.consumers
+    if observation is None:
+        return escape(f"{state.title}: {state.written.rows} rows written; {NO_LEADER}")
     rows = sum(progress.rows for progress in observation.mirrored.values())
     behind = ", ".join(
         f"{consumer.name} {observation.behind(consumer.name)} + {observation.unapplied(consumer.name)}"
@@ -101,7 +104,8 @@ def _line(state: ViewState) -> str:
     return escape(
         f"{state.title}: {state.written.rows} rows written, {rows} applied;{copies}"
         f" transactions not in the lake + not applied: {behind};{unread}"
-        f" {sum(observation.dumps.values())} dump threads; daemon {observation.resident_bytes / 1e6:.0f} MB"
+        f" {sum(observation.dumps.values())} dump threads;"
+        f" {observation.leader} {observation.resident_bytes / 1e6:.0f} MB"
     )
 
 
@@ -111,8 +115,10 @@ def _picture(state: ViewState) -> Group:
         f"[bold]{escape(state.title)}[/]   {written.transactions} transactions, {written.statements} statements,"
         f" {written.rows} rows written"
     )
+    if observation is None:
+        return Group(head, Text(NO_LEADER, style="yellow"))
     memory = Text.from_markup(
-        f"daemon's resident memory [bold]{observation.resident_bytes / 1e6:.0f} MB[/]"
+        f"{observation.leader}'s resident memory [bold]{observation.resident_bytes / 1e6:.0f} MB[/]"
         f" of {rules.memory_bytes_max / 1e6:.0f} MB   the most was {observation.resident_bytes_max / 1e6:.0f} MB"
     )
     return Group(

@@ -1,11 +1,12 @@
 """Observes the running demo from outside, and checks the rules that must hold.
 
 An observation combines the daemon's answer (`GET /v1/binlogs`), the server's process list and executed GTIDs, the
-daemon's memory, and the mirror job's metrics. `Rules` is pure: it takes observations and returns the first violation.
+daemon's memory, and the mirror job's metrics. Of several daemons, the one that leads is observed. `Rules` is pure: it
+takes observations and returns the first violation.
 
 The process list and the daemon's states are not read at the same instant, and a server notices that a replica has
 disconnected only at its next write, at the latest at the next heartbeat. So a wrong number of dump threads is a
-violation only if it lasts for `GRACE_S` while the states do not change.
+violation only if it lasts for `GRACE_S` while the leader and the states do not change.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from deploy.demo.processes import DemoFailed, resident_bytes
+from deploy.demo.processes import DemoFailed, DemoProcess, resident_bytes
 from dispatcher.model.gtid import GtidSet
 
 MEMORY_BASE_BYTES = 250 * 10**6
@@ -61,7 +63,8 @@ class MirrorProgress:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """`rows`: of GET /v1/binlogs by consumer; `dumps`: the server's dump threads by user; `at`: monotonic, s."""
+    """`rows`: of GET /v1/binlogs by consumer; `dumps`: the server's dump threads by user; `at`: monotonic, s; `leader`:
+    the daemon that was observed."""
 
     at: float
     rows: Mapping[str, Mapping[str, Any]]
@@ -70,6 +73,7 @@ class Observation:
     resident_bytes: int
     resident_bytes_max: int
     mirrored: Mapping[str, MirrorProgress]
+    leader: str = "daemon"
 
     def state(self, consumer: str) -> str:
         return str(self.rows[consumer]["state"])
@@ -89,42 +93,72 @@ class Observation:
         return max(0, int(acknowledged["seq"]) - progress.applied_seq)
 
 
+@dataclass(frozen=True, slots=True)
+class DemoDaemon:
+    """A daemon of the demo. `port`: of its API; `config`: its file of settings."""
+
+    process: DemoProcess
+    port: int
+    config: Path
+
+
+class SilentDaemon(Exception):
+    """A daemon does not accept connections, or breaks them."""
+
+    def __init__(self, daemon: DemoDaemon) -> None:
+        super().__init__(daemon.process.name)
+        self.daemon = daemon
+
+
 class Observer:
-    """Makes observations. Not thread-safe."""
+    """Makes observations. Not thread-safe. `daemons`: those that run."""
 
     def __init__(
-        self, port: int, server: Connection[Cursor], daemon_pid: int, mirror_port: int
+        self, daemons: Sequence[DemoDaemon], server: Connection[Cursor], mirror_port: int
     ) -> None:
-        self._port = port
+        self.daemons = list(daemons)
         self._server = server
-        self._daemon_pid = daemon_pid
         self._mirror_port = mirror_port
 
-    def answers(self) -> bool:
-        """True if the daemon listens."""
+    def answers(self, daemon: DemoDaemon, path: str) -> bool:
+        """True if GET `path` of the daemon returns 200."""
         try:
-            return self._get("/livez")[0] == http.client.OK
+            return self._get(path, daemon.port)[0] == http.client.OK
         except OSError:
             return False
 
-    def observe(self) -> Observation:
-        status, body = self._get("/v1/binlogs")
-        if status != http.client.OK:
-            raise DemoFailed(f"GET /v1/binlogs returned {status}: {body.decode()}")
-        memory, peak = resident_bytes(self._daemon_pid)
+    def observe(self) -> Observation | None:
+        """Returns None if no daemon leads. Raises SilentDaemon."""
+        for daemon in self.daemons:
+            try:
+                rows = consumers_of(*self._get("/v1/binlogs", daemon.port))
+                if rows is not None:
+                    return self._of_leader(daemon, rows)
+            except OSError as error:
+                raise SilentDaemon(daemon) from error
+        return None
+
+    def executed(self) -> GtidSet:
+        """The GTIDs that the server has executed."""
+        with self._server.cursor() as cursor:
+            cursor.execute("SELECT @@GLOBAL.gtid_executed")
+            (row,) = cursor.fetchall()
+        return GtidSet.parse(str(row[0]))
+
+    def _of_leader(self, daemon: DemoDaemon, rows: Mapping[str, Mapping[str, Any]]) -> Observation:
+        memory, peak = resident_bytes(daemon.process.pid)
         with self._server.cursor() as cursor:
             cursor.execute("SHOW PROCESSLIST")
             dumps = Counter(str(row[1]) for row in cursor.fetchall() if row[4] in _DUMP)
-            cursor.execute("SELECT @@GLOBAL.gtid_executed")
-            (row,) = cursor.fetchall()
         return Observation(
             time.monotonic(),
-            {row["name"]: row for row in json.loads(body)},
+            rows,
             dumps,
-            GtidSet.parse(str(row[0])),
+            self.executed(),
             memory,
             peak,
             self._mirrored(),
+            daemon.process.label,
         )
 
     def _mirrored(self) -> dict[str, MirrorProgress]:
@@ -134,8 +168,9 @@ class Observer:
             return {}
         return mirror_progress(text.decode())
 
-    def _get(self, path: str, port: int | None = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", port or self._port, timeout=ANSWER_S)
+    @staticmethod
+    def _get(path: str, port: int) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -144,6 +179,15 @@ class Observer:
             raise DemoFailed(f"the daemon has not answered GET {path} in {ANSWER_S:g} s") from None
         finally:
             connection.close()
+
+
+def consumers_of(status: int, body: bytes) -> dict[str, Mapping[str, Any]] | None:
+    """Returns the consumers by name from a daemon's answer to GET /v1/binlogs; None if the daemon does not lead."""
+    if status == http.client.OK:
+        return {row["name"]: row for row in json.loads(body)}
+    if status == http.client.SERVICE_UNAVAILABLE and json.loads(body)["kind"] == "NOT_LEADER":
+        return None
+    raise DemoFailed(f"GET /v1/binlogs returned {status}: {body.decode()}")
 
 
 def mirror_progress(text: str) -> dict[str, MirrorProgress]:
@@ -180,7 +224,8 @@ class Rules:
         0  # the unshared consumer was disconnected, and the server had no thread for it
     )
     held_bytes_max: dict[str, int] = field(default_factory=dict)
-    _states: Mapping[str, str] = field(default_factory=dict)
+    resident_bytes_max: int = 0  # of all daemons that have led
+    _seen: tuple[str, Mapping[str, str]] = ("", {})  # the leader, and the states of consumers
     _since: float = 0.0
 
     @property
@@ -203,6 +248,7 @@ class Rules:
             self.held_bytes_max[consumer.name] = max(
                 self.held_bytes_max.get(consumer.name, 0), held
             )
+        self.resident_bytes_max = max(self.resident_bytes_max, observation.resident_bytes_max)
         return (
             self._consumers(observation)
             or self._waiting(observation)
@@ -249,8 +295,9 @@ class Rules:
         states = {consumer.name: observation.state(consumer.name) for consumer in self.consumers}
         expected = self.expected_dumps(observation)
         fits = expected == dict(observation.dumps)
-        if fits or states != self._states:
-            self._states, self._since = states, observation.at
+        seen = (observation.leader, states)
+        if fits or seen != self._seen:
+            self._seen, self._since = seen, observation.at
         unshared = [consumer.name for consumer in self.consumers if not consumer.shared]
         if fits and unshared and all(states[name] == "closed" for name in unshared):
             self.closed_observations += 1

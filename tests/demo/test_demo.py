@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,9 @@ from deploy.demo.processes import Interrupts, of_session
 from tests.support.java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
+TAKEOVER = re.compile(
+    r"Daemon a led until it was killed with SIGKILL, \d+\.\d s after the load had begun; \d+\.\d s later daemon b led\."
+)
 
 
 def start(temporary: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -49,13 +53,17 @@ def left_behind(temporary: Path) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-def test_every_table_is_equal_and_nothing_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.rotate(1)
+@pytest.mark.parametrize("daemons", [1, 2])
+def test_every_table_is_equal_and_nothing_is_left_behind(tmp_path: Path, daemons: int) -> None:
     temporary, target = tmp_path / "tmp", tmp_path / "target"
     temporary.mkdir()
-    with start(temporary, "--seconds=3", "--seed=5", "--parts=20000", f"--target={target}") as demo:
+    arguments = ["--seconds=3", "--seed=5", "--parts=20000", f"--target={target}"]
+    with start(temporary, *arguments, *(["--standby"] if daemons == 2 else [])) as demo:
         said, _ = demo.communicate()
     assert demo.returncode == 0, said
     assert "all 9 tables are equal" in said
+    assert len(TAKEOVER.findall(said)) == daemons - 1, said
     assert sorted(path.name for path in target.iterdir()) == [
         "_binlog",
         "billing",

@@ -5,13 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from pathlib import Path
 
 from deploy.demo.operations import Shop, Statement, first_rows, operations
-from deploy.demo.runner import CONSUMERS, MIRRORED, mirror_settings, settings
 from deploy.demo.schema import DATABASES
-from dispatcher.settings.load import load_settings
-from spark_sink.mirror.values.settings import load_mirror_settings
 
 
 def statements(writer: int, seed: int, count: int = 300) -> list[Statement]:
@@ -50,22 +46,3 @@ def test_ids_of_two_writers_are_never_the_same() -> None:
     shops = [Shop(writer, random.Random(0)) for writer in range(3)]
     ids = [shop.new_id() for shop in shops for _ in range(1000)]
     assert len(set(ids)) == 3000
-
-
-def test_the_daemon_accepts_the_settings(tmp_path: Path) -> None:
-    file = tmp_path / "dispatcher.yaml"
-    file.write_text(settings(3306, 8085, tmp_path / "state.db"))
-    given = load_settings([file], environment={"DEMO_PASSWORD": "secret"})
-    assert list(given.consumers) == [declared.name for declared in CONSUMERS]
-    for declared in CONSUMERS:
-        consumer = given.consumers[declared.name]
-        assert consumer.max_bytes_in_binlog_queue == declared.queue_bytes_max
-        assert (consumer.use_binlog_client, consumer.start.at) == (declared.shared, "earliest")
-
-
-def test_the_mirror_accepts_the_settings(tmp_path: Path) -> None:
-    file = tmp_path / "mirror.yaml"
-    file.write_text(mirror_settings(3306, 8085, 9464, tmp_path / "delta"))
-    given = load_mirror_settings([file], {}, {"DEMO_PASSWORD": "secret"})
-    assert tuple(given.consumers) == MIRRORED
-    assert given.copy_from is not None and given.copy_from.secret == "secret"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from deploy.demo.processes import DemoFailed
 from deploy.demo.watch import (
     GRACE_S,
     MEMORY_BASE_BYTES,
     DemoConsumer,
     Observation,
     Rules,
+    consumers_of,
     mirror_progress,
 )
 from dispatcher.model.gtid import GtidSet
@@ -88,6 +91,27 @@ def test_no_thread_for_a_consumer_that_is_closed() -> None:
     assert checked.closed_observations == 0
 
 
+def test_the_threads_of_a_killed_leader_may_end_after_the_takeover() -> None:
+    checked = rules()
+    left = {"repl": 4, "depot": 2}
+    assert checked.wrong(observation(0.0)) is None
+    assert checked.wrong(replace(observation(9.0, left), leader="daemon b")) is None
+    assert checked.wrong(replace(observation(10.0), leader="daemon b")) is None
+    lasting = replace(observation(10.0 + GRACE_S, left), leader="daemon b")
+    assert "depot 2, repl 4" in (checked.wrong(lasting) or "")
+
+
+def test_a_standby_has_no_list_of_consumers() -> None:
+    rows = [row("streaming", name="shop")]
+    assert consumers_of(200, json.dumps(rows).encode()) == {"shop": rows[0]}
+    refusal = {"kind": "NOT_LEADER", "leader": "http://127.0.0.1:8085"}
+    assert consumers_of(503, json.dumps(refusal).encode()) is None
+    with pytest.raises(DemoFailed, match="returned 503"):
+        consumers_of(503, json.dumps({"kind": "OVERLOADED"}).encode())
+    with pytest.raises(DemoFailed, match="returned 500"):
+        consumers_of(500, b"{}")
+
+
 def test_memory_is_bounded_by_the_queues_and_a_base() -> None:
     limit = MEMORY_BASE_BYTES + 4000
     assert rules().memory_bytes_max == limit
@@ -114,6 +138,13 @@ def test_the_peak_of_each_queue_is_recorded() -> None:
     for count in (5, 900, 7):
         checked.wrong(observation(rows={"shop": row("streaming", bytes=count)}))
     assert checked.held_bytes_max["shop"] == 900
+
+
+def test_the_peak_of_memory_is_that_of_all_leaders() -> None:
+    checked = rules()
+    for leader, peak in (("daemon a", 900), ("daemon b", 200)):
+        assert checked.wrong(replace(observation(peak=peak), leader=leader)) is None
+    assert checked.resident_bytes_max == 900
 
 
 def test_how_far_a_consumer_is_behind() -> None:
