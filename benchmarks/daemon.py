@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from benchmarks.processes import (
     resident_bytes,
 )
 from dispatcher.model.gtid import GtidSet
+from tests.servers.ports import free_port
 
 _START_TIMEOUT_S = 300.0  # enough for a busy machine
 _STOP_TIMEOUT_S = 30.0
@@ -53,7 +53,7 @@ class MeasuredDaemon:
 
     def __init__(self, consumers: Mapping[str, Json], **settings: object) -> None:
         self._settings = {"consumers": consumers, "log": {"level": "warning"}, **settings}
-        self.port = _free_port()
+        self.port = free_port()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -232,10 +232,3 @@ class Readers:
             raise CommandFailed(f"the readers ended with {self._process.returncode}")
         found: dict[str, float] = json.loads(printed)
         return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

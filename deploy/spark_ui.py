@@ -25,9 +25,9 @@ from spark_sink.job import Job
 from spark_sink.mirror.assembly import make_applier
 from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.session import spark_session
-from tests.cli.program import free_port
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.servers import Server, start_server
+from tests.servers.ports import free_port
 from tests.support.browser import chromium
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from dispatcher.settings.load import load_settings
 from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.server_facts import examine
 from spark_sink.cli import app
-from tests.cli.program import free_port
 from tests.daemon.harness import until
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
+from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -54,6 +53,7 @@ from deploy.demo.settings import (
 from deploy.demo.view import NO_LEADER, View, ViewState, results_table, save_picture, size
 from deploy.demo.watch import DemoDaemon, Observation, Observer, Rules, SilentDaemon
 from tests.servers import Instance, start_server
+from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -233,7 +233,7 @@ def _start(
     started = "two daemons" if state_server else "the daemon"
     view.say(f"MySQL {server.version} on {server.host}:{server.port}; starting {started} and Spark")
     parts = _daemon_parts(state_server, work)
-    ports, metrics = [_free_port() for _ in parts], _free_port()
+    ports, metrics = [free_port() for _ in parts], free_port()
 
     def start_daemon(part: DaemonPart, port: int) -> DemoDaemon:
         part.config.write_text(daemon_settings(server.port, port, part.state), encoding="utf-8")
@@ -362,12 +362,6 @@ def _await_daemon(demo: RunningDemo, daemon: DemoDaemon, probe: str) -> None:
 
 def _connect(server: Instance) -> Connection[Cursor]:
     return server.connect()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 # -- the main job --------------------------------------------------------------------------------------------

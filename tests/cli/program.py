@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -62,11 +61,6 @@ def write(
     rest = f"api: {{listen: '127.0.0.1:{port}'}}\nstate: {state}\n"
     file.write_text("consumers:\n" + "".join(lines) + rest)
     return file
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

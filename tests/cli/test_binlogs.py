@@ -20,7 +20,8 @@ from time import monotonic
 
 import pytest
 
-from tests.cli.program import DEADLINE_S, ROW, answering, call, command, environment, free_port
+from tests.cli.program import DEADLINE_S, ROW, answering, call, command, environment
+from tests.servers.ports import free_port
 from tests.servers.server import Server
 from tests.support.fake_daemon import standby_answer
 from tests.support.hostile_text import HOSTILE, SHOWN, acts

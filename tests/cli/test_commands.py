@@ -25,10 +25,10 @@ from tests.cli.program import (
     command,
     consumer,
     environment,
-    free_port,
     write,
 )
 from tests.servers.plugin import ServerFactory
+from tests.servers.ports import free_port
 from tests.servers.server import Instance, Server
 
 

@@ -12,7 +12,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import sqlite3
 import ssl
 import subprocess
@@ -35,6 +34,7 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
 from tests.daemon.forking import Forked, fork
 from tests.servers import Server
+from tests.servers.ports import free_port
 from tests.support.log_keys import documented_keys
 from tests.support.secrets import secrets_in
 
@@ -169,7 +169,7 @@ class Daemon:
         self.folder = folder
         self.settings = settings
         self.process: subprocess.Popen[bytes] | Forked | None = None
-        self.port = _free_port()
+        self.port = free_port()
         self.token = ""  # the token that `api` sends
         self.ca: Path | None = None  # for `api`, if the settings have a certificate
         self.environment: dict[str, str] = {}  # additional variables
@@ -543,9 +543,3 @@ def inserted_ids(reader: Reader, *tables: str) -> list[int]:
     assert found == sorted(found)
     assert len({(seq, ordinal) for seq, ordinal, _ in found}) == len(found)
     return [number for _, _, number in found]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

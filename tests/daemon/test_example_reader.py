@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cli.program import free_port
 from tests.daemon.harness import DEADLINE_S, tip_seq, transactions, until
 from tests.daemon.scene import Scene
+from tests.servers.ports import free_port
 from tests.support.fake_daemon import FakeDaemon, listening, standby_answer
 
 PROGRAM = Path(__file__).parents[2] / "examples/reader.py"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from spark_sink.mirror.runtime.progress import ConsumerProgress, CopyState, Tabl
 from tests.daemon.harness import PASSWORD, Daemon, Problem, Reader, until
 from tests.daemon.scene import consumer_settings
 from tests.servers.plugin import ServerFactory
+from tests.servers.ports import free_port
 from tests.support.prometheus import Prometheus, promtool, running
 from tests.support.stream_reports import progress_report, query_reported
 
@@ -127,12 +127,6 @@ class Watched:
     prometheus: Prometheus
     daemon: Daemon
     mirror: str
-
-
-def free_port() -> int:
-    with socket.socket() as here:
-        here.bind(("127.0.0.1", 0))
-        return int(here.getsockname()[1])
 
 
 def mirror_progress() -> list[ConsumerProgress]:

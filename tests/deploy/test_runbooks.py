@@ -22,9 +22,10 @@ from dispatcher.cli import app
 from tests.daemon.conftest import MakeDaemon, MakePair, Source
 from tests.daemon.harness import Daemon, Reader, until
 from tests.daemon.pair import until_leads
-from tests.deploy.test_prometheus import free_port, rules
+from tests.deploy.test_prometheus import rules
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
+from tests.servers.ports import free_port
 from tests.support.prometheus import Prometheus, running
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import free_port
 from tests.daemon.harness import until
 from tests.mirror.harness import TIMEOUT_S, MirrorJob
+from tests.servers.ports import free_port
 from tests.support.terminal import INTERRUPT, Terminal, on_terminal
 
 

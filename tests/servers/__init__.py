@@ -9,6 +9,7 @@ well under a second. Most callers need only `start_server("mysql97")`; pytest fi
     debian     unpacks packages of any Debian suite into a private prefix with their own libc
     template   the initialised data directory that instances are copied from
     server     a running server, and an instance that a test can start, restart, stop and kill
+    ports      ports for these and other programs
     tools      runs the tools that provision servers
 """
 

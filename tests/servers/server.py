@@ -43,6 +43,7 @@ from tests.servers.installs import (
     installation,
     variable,
 )
+from tests.servers.ports import free_port
 from tests.servers.template import as_root, provision, redo_log_size, template
 from tests.servers.tools import ServerUnavailable
 
@@ -249,7 +250,7 @@ class Instance(Server):
         for _ in range(5):
             if self._start_once(more_options):
                 return
-            self.port = _free_port()
+            self.port = free_port()
         raise ServerUnavailable(f"{self.kind}: no free port could be bound; see {self.error_log}")
 
     def stop(self) -> None:
@@ -383,7 +384,7 @@ def new_instance(kind: Kind, *options: str) -> Instance:
     instance = Instance(
         kind,
         "127.0.0.1",
-        _free_port(),
+        free_port(),
         folder / "socket",
         folder=folder,
         options=options,
@@ -436,9 +437,3 @@ def external_server(kind: Kind) -> Server | None:
             f"the server of {variable(kind)} needs log_bin and binlog_format=ROW"
         )
     return server
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

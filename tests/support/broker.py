@@ -20,6 +20,7 @@ from typing import Any
 from spark_sink.cache import cache_dir, cached_folder
 from tests.servers import debian
 from tests.servers.installs import by_own_loader
+from tests.servers.ports import free_port
 from tests.support.certificates import make_certificate
 
 _SUITES = ("bookworm", "trixie")
@@ -89,7 +90,7 @@ class Broker:
 
     def __init__(self, folder: Path, *, password: str = "", tls: bool = False) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.password = password
         self.ca = folder / "ca.pem" if tls else None
         self._process: subprocess.Popen[bytes] | None = None
@@ -184,12 +185,6 @@ class SilentBroker:
         self._thread.join()
         for connection in self._connections:
             connection.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":

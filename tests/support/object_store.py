@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree as ET
 
-from tests.cli.program import free_port
 from tests.daemon.harness import until
+from tests.servers.ports import free_port
 
 _PYTHON = Path(__file__).parents[2] / ".cache/moto/bin/python"
 _KEY, _SECRET = "tests", "of-the-loopback"

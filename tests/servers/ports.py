@@ -1,0 +1,31 @@
+"""Ports for the programs that tests, demo and benchmarks start on loopback."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST = 10_000
+# Not the generator that tests seed: processes with one seed would get the same ports.
+_CHANCE = random.SystemRandom()
+
+
+def free_port() -> int:
+    """A port that nothing listens on.
+
+    It is none of those that the kernel chooses by itself. A program binds its port seconds later, and meanwhile a
+    connection of another program could get such a port.
+    """
+    lowest, highest = map(int, _RANGE.read_text().split())
+    ports = [*range(_LOWEST, lowest), *range(highest + 1, 1 << 16)]
+    while True:
+        port: int = _CHANCE.choice(ports)
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
