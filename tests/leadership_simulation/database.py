@@ -93,6 +93,7 @@ class Session:
         self.owner = owner
         self.ended = ended
         self.alive = True
+        self.left = False  # its client has closed it; the server may not know
         self.changes: list[Callable[[Contents], Contents]] = []
         self.heard = 0
         self.looked_s = 0.0  # the database's clock when the lease was read last
@@ -126,6 +127,11 @@ class Database:
     @property
     def lease(self) -> LeaseRow:
         return self.contents.lease(self.clock_s)
+
+    @property
+    def locked_for_nothing(self) -> bool:
+        """True while a session has the lock whose client will never send its commit."""
+        return self._locked_by is not None and self._locked_by.left
 
     def jump(self, seconds: float) -> None:
         """Somebody sets the server's clock."""

@@ -106,7 +106,9 @@ class Judge:
         """Called after everything that happens."""
         world = self._world
         now = world.agenda.now
-        if not (world.database.up and world.database.lease.free):
+        database = world.database
+        # Each fault may leave a session that gets the lock after the one before it. `finished` bounds them all.
+        if not (database.up and database.lease.free) or database.locked_for_nothing:
             self._free_since = None
         elif self._free_since is None:
             self._free_since = now

@@ -110,6 +110,7 @@ class Connection:
     def close(self) -> None:
         """Close the connection from the client's side. What was sent may still be executed."""
         self.usable = False
+        self._session.left = True
         self._transaction = self._done = None
         self._network.carry(self._link, self._disconnected)
 
