@@ -33,6 +33,7 @@ from benchmarks import (
     scaling,
     source,
     transport,
+    two_daemons,
 )
 from benchmarks.figures import Report, Run
 from benchmarks.limits import missed
@@ -61,6 +62,7 @@ PARTS = (
     Part("decoding", log_part=decode.measure),
     Part("fan-out", log_part=fan_out.measure),
     Part("a reader's cycle", measure=readers_cycle.measure),
+    Part(two_daemons.PART, measure=two_daemons.measure),
     Part("memory", measure=memory.measure, full_only=True),
     Part("catching up", measure=catch_up.measure, full_only=True),
     Part("many sources", measure=many_sources.measure, full_only=True),

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,10 +38,10 @@ from benchmarks.processes import cpu_seconds
 from dispatcher.binlog.event.header import HEADER_SIZE
 from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType
-from tests.daemon.harness import Api, Daemon, events, until
+from tests.daemon.harness import Api, Daemon, events, tip_seq, until
 from tests.servers import Instance, start_server
 
-_USER, _PASSWORD, _DATABASE, _CONSUMER = "cycle", "cycle", "cycle", "cycle"
+_USER, _PASSWORD, _DATABASE, CONSUMER = "cycle", "cycle", "cycle", "cycle"
 _RECEIVE_BYTES = 1 << 16
 _WARM_CYCLES = 200
 _WAIT_MS = 1000
@@ -63,15 +63,19 @@ class Connection:
         self._port = port
 
     def call(self, name: str, body: Json) -> bytes:
+        self.send(name, body)
+        return self.answer(name)
+
+    def send(self, name: str, body: Json) -> None:
         data = json.dumps(body, separators=(",", ":")).encode()
         head = (
             f"POST {self._path}/{name} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         )
         self._socket.sendall(head.encode() + data)
-        return self._answer(name)
 
-    def _answer(self, name: str) -> bytes:
+    def answer(self, name: str) -> bytes:
+        """Returns the body of the answer to the call that was sent."""
         received = bytearray()
         while (end := received.find(b"\r\n\r\n")) < 0:
             received += self._receive()
@@ -123,8 +127,13 @@ class Read:
 
     def __call__(self, session: int, after: Json, **bounds: Any) -> tuple[Json, bytes]:
         body = {"session": session, "after": after, **bounds}
-        line, _, data = self._connection.call("read", body).partition(b"\n")
-        return json.loads(line)["end"], data
+        return parse_read(self._connection.call("read", body))
+
+
+def parse_read(answer: bytes) -> tuple[Json, bytes]:
+    """Returns (end of the range, its bytes) of an answer of `read`."""
+    line, _, data = answer.partition(b"\n")
+    return json.loads(line)["end"], data
 
 
 CYCLES: dict[str, type[Polled | Read]] = {"poll, binlog": Polled, "read": Read}
@@ -164,28 +173,55 @@ class CycleCost:
     instructions: int | None
 
 
+@contextmanager
+def queued_cycles(
+    daemon: Daemon, server: Instance, name: str, cycles: int
+) -> Iterator[Callable[[], None]]:
+    """Open a session, and queue what `cycles` cycles of one transaction read. Yields a function that makes a cycle."""
+    with closing(Connection(daemon.port, CONSUMER)) as connection:
+        opened = json.loads(connection.call("session", {"after": None}))
+        wanted = opened["position"]["seq"] + _WARM_CYCLES + cycles
+        write(server, max(0, wanted - tip_seq(server)))
+        _until_queued(daemon.api, wanted)
+        step, session, after = CYCLES[name](connection), opened["session"], opened["position"]
+
+        def make_cycle() -> None:
+            nonlocal after
+            after, data = step(session, after, max_transactions=1, wait_ms=_WAIT_MS)
+            assert data, "the log is queued"
+
+        for _ in range(_WARM_CYCLES):
+            make_cycle()
+        yield make_cycle
+
+
 def cost_of_cycles(daemon: Daemon, server: Instance, cycles: int) -> list[CycleCost]:
     """Measure each kind of cycle. Each reads the same number of transactions, which are queued before it begins."""
     costs = []
-    for name, kind in CYCLES.items():
-        with closing(Connection(daemon.port, _CONSUMER)) as connection:
-            opened = json.loads(connection.call("session", {"after": None}))
-            wanted = opened["position"]["seq"] + _WARM_CYCLES + cycles
-            write(server, _WARM_CYCLES + cycles)
-            _until_queued(daemon.api, wanted)
-            step, session, after = kind(connection), opened["session"], opened["position"]
-            for _ in range(_WARM_CYCLES):
-                after, _ = step(session, after, max_transactions=1, wait_ms=_WAIT_MS)
-            with instructions(daemon.pid) as counted:
-                before = cpu_seconds(daemon.pid)
-                for _ in range(cycles):
-                    after, data = step(session, after, max_transactions=1, wait_ms=_WAIT_MS)
-                    assert data, "the log is queued"
-                spent = cpu_seconds(daemon.pid) - before
-            costs.append(
-                CycleCost(name, spent / cycles * 1e3, counted[0] // cycles if counted else None)
-            )
+    for name in CYCLES:
+        with (
+            queued_cycles(daemon, server, name, cycles) as make_cycle,
+            instructions(daemon.pid) as counted,
+        ):
+            before = cpu_seconds(daemon.pid)
+            for _ in range(cycles):
+                make_cycle()
+            spent = cpu_seconds(daemon.pid) - before
+        costs.append(
+            CycleCost(name, spent / cycles * 1e3, counted[0] // cycles if counted else None)
+        )
     return costs
+
+
+def times_of_cycles(daemon: Daemon, server: Instance, name: str, cycles: int) -> list[float]:
+    """Returns the milliseconds that each of these cycles takes."""
+    times = []
+    with queued_cycles(daemon, server, name, cycles) as make_cycle:
+        for _ in range(cycles):
+            began = time.perf_counter()
+            make_cycle()
+            times.append((time.perf_counter() - began) * 1e3)
+    return times
 
 
 def cost_of_bare_calls(calls: int) -> CycleCost:
@@ -195,7 +231,7 @@ def cost_of_bare_calls(calls: int) -> CycleCost:
         try:
             assert server.stdout is not None
             port = int(server.stdout.readline())
-            with closing(Connection(port, _CONSUMER)) as connection:
+            with closing(Connection(port, CONSUMER)) as connection:
                 body = {"session": 1, "after": {"gtid": "x" * 40}, "wait_ms": _WAIT_MS}
                 for _ in range(_WARM_CYCLES):
                     connection.call("read", body)
@@ -211,7 +247,7 @@ def cost_of_bare_calls(calls: int) -> CycleCost:
 
 def _until_queued(api: Api, seq: int) -> None:
     """Wait until the daemon has read up to `seq`. A read-only session shows that, and does not fence the reader."""
-    until(lambda: api.session(_CONSUMER, read_only=True)["head"]["seq"] >= seq, "all is queued")
+    until(lambda: api.session(CONSUMER, read_only=True)["head"]["seq"] >= seq, "all is queued")
 
 
 def write(server: Instance, transactions: int) -> None:
@@ -255,12 +291,10 @@ class _Seen:
 
 def latency(daemon: Daemon, server: Instance, name: str, rate: int, seconds: float) -> Latency:
     seen = _Seen()
-    with closing(Connection(daemon.port, _CONSUMER)) as connection:
+    with closing(Connection(daemon.port, CONSUMER)) as connection:
         opened = json.loads(connection.call("session", {"after": None}))
         step, session, after = CYCLES[name](connection), opened["session"], opened["position"]
-        command = [sys.executable, "-m", "benchmarks.cycle", "--write-to", str(server.port)]
-        command += ["--rates", str(rate), "--seconds", str(seconds + 2)]
-        with subprocess.Popen(command) as writer:
+        with start_writer(server, rate, seconds + 2) as writer:
             while not seen.cycles:  # until the writer has begun
                 after, data = step(session, after, wait_ms=_WAIT_MS)
                 if data:
@@ -291,8 +325,14 @@ def _follow(step: Cycle, session: int, after: Json, seen: _Seen, seconds: float)
     return after
 
 
+def start_writer(server: Instance, rate: int, seconds: float) -> subprocess.Popen[bytes]:
+    """Start a process that writes one-row transactions at a rate."""
+    command = [sys.executable, "-m", "benchmarks.cycle", "--write-to", str(server.port)]
+    return subprocess.Popen([*command, "--rates", str(rate), "--seconds", str(seconds)])
+
+
 def write_at_rate(port: int, rate: int, seconds: float) -> None:
-    """Write one-row transactions at a rate; runs in a process of its own."""
+    """Write one-row transactions at a rate; see `start_writer`."""
     connection = pymysql.connect(
         host="127.0.0.1",
         port=port,
@@ -326,24 +366,26 @@ def start_time(settings: Json, folder: Path, consumers: int, rounds: int) -> Sta
     makes the store, and compiles kernels that are not in the cache."""
     ready, spent = [], []
     with ExitStack() as stack:
-        daemon = Daemon(folder, settings)
-        daemon.within = ("env",)
-        stack.callback(daemon.close)
+        daemon = new_daemon(stack, folder, settings)
         for n in range(rounds + 1):
             began = time.monotonic()
             daemon.start()
-            assert daemon.api.text("/readyz") == "ok\n"
+            # With its state in a file, a daemon that answers is ready.
+            until(lambda: daemon.api.text("/readyz") == "ok\n", "the daemon is ready")
             if n:
                 ready.append(time.monotonic() - began)
                 spent.append(cpu_seconds(daemon.pid))
-            until(lambda: _all_stream(daemon.api, consumers), "all consumers have positions")
+            until_all_stream(daemon.api, consumers)
             daemon.stop()
     return Start(consumers, median(ready), median(spent))
 
 
-def _all_stream(api: Api, consumers: int) -> bool:
-    states = [row["state"] for row in api.get("/v1/binlogs")]
-    return len(states) == consumers and set(states) == {"streaming"}
+def until_all_stream(api: Api, consumers: int) -> None:
+    def all_stream() -> bool:
+        states = [row["state"] for row in api.get("/v1/binlogs")]
+        return len(states) == consumers and set(states) == {"streaming"}
+
+    until(all_stream, "all consumers have positions")
 
 
 # -- all of it ------------------------------------------------------------------------------------------------
@@ -357,7 +399,7 @@ def settings_of(server: Instance, consumers: int, *, tls: bool) -> Json:
         "start": "latest",
         "tls": {"mode": "preferred" if tls else "disabled"},
     }
-    names = [_CONSUMER, *(f"{_CONSUMER}{n}" for n in range(1, consumers))]
+    names = [CONSUMER, *(f"{CONSUMER}{n}" for n in range(1, consumers))]
     return {"consumers": dict.fromkeys(names, source)}
 
 
@@ -374,14 +416,24 @@ def measured_server() -> Iterator[tuple[Instance, Path]]:
         yield server, Path(name)
 
 
-@contextmanager
-def streaming_daemon(server: Instance, folder: Path, *, tls: bool) -> Iterator[Daemon]:
-    """A daemon with one consumer, in a process of its own that was not forked from this one."""
-    daemon = Daemon(folder / "cycles", settings_of(server, 1, tls=tls))
+def new_daemon(stack: ExitStack, folder: Path, settings: Json) -> Daemon:
+    """A daemon that ends with the stack. It is not started yet, and then is not forked from this process."""
+    daemon = Daemon(folder, settings)
     daemon.within = ("env",)
+    stack.callback(daemon.close)
+    return daemon
+
+
+@contextmanager
+def streaming_daemon(
+    server: Instance, folder: Path, *, tls: bool, **sections: Json
+) -> Iterator[Daemon]:
+    """A daemon with one consumer. `sections`: further settings."""
     with ExitStack() as stack:
-        stack.callback(daemon.close)
-        daemon.start().until_state(_CONSUMER, "streaming")
+        daemon = new_daemon(
+            stack, folder / "cycles", {**settings_of(server, 1, tls=tls), **sections}
+        )
+        daemon.start().until_state(CONSUMER, "streaming")
         yield daemon
         daemon.stop()
 

@@ -238,7 +238,11 @@ def facts(shape: Shape, log: GeneratedLog) -> LogFacts:
 def transactions_of(server: Instance) -> int:
     """Returns the number of transactions that the server has executed, which is the seq of the end of its log."""
     with server.connect() as connection, connection.cursor() as cursor:
-        return len(GtidSet.parse(_executed(cursor)))
+        return executed_transactions(cursor)
+
+
+def executed_transactions(cursor: Cursor) -> int:
+    return len(GtidSet.parse(_executed(cursor)))
 
 
 def _executed(cursor: Cursor) -> str:

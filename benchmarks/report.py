@@ -176,7 +176,7 @@ def peers_table(report: Report) -> str:
         ("commit to reader", _latency(report), *not_measured),
         (
             "after a crash",
-            f"continues after what was acknowledged; {_ready(report)}; {_STANDBY}",
+            f"continues after what was acknowledged; {_ready(report)}; {_takeover(report)}",
             *_RECOVERY,
         ),
     ]
@@ -184,7 +184,7 @@ def peers_table(report: Report) -> str:
     return _table(header, rows)
 
 
-_STANDBY = "of two daemons, the standby takes over"
+_KILLED = ("the leader is killed", "until a reader has rows of the other daemon")
 _RECOVERY = (
     "Kafka Connect moves the connector to another worker; time not measured",
     "another process leads, by ZooKeeper or Raft; time not measured",
@@ -239,6 +239,12 @@ def _ready(report: Report) -> str:
         f"{number(value)} s with {name}" for name, value in found.items() if value is not None
     ]
     return f"ready after {', '.join(values)}" if values else "the start was not measured"
+
+
+def _takeover(report: Report) -> str:
+    seconds = report.median("two daemons", "", *_KILLED)
+    measured = "" if seconds is None else f"; readers have rows after {number(seconds)} s (p50)"
+    return f"of two daemons, the standby takes over{measured}"
 
 
 BLOCKS = {

@@ -16,7 +16,7 @@ from tests.daemon.pair import LEASE_S, Pair
 from tests.daemon.scene import Scene, consumer_settings
 from tests.servers import Instance, Server
 from tests.servers.plugin import ServerFactory
-from tests.support.state_stores import state_settings
+from tests.support.state_stores import state_section, state_settings
 
 _numbers = itertools.count(1)
 
@@ -112,13 +112,7 @@ def make_pair(
             store = server if on_source else state_server
             store.execute(f"CREATE DATABASE {database_name}")
             stack.callback(store.execute, f"DROP DATABASE {database_name}")
-            settings = state_settings(store, database_name)
-            state: Json = {
-                "mysql": str(settings.mysql),
-                "password": settings.secret,
-                "tls": {"mode": "disabled"},
-                "lease": lease,
-            }
+            state: Json = {**state_section(state_settings(store, database_name)), "lease": lease}
             consumers = {"d": source(server, "d")}
             a, b = (make_daemon(dict(consumers), state=dict(state), **sections) for _ in range(2))
             pair = Pair(a, b, store, server)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import limits
+from benchmarks import limits, two_daemons
 from benchmarks import report as pages
 from benchmarks.figures import LogFacts, NotRun, Report, Run, Target
+from benchmarks.state_server import Work
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = Report.read(pages.REPORT)
@@ -42,6 +43,15 @@ def test_a_program_that_was_not_measured_has_no_figure() -> None:
         "| rows decoded per CPU second, bulk | 900 | not measured | not measured"
         " | 200 by Canal's parser (ratio 4.5) | not measured |"
     )
+
+
+def test_a_comparison_has_the_time_of_a_takeover_if_it_was_measured() -> None:
+    run = Run(Report("quick", {"cores": "2"}), lambda _: None, None)
+    run.series(
+        two_daemons.PART, "", two_daemons.KILLED, two_daemons.UNTIL_ROWS, "s", [3.5, 4.0, 5.5]
+    )
+    last = pages.peers_table(run.report).splitlines()[-1]
+    assert "the standby takes over; readers have rows after 4 s (p50) |" in last
 
 
 def test_the_page_is_that_of_the_report() -> None:
@@ -115,3 +125,8 @@ def test_the_reason_of_a_failure_loses_paths_and_addresses() -> None:
     said = "npm: GET https://registry.invalid/x failed\n see /some/where/log of 127.0.0.1:3306"
     run.not_run("a peer", said)
     assert run.report.not_run == [NotRun("a peer", "npm: GET … failed see … of …")]
+
+
+def test_the_work_of_a_server_is_the_difference_of_two_counts() -> None:
+    before, after = Work(100.0, 50, 20, 7, 4000), Work(102.5, 90, 24, 8, 5000)
+    assert after.since(before) == Work(2.5, 40, 4, 1, 1000)

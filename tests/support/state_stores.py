@@ -41,6 +41,15 @@ def state_settings(
     )  # fmt: skip
 
 
+def state_section(settings: StateSettings) -> dict[str, Any]:
+    """Returns the section `state` of a daemon's settings file for this database, without a lease."""
+    return {
+        "mysql": str(settings.mysql),
+        "password": settings.secret,
+        "tls": {"mode": "disabled"},
+    }
+
+
 def take_lease(settings: StateSettings, holder: str = HOLDER) -> int:
     """Take the lease, even if another daemon holds it. Returns the term."""
     with closing(LeaseTable(settings)) as table:
