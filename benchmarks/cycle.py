@@ -39,6 +39,7 @@ from dispatcher.binlog.event.header import HEADER_SIZE
 from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType
 from tests.daemon.harness import Api, Daemon, events, tip_seq, until
+from tests.daemon.pair import until_leads
 from tests.servers import Instance, start_server
 
 _USER, _PASSWORD, _DATABASE, CONSUMER = "cycle", "cycle", "cycle", "cycle"
@@ -370,8 +371,7 @@ def start_time(settings: Json, folder: Path, consumers: int, rounds: int) -> Sta
         for n in range(rounds + 1):
             began = time.monotonic()
             daemon.start()
-            # With its state in a file, a daemon that answers is ready.
-            until(lambda: daemon.api.text("/readyz") == "ok\n", "the daemon is ready")
+            until_leads(daemon)
             if n:
                 ready.append(time.monotonic() - began)
                 spent.append(cpu_seconds(daemon.pid))
