@@ -9,8 +9,10 @@ ones. All other answers are final: the client raises a `BinlogError` with the da
 
 If the endpoint has several addresses, `AddressChoice` says which one a request goes to. The client waits only between
 two rounds, and does not wait long for a daemon that is silent: its host may be down, or the process stopped. The wait
-for an answer grows with each round, because a leader that is slow must be able to answer. Sessions and positions are in
-the state store that all daemons share, so a takeover is to the client what a restart of the daemon is.
+for an answer grows with each round, because a leader that is slow must be able to answer. A leader that ends hands over
+in less than a second, so in the call's first second of failures a standby is asked again sooner than its `Retry-After`
+says. Sessions and positions are in the state store that all daemons share, so a takeover is to the client what a
+restart of the daemon is.
 
 A body counts as received only if it is complete: a shorter one is a broken connection.
 """
@@ -40,6 +42,9 @@ BACKOFF_MAX_S = 10.0
 READ_BYTES = 1 << 20
 # With several addresses: how long the first round waits for an answer, beside the time that a poll may wait.
 ANSWER_S = 10.0
+# How long a leader takes at most to hand over, and how often a standby is asked meanwhile.
+HAND_OVER_S = 1.0
+ASK_STANDBY_EVERY_S = 0.125
 GAP_HEADER = "Binlog-Gap"
 
 _KIND_OF_STATUS = {
@@ -106,10 +111,14 @@ class DeliveredRange:
 
 @dataclass(frozen=True, slots=True)
 class _Setback:
-    """A request that has to be repeated: at `another` address at once, or after a wait of at least `wait_s`."""
+    """A request that has to be repeated: at `another` address at once, or after a wait of at least `wait_s`.
+
+    `standby`: the daemon does not lead.
+    """
 
     another: bool
     wait_s: float = 0.0
+    standby: bool = False
 
 
 class ConsumerClient:
@@ -263,17 +272,22 @@ class ConsumerClient:
         payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         self._choice.begin()
         retry_timeout_s = self._endpoint.retry_timeout_s
-        deadline: float | None = None
+        failing_since: float | None = None
         attempts = rounds = 0
-        pause_s = 0.0
+        pause_s, may_hand_over = 0.0, False
         while True:
             answer = self._try(method, path, payload, wait_s + ANSWER_S * (1 << min(rounds, 20)))
             if not isinstance(answer, _Setback):
                 return answer
             attempts += 1
             now = self._clock()
-            deadline = now + retry_timeout_s if deadline is None else deadline
-            pause_s = max(pause_s, answer.wait_s)
+            failing_since = now if failing_since is None else failing_since
+            deadline = failing_since + retry_timeout_s
+            if answer.standby and now < failing_since + HAND_OVER_S:
+                may_hand_over = True
+                pause_s = max(pause_s, min(answer.wait_s, ASK_STANDBY_EVERY_S))
+            else:
+                pause_s = max(pause_s, answer.wait_s)
             if answer.another and now <= deadline:
                 continue
             pause_s = max(pause_s, self._backoff_s(rounds))
@@ -286,8 +300,8 @@ class ConsumerClient:
                     remedy=fault.remedy,
                 )
             self._sleep(pause_s)
-            rounds += 1
-            pause_s = 0.0
+            rounds += not may_hand_over
+            pause_s, may_hand_over = 0.0, False
             self._choice.begin_round()
 
     def _backoff_s(self, rounds: int) -> float:
@@ -319,11 +333,11 @@ class ConsumerClient:
         if status not in (429, 503):
             self._choice.answered()
             raise fault
+        wait_s = _retry_after(headers)
         if fault.kind is ErrorKind.NOT_LEADER and problem is not None:
             another = self._choice.not_leader(fault, problem.get("leader"))
-        else:
-            another = self._choice.busy(fault)
-        return _Setback(another, _retry_after(headers))
+            return _Setback(another, wait_s, standby=True)
+        return _Setback(self._choice.busy(fault), wait_s)
 
     def _once(
         self, method: str, path: str, payload: bytes | None, answer_s: float

@@ -50,6 +50,18 @@ class Pair:
         self.clients.append(ConsumerClient(endpoint, "shop", **clock, **more))
         return self.clients[-1]
 
+    def b_leads_after(
+        self, seconds: float, client: ConsumerClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Let `b` lead when the client has slept so long."""
+
+        def sleep(pause_s: float) -> None:
+            self.sleep(pause_s)
+            if self.clock() >= seconds:
+                self.b.standby = None
+
+        monkeypatch.setattr(client, "_sleep", sleep)
+
     def b_takes_over(self) -> None:
         self.a.standby, self.b.standby = standby_answer(self.b.url), None
 
@@ -116,18 +128,30 @@ def test_a_call_waits_until_a_standby_takes_over(
     client = pair.client()
     session = client.open_session(None).number
     pair.a.end()
-
-    def sleep(seconds: float) -> None:
-        pair.sleep(seconds)
-        if pair.clock() >= 4:
-            pair.b.standby = None
-
-    monkeypatch.setattr(client, "_sleep", sleep)
+    pair.b_leads_after(4, client, monkeypatch)
     poll(client, session)
-    assert pair.slept == [1.0] * 4, "the standby's Retry-After"
-    assert names(pair.b) == ["poll"] * 5
+    assert pair.slept == [0.125] * 8 + [1.0] * 3, "the standby's Retry-After, but not at first"
+    assert names(pair.b) == ["poll"] * 12
     poll(client, session)
-    assert names(pair.b) == ["poll"] * 6
+    assert names(pair.b) == ["poll"] * 13
+
+
+def test_a_call_waits_less_than_a_second_for_a_leader_that_hands_over(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pair.client()
+    session = client.open_session(None).number
+    pair.a.standby = pair.b.standby = standby_answer(None)
+    pair.b_leads_after(0.6, client, monkeypatch)
+    poll(client, session)
+    assert pair.slept == [0.125] * 5
+
+
+def test_a_leader_that_needs_time_has_it_also_if_a_standby_was_asked_first(pair: Pair) -> None:
+    busy = problem(503, ErrorKind.RANGE_UNAVAILABLE, "still reading", Retry_After="3")
+    pair.daemon.faults["session"] = [busy]
+    pair.client(f"{pair.b.url},{pair.a.url}").open_session(None)
+    assert pair.slept == [3.0]
 
 
 def test_a_token_goes_to_no_address_that_was_not_given(pair: Pair) -> None:
