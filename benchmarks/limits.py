@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks.figures import Report, Target
 
 _LOG = "{log}"  # in evidence: the log that the promise is about
+_UNTIL_ROWS = "until a reader has rows of the other daemon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,26 @@ LIMITS: Mapping[str, Limit] = {
         (
             Evidence("inspect", _LOG, "inspect of an empty file", "user CPU"),
             Evidence("inspect", _LOG, "mysqlbinlog -v", "user CPU"),
+        ),
+    ),
+    "P14": Limit(
+        "the lease of a leader that was killed lasts 2.7 to 4 s more; then the standby notices it within 0.6 s, and the"
+        " reader asks each second",
+        "a shorter state.lease",
+        (Evidence("two daemons", "", "the leader is killed", _UNTIL_ROWS),),
+    ),
+    "P15": Limit(
+        "the standby reads the lease every half second, and the reader asks it every 0.125 s",
+        "let the call of a reader make the standby read the lease",
+        (Evidence("two daemons", "", "the leader gets SIGTERM", _UNTIL_ROWS),),
+    ),
+    "P16": Limit(
+        "an acknowledgement in MySQL is three statements, each with an answer, and its commit waits for two logs on the"
+        " disk, InnoDB's and the binlog; in SQLite it is one write to one log",
+        "send the statements of a transaction without waiting for the answer of each",
+        tuple(
+            Evidence("two daemons", "", f"state in {where}: poll, binlog", "p50 of a cycle")
+            for where in ("SQLite", "MySQL")
         ),
     ),
     "mirror": Limit(
