@@ -18,10 +18,11 @@ from dispatcher.runtime.store.store_thread import StoreThread
 
 @dataclass(slots=True)
 class _Pending:
-    """The newest progress of each consumer, and the newest table versions."""
+    """The newest progress of each consumer, and the newest table versions. `stored`: True once all of it is."""
 
     progress: dict[str, Progress] = field(default_factory=dict)
     versions: StoreVersions | None = None
+    stored: bool = False
 
     def put_back(self, older: _Pending) -> None:
         """Queue again what could not be stored, unless something newer is queued."""
@@ -66,7 +67,11 @@ class StoreQueue:
 
         `final`: also store changed rows of prepared transactions, which otherwise wait for the next progress.
         """
+        queued = self._pending
         async with self._lock:
+            # Otherwise each call that has waited would store what came meanwhile, a transaction for each of them.
+            if queued.stored and not final:
+                return
             pending, self._pending = self._pending, _Pending()
             prepared = self._client.prepared
             try:
@@ -78,6 +83,7 @@ class StoreQueue:
             except BaseException:
                 self._pending.put_back(pending)
                 raise
+            pending.stored = True
 
     async def stored(self, consumer: str) -> Progress | BinlogError | None:
         """Return what is stored of a consumer once nothing of it is queued; see `StoreThread.load`."""

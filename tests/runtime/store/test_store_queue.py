@@ -1,0 +1,61 @@
+"""Acknowledgements that come together are one write, and what could not be stored stays queued."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.values.specs import ConsumerSpec, Progress
+from dispatcher.model.errors import BinlogError
+from dispatcher.runtime.store.store_queue import StoreQueue
+from dispatcher.runtime.store.store_thread import StoreThread
+from tests.support.dispatch_parts import stored_at
+from tests.support.fake_state import FakeState
+
+CONSUMERS, ROUNDS = 16, 10
+NAMES = [f"consumer{n}" for n in range(CONSUMERS)]
+
+
+def progress(last: int) -> Progress:
+    return Progress(stored_at(last), stored_at(last), 0)
+
+
+@asynccontextmanager
+async def queue_on(state: FakeState) -> AsyncIterator[StoreQueue]:
+    client = Client("repl@db1:3306", [ConsumerSpec(name, (name,), None, 1) for name in NAMES], {})
+    store = StoreThread(state)
+    yield StoreQueue(store, client, "key")
+    await store.close()
+
+
+async def test_each_reader_that_acknowledges_again_and_again_needs_no_write_of_its_own() -> None:
+    """While a write is made, the acknowledgements of all others come, and the next write has all of them."""
+    state = FakeState()
+
+    async def acknowledge(queue: StoreQueue, name: str) -> None:
+        for last in range(1, ROUNDS + 1):
+            await queue.acknowledge(name, progress(last))
+            assert state.rows[name] == progress(last)
+
+    async with queue_on(state) as queue:
+        await asyncio.gather(*(acknowledge(queue, name) for name in NAMES))
+    assert len(state.saves) <= 3 * ROUNDS
+
+
+async def test_an_acknowledgement_that_waited_for_a_failed_write_is_tried_by_itself() -> None:
+    state = FakeState()
+    state.hold()
+    state.full = True
+
+    async def release() -> None:
+        state.release()
+
+    async with queue_on(state) as queue:
+        calls = [queue.acknowledge(name, progress(1)) for name in NAMES[:3]]
+        *answers, _ = await asyncio.gather(*calls, release(), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [BinlogError] * 3
+        state.full = False
+        await queue.flush()
+    assert sorted(state.rows) == NAMES[:3]
