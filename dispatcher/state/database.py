@@ -25,6 +25,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
@@ -49,13 +50,14 @@ INSERT INTO consumer (name, acknowledged, covered, file_created) VALUES (?, ?, ?
 ON DUPLICATE KEY UPDATE acknowledged = VALUES(acknowledged), covered = VALUES(covered),
   file_created = VALUES(file_created)
 """
-_LOAD = "SELECT acknowledged, covered, file_created FROM consumer WHERE name = ?"
+_ROWS = "SELECT name, session, paused, acknowledged, covered, file_created FROM consumer"
+_ROW = f"{_ROWS} WHERE name = ?"
 _NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 _NEXT_SESSION = f"""
 INSERT INTO consumer (name, session) VALUES (?, {_NOW_MS})
 ON DUPLICATE KEY UPDATE session = GREATEST(session + 1, {_NOW_MS})
 """
-_SESSION = "SELECT session, paused FROM consumer WHERE name = ?"
+_SESSION = "SELECT session FROM consumer WHERE name = ?"
 _SET_PAUSED = """
 INSERT INTO consumer (name, paused) VALUES (?, ?) ON DUPLICATE KEY UPDATE paused = VALUES(paused)
 """
@@ -80,6 +82,9 @@ class DatabaseStore:
         self._closed = False
         idle_s = max(2, settings.lease)  # `check` asks every second
         self._session = DatabaseSession(settings, SessionLimits(idle_s=idle_s))
+        self._rows: dict[
+            str, tuple[Any, ...]
+        ] = {}  # as they were at the beginning of the term, and still are
         self._stored: dict[str, Progress] = {}  # as far as it is known
         self._waiting: dict[str, Progress] = {}  # with newer covered positions than the stored ones
         self._streams: dict[str, LogPosition] = {}
@@ -91,6 +96,7 @@ class DatabaseStore:
                 self.warnings = self._session.run(durability_warnings)
                 installation, self.epoch = self._session.run(_installation)
                 self.installation_id = UUID(installation)
+                self._rows = self._session.run(_rows)
         except BaseException:
             self._session.close()
             raise
@@ -103,11 +109,13 @@ class DatabaseStore:
     def load(self, consumer: str) -> Progress | None:
         """The stored progress of a consumer; None before its first `save`."""
         with self._calling():
-            row = self._session.run(lambda db: db.execute(_LOAD, (consumer,)).fetchone())
-            if row is None or row[0] is None or row[1] is None:
+            *_, acknowledged, covered, created = self._row(consumer)
+            if acknowledged is None or covered is None:
                 return None
             try:
-                stored = Progress(Position.from_json(row[0]), Position.from_json(row[1]), row[2])
+                stored = Progress(
+                    Position.from_json(acknowledged), Position.from_json(covered), created
+                )
             except (BinlogError, ValueError, TypeError) as error:
                 what = error.what if isinstance(error, BinlogError) else str(error)
                 where = f"consumer {consumer}, {self._session.label}"
@@ -155,6 +163,7 @@ class DatabaseStore:
                 save_xa(db, client, prepared, parts.keys())
                 sweep_parts(db)
 
+        self._forget_rows(*rows)
         self._fence.write(write)
         self._stored |= rows
         self._waiting.clear()
@@ -210,23 +219,33 @@ class DatabaseStore:
             return int(db.execute(_SESSION, (consumer,)).fetchone()[0])
 
         with self._calling():
+            self._forget_rows(consumer)
             return self._fence.write(number)
 
     def session(self, consumer: str) -> int:
         """The newest session number; 0 = no session yet."""
-        return self._session_row(consumer)[0]
+        with self._calling():
+            return int(self._row(consumer)[1])
 
     def paused(self, consumer: str) -> bool:
         """True if an administrator has paused the delivery to the consumer's reader."""
-        return bool(self._session_row(consumer)[1])
-
-    def _session_row(self, consumer: str) -> tuple[int, int]:
         with self._calling():
-            row = self._session.run(lambda db: db.execute(_SESSION, (consumer,)).fetchone())
-            return row or (0, 0)
+            return bool(self._row(consumer)[2])
+
+    def _row(self, consumer: str) -> tuple[Any, ...]:
+        row = self._rows.get(consumer)
+        if row is None:
+            row = self._session.run(lambda db: db.execute(_ROW, (consumer,)).fetchone())
+        return row or (consumer, 0, 0, None, None, 0)
+
+    def _forget_rows(self, *consumers: str) -> None:
+        """Read these rows from the database from now on: they are going to be written."""
+        for consumer in consumers:
+            self._rows.pop(consumer, None)
 
     def set_paused(self, consumer: str, paused: bool) -> None:
         with self._calling():
+            self._forget_rows(consumer)
             self._fence.write(lambda db: db.execute(_SET_PAUSED, (consumer, int(paused))))
 
     def forget(self, consumer: str) -> None:
@@ -238,6 +257,7 @@ class DatabaseStore:
             return _installation(db)[1]
 
         with self._calling():
+            self._forget_rows(consumer)
             self.epoch = self._fence.write(delete)
             for rows in (self._stored, self._waiting):
                 rows.pop(consumer, None)
@@ -292,6 +312,11 @@ def _row_of(name: str, progress: Progress) -> tuple[str, str, str, int]:
     acknowledged, covered = progress.acknowledged, progress.covered
     text = acknowledged.to_json()
     return name, text, text if covered is acknowledged else covered.to_json(), progress.created
+
+
+def _rows(db: Statements) -> dict[str, tuple[Any, ...]]:
+    """All rows, by name. A daemon that takes over reads them in one call, not a few times for each consumer."""
+    return {str(row[0]): row for row in db.execute(_ROWS)}
 
 
 def _installation(db: Statements) -> tuple[str, int]:

@@ -14,11 +14,13 @@ from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.database import FAR_BYTES, DatabaseStore
 from dispatcher.state.server.parts import PART_BYTES
+from dispatcher.state.server.session import DatabaseSession
 from dispatcher.state.statements import Statements
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
@@ -78,6 +80,36 @@ def writes(database: DatabaseOf) -> int:
 
 def number_of_session(db: Statements) -> int:
     return int(db.execute("SELECT CONNECTION_ID()").fetchone()[0])
+
+
+# -- the beginning of a term ----------------------------------------------------------------------------------
+
+
+def test_a_term_reads_the_rows_of_all_consumers_in_one_call(
+    any_database: DatabaseOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"consumer{n} ä " for n in range(20)]
+    with closing(leading_store(any_database.settings)) as store:
+        store.save([(name, at(n), at(n + 1), n) for n, name in enumerate(names)])
+        sessions = [store.next_session(name) for name in names]
+        store.set_paused(names[3], True)
+    with closing(leading_store(any_database.settings)) as store:
+        with monkeypatch.context() as patch:
+            patch.delattr(DatabaseSession, "run")
+            loaded = [(store.load(name), store.session(name), store.paused(name)) for name in names]
+        assert loaded == [
+            (Progress(at(n), at(n + 1), n), session, n == 3) for n, session in enumerate(sessions)
+        ]
+        written, renewed, resumed, forgotten, *_ = names
+        store.save([(written, at(50), at(51), 1)])
+        session = store.next_session(renewed)
+        store.set_paused(resumed, True)
+        store.forget(forgotten)
+        assert store.load(written) == Progress(at(50), at(51), 1)
+        assert store.session(renewed) == session > sessions[1]
+        assert store.paused(resumed)
+        assert store.load(forgotten) is None and store.session(forgotten) == 0
+        assert not store.paused(forgotten)
 
 
 # -- lost sessions and unknown commits ------------------------------------------------------------------------
