@@ -100,20 +100,26 @@ def make_pair(
     state_server: Instance,
     database_name: str,
 ) -> Iterator[MakePair]:
-    """`make_pair(lease, mqtt=...)`: two daemons with a consumer `d` of the database d, and their state in a database.
-    They are started, unless `begun` is False. `on_source`: the state is on the server that is read."""
+    """`make_pair(lease, mqtt=...)`: two daemons with a consumer `d` of the database d, or with other `consumers`, and
+    their state in a database. They are started, unless `begun` is False. `on_source`: the state is on the server that
+    is read."""
     server = source_server
     server.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "FLUSH BINARY LOGS")
     with ExitStack() as stack:
 
         def make(
-            lease: int = LEASE_S, *, begun: bool = True, on_source: bool = False, **sections: Any
+            lease: int = LEASE_S,
+            *,
+            begun: bool = True,
+            on_source: bool = False,
+            consumers: Json | None = None,
+            **sections: Any,
         ) -> Pair:
             store = server if on_source else state_server
             store.execute(f"CREATE DATABASE {database_name}")
             stack.callback(store.execute, f"DROP DATABASE {database_name}")
             state: Json = {**state_section(state_settings(store, database_name)), "lease": lease}
-            consumers = {"d": source(server, "d")}
+            consumers = consumers or {"d": source(server, "d")}
             a, b = (make_daemon(dict(consumers), state=dict(state), **sections) for _ in range(2))
             pair = Pair(a, b, store, server)
             return pair.start() if begun else pair

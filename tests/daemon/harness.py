@@ -39,6 +39,7 @@ from tests.support.log_keys import documented_keys
 from tests.support.secrets import secrets_in
 
 DEADLINE_S = 40.0
+TIMEOUT_S = 70.0  # of a call, longer than the longest poll
 PASSWORD = "reader's secret"
 _SCRIPT = Path(sys.executable).with_name("binlog-dispatcher")
 _KILLING = Path(__file__).with_name("killing")
@@ -87,10 +88,13 @@ def _processor_wait_s(pid: int, thread: int) -> float:
 class Api:
     """The daemon's HTTP API; every call has a connection of its own, with TLS if `ca` names an authority's file."""
 
-    def __init__(self, port: int, token: str = "", ca: Path | None = None) -> None:
+    def __init__(
+        self, port: int, token: str = "", ca: Path | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self.port = port
         self.token = token
         self.ca = ca
+        self.timeout_s = timeout_s
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         if self.ca is None:
@@ -101,14 +105,14 @@ class Api:
         )
 
     def request(
-        self, method: str, path: str, body: Any = None, *, timeout_s: float = 70
+        self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         data = None
         if body is not None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        with closing(self._connection(timeout_s)) as http_:
+        with closing(self._connection(timeout_s or self.timeout_s)) as http_:
             http_.request(method, path, data, headers)
             answer = http_.getresponse()
             return answer.status, answer.headers, answer.read()
@@ -172,6 +176,7 @@ class Daemon:
         self.port = free_port()
         self.token = ""  # the token that `api` sends
         self.ca: Path | None = None  # for `api`, if the settings have a certificate
+        self.timeout_s = TIMEOUT_S  # of a call of `api`
         self.environment: dict[str, str] = {}  # additional variables
         self.state = folder / "state.db"
         self.within: tuple[
@@ -182,7 +187,7 @@ class Daemon:
 
     @property
     def api(self) -> Api:
-        return Api(self.port, self.token, self.ca)
+        return Api(self.port, self.token, self.ca, self.timeout_s)
 
     @property
     def url(self) -> str:

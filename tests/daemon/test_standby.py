@@ -5,9 +5,6 @@ The state is on a server of its own, so that a test can restart it without the s
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,8 +23,11 @@ from tests.daemon.pair import (
     NEVER_S,
     Follower,
     Pair,
+    reach_state_through,
     refusal,
     role_of,
+    stopped,
+    suspended,
     until_leads,
     until_stands_by,
 )
@@ -114,12 +114,11 @@ def test_a_leader_that_was_stopped_longer_than_its_lease_can_acknowledge_nothing
     with load(pair.server, "d") as written:
         follower.read_to(20)
         stale = Reader(pair.a, "d", follower.reader.session, follower.reader.position)
-        stop(pair.a)
-        until_leads(pair.b)
-        pair.until_one_dump()  # the server has ended the dump of the daemon that is stopped
-        follower.reader.daemon, follower.reader.session = pair.b, 0
-        follower.read_to(40)
-        go_on(pair.a)
+        with suspended(pair.a):
+            until_leads(pair.b)
+            pair.until_one_dump()  # the server has ended the dump of the daemon that is stopped
+            follower.reader.daemon, follower.reader.session = pair.b, 0
+            follower.read_to(40)
         with pytest.raises(Problem, match="NOT_LEADER"):
             stale.acknowledge()
         until_stands_by(pair.a, pair.b)
@@ -151,9 +150,7 @@ def test_a_daemon_ends_also_if_its_database_does_not_answer(
     with Proxy(state_server.port) as proxy:
         pair = make_pair(NEVER_S, begun=False)
         for daemon in (pair.a, pair.b):
-            state = daemon.settings["state"]
-            user, _, place = state["mysql"].partition("@")
-            state["mysql"] = f"{user}@127.0.0.1:{proxy.port}/{place.partition('/')[2]}"
+            reach_state_through(daemon, proxy.port)
         pair.start()
         proxy.set(SWALLOWING)
         pair.a.stop()
@@ -204,9 +201,8 @@ def test_a_daemon_can_lead_again_and_again_in_one_process(make_pair: MakePair) -
         for leader, other in ((pair.a, pair.b), (pair.b, pair.a)) * 3:
             until_leads(leader)
             follower.read_to(len(follower.reader.transactions) + 10)
-            stop(leader)
-            until_leads(other)
-            go_on(leader)
+            with suspended(leader):
+                until_leads(other)
             until_stands_by(leader, other)
             if leader is pair.a:
                 open_files.append(files_of(leader))
@@ -233,22 +229,3 @@ def read_all(follower: Follower, ids: list[int]) -> bool:
 def files_of(daemon: Daemon) -> int:
     """Returns the number of open file descriptors of the process."""
     return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
-
-
-@contextmanager
-def stopped(server: Instance) -> Iterator[None]:
-    server.stop()
-    try:
-        yield
-    finally:
-        server.start()
-
-
-def stop(daemon: Daemon) -> None:
-    assert daemon.process is not None
-    daemon.process.send_signal(signal.SIGSTOP)
-
-
-def go_on(daemon: Daemon) -> None:
-    assert daemon.process is not None
-    daemon.process.send_signal(signal.SIGCONT)

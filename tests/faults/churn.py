@@ -23,15 +23,20 @@ from pymysql.cursors import Cursor
 from dispatcher.binlog.decode import delivered
 from tests.daemon.harness import DEADLINE_S, Json, Problem, Reader, tip_seq, until
 from tests.servers import Server
+from tests.support.repeated import repeated
 
-_TABLE = "CREATE TABLE IF NOT EXISTS `{}`.churn (id INT PRIMARY KEY, n INT, t VARCHAR(1000))"
+_TABLE = "CREATE TABLE IF NOT EXISTS `{}`.{} (id INT PRIMARY KEY, n INT, t VARCHAR(1000))"
+_NAMES = ("churn",)
 
 Row = tuple[Any, ...]
 
 
-def create(server: Server, databases: Iterable[str]) -> None:
+def create(server: Server, databases: Iterable[str], tables: Iterable[str] = _NAMES) -> None:
     for database in databases:
-        server.execute(f"CREATE DATABASE IF NOT EXISTS `{database}`", _TABLE.format(database))
+        server.execute(
+            f"CREATE DATABASE IF NOT EXISTS `{database}`",
+            *(_TABLE.format(database, table) for table in tables),
+        )
 
 
 class Churn:
@@ -42,13 +47,14 @@ class Churn:
         server: Server,
         databases: list[str],
         *,
+        tables: tuple[str, ...] = _NAMES,
         seed: int = 0,
         rows: int = 3,
         text: int = 200,
         pause_s: float = 0,
     ) -> None:
         self.server = server
-        self.databases = databases
+        self.places = [f"`{database}`.{table}" for database in databases for table in tables]
         self.rows = rows
         self.text = text
         self.pause_s = pause_s
@@ -60,7 +66,7 @@ class Churn:
     def _run(self) -> None:
         try:
             with closing(self.server.connect()) as connection, connection.cursor() as cursor:
-                self._ids = {name: _last_id(cursor, name) for name in self.databases}
+                self._ids = {place: _last_id(cursor, place) for place in self.places}
                 while not self._stopping.is_set():
                     cursor.execute("BEGIN")
                     for _ in range(self._rng.choice((1, 1, 2, 4))):
@@ -73,22 +79,22 @@ class Churn:
 
     def _statement(self) -> str:
         rng = self._rng
-        database = rng.choice(self.databases)
-        last = self._ids[database]
+        place = rng.choice(self.places)
+        last = self._ids[place]
         if last > 10 and rng.random() < 0.4:
             first = rng.randint(max(1, last - 200), last)
             where = f"WHERE id BETWEEN {first} AND {first + rng.randrange(self.rows)}"
             if rng.random() < 0.7:
-                return f"UPDATE `{database}`.churn SET n = n + 1 {where}"
-            return f"DELETE FROM `{database}`.churn {where}"
+                return f"UPDATE {place} SET n = n + 1 {where}"
+            return f"DELETE FROM {place} {where}"
         count = rng.randint(1, self.rows)
         letter = rng.choice("abcdefgh")
         values = ", ".join(
             f"({n}, {rng.randrange(1000)}, REPEAT('{letter}', {rng.randrange(self.text)}))"
             for n in range(last + 1, last + 1 + count)
         )
-        self._ids[database] = last + count
-        return f"INSERT INTO `{database}`.churn VALUES {values}"
+        self._ids[place] = last + count
+        return f"INSERT INTO {place} VALUES {values}"
 
     def until_written(self, more: int) -> None:
         """Wait for this many more transactions."""
@@ -112,8 +118,8 @@ def churn(server: Server, databases: list[str], **more: Any) -> Iterator[Churn]:
         made.stop()
 
 
-def _last_id(cursor: Cursor, database: str) -> int:
-    cursor.execute(f"SELECT COALESCE(MAX(id), 0) FROM `{database}`.churn")
+def _last_id(cursor: Cursor, place: str) -> int:
+    cursor.execute(f"SELECT COALESCE(MAX(id), 0) FROM {place}")
     row = cursor.fetchone()
     assert row is not None
     return int(row[0])
@@ -215,28 +221,14 @@ def check_all(server: Server, copies: Iterable[Copy]) -> int:
 @contextmanager
 def reading(copies: Iterable[Copy]) -> Iterator[None]:
     """Read all copies in turn until the block ends, and raise any error there."""
-    stopping = threading.Event()
-    errors: list[BaseException] = []
     of = list(copies)
 
     def read() -> None:
-        try:
-            while not stopping.is_set():
-                for copy in of:
-                    copy.step(wait_ms=20)
-        except BaseException as error:  # noqa: BLE001  it is raised in the test's own thread
-            errors.append(error)
+        for copy in of:
+            copy.step(wait_ms=20)
 
-    thread = threading.Thread(target=read, name="reading")
-    thread.start()
-    try:
+    with repeated(read, "reading"):
         yield
-    finally:
-        stopping.set()
-        thread.join(DEADLINE_S)
-    assert not thread.is_alive()
-    if errors:
-        raise errors[0]
 
 
 @contextmanager

@@ -45,6 +45,7 @@ class History:
     def __init__(self, rng: random.Random, server: Instance, number: int) -> None:
         self.rng = rng
         self.server = server
+        self.number = number
         self.databases = [f"j{number}_{letter}" for letter in "abcd"[: rng.randint(2, 4)]]
         self.log: list[str] = []
         self.uuid = str(server.execute("SELECT @@server_uuid")[0][0])
@@ -301,7 +302,7 @@ class History:
     # -- XA -------------------------------------------------------------------------------------------------------
 
     def _xa(self) -> None:
-        xid = f"'x{self._number()}{self.rng.choice(('', chr(34)))}', 'branch', {self.rng.randrange(9)}"
+        xid = f"'x{self.number}_{self._number()}{self.rng.choice(('', chr(34)))}', 'branch', {self.rng.randrange(9)}"
         tables = [f"`{name}`.x" for name in self.rng.sample(self.databases, self.rng.randint(1, 2))]
         self.run(f"XA START {xid}", *(self._inserting(t, self.rng.randint(1, 5)) for t in tables))
         self.run(f"XA END {xid}")

@@ -34,10 +34,12 @@ _NAMED = re.compile(
 
 @dataclass(frozen=True)
 class Item:
-    """A row change or a DDL statement: the databases that it concerns, and everything that the tool prints of it."""
+    """A row change or a DDL statement: the databases that it concerns, and everything that the tool prints of it.
+    `table`: that of the row, as `database.table`."""
 
     databases: tuple[str, ...]
     text: str
+    table: str = ""
 
 
 @dataclass
@@ -87,8 +89,19 @@ def delivered(server: Instance, chunks: Iterable[bytes], folder: Path) -> list[G
     return list(groups(done.stdout))
 
 
-def expected(logged: Iterable[Group], databases: Collection[str]) -> list[Delivery]:
-    """The part that a consumer of `databases` gets. Row changes of an XA transaction come when it is committed."""
+def expected(
+    logged: Iterable[Group], databases: Collection[str], tables: Collection[str] = ()
+) -> list[Delivery]:
+    """The part that a consumer of `databases` gets. Row changes of an XA transaction come when it is committed.
+
+    With `tables` the consumer gets only the rows of these tables. There must be no DDL of other tables then.
+    """
+
+    def wanted(item: Item) -> bool:
+        if item.table and tables and item.table not in tables:
+            return False
+        return not set(item.databases).isdisjoint(databases)
+
     prepared: dict[str, list[Item]] = {}
     deliveries: list[Delivery] = []
     for group in logged:
@@ -100,7 +113,7 @@ def expected(logged: Iterable[Group], databases: Collection[str]) -> list[Delive
             prepared.pop(group.rolls_back, None)
         elif group.commits:
             items = prepared.pop(group.commits, [])
-        if kept := tuple(i.text for i in items if not set(i.databases).isdisjoint(databases)):
+        if kept := tuple(item.text for item in items if wanted(item)):
             deliveries.append((group.gtid, group.committed_us, kept))
     return deliveries
 
@@ -192,17 +205,17 @@ def _events(output: str) -> Iterator[tuple[int, str, list[str]]]:
 
 def _rows(lines: Iterable[str]) -> Iterator[Item]:
     row: list[str] = []
-    database = ""
+    database = table = ""
     for line in lines:
         if not line.startswith("### "):
             continue
         if match := _VERB.match(line):
             if row:
-                yield Item((database,), "\n".join(row))
-            row, database = [], match[1]
+                yield Item((database,), "\n".join(row), table)
+            row, database, table = [], match[1], f"{match[1]}.{match[2]}"
         row.append(line)
     if row:
-        yield Item((database,), "\n".join(row))
+        yield Item((database,), "\n".join(row), table)
 
 
 def _statement(group: Group, use: str, lines: list[str]) -> str:

@@ -1,0 +1,141 @@
+"""Readers that follow the leader through takeovers, and check each answer.
+
+A `SteadyReader` reads in a thread of the test (`repeated(reader.step, ...)`). It keeps what it has read with its
+position, as a real reader does, and acknowledges what it has kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+
+from dispatcher.model.errors import ErrorKind
+from tests.daemon.harness import Daemon, Json, transactions
+from tests.daemon.pair import Follower
+
+_WAIT_MS = 500
+
+
+class Habit(Enum):
+    """What a reader does after a call that failed."""
+
+    KEEPS = auto()  # repeats the call, in the same session, as Spark does
+    OPENS = auto()  # opens a session at its own position
+    STORED = auto()  # opens a session at the stored position, and drops what it has read after it
+
+
+class SteadyReader(Follower):
+    """`acknowledged`: the newest acknowledgement that was answered."""
+
+    # Not SESSION_FENCED: a consumer has one reader, so no takeover may end its session.
+    passing = tuple(
+        kind.name
+        for kind in (
+            ErrorKind.NOT_LEADER,
+            ErrorKind.RANGE_UNAVAILABLE,
+            ErrorKind.STATE_STORE,
+            ErrorKind.CONNECT_FAILED,
+        )
+    )
+
+    def __init__(self, *daemons: Daemon, consumer: str, habit: Habit) -> None:
+        super().__init__(*daemons, consumer=consumer)
+        self.habit = habit
+        self.acknowledged: Json = {}
+        self.resting = False
+        self.stepping = threading.Lock()
+        self._parts: list[tuple[Json, bytes]] = []  # each with the position of its end
+        self._planned: Json | None = None  # the answer of a poll whose range is not read yet
+
+    @property
+    def consumer(self) -> str:
+        return self.reader.consumer
+
+    @property
+    def chunks(self) -> list[bytes]:
+        return [data for _, data in self._parts]
+
+    def has_acknowledged(self, seq: int) -> bool:
+        return order(self.acknowledged)[1] >= seq
+
+    def step(self) -> None:
+        """Acknowledge what is kept, then read and keep the next range."""
+        with self.stepping:
+            if self.resting:
+                return
+            if not self.attempt(self._read_next) and self.habit is not Habit.KEEPS:
+                self.reader.session, self._planned = 0, None
+
+    def set_back(self, acknowledged: Json) -> None:
+        """Note that the state has lost the acknowledgements after this position. The reader must be at rest."""
+        self.acknowledged = acknowledged
+        if self.habit is Habit.STORED:
+            self.reader.session, self._planned = 0, None
+
+    def _read_next(self) -> None:
+        reader, name = self.reader, self.consumer
+        api = reader.daemon.api
+        if not reader.session:
+            self._open()
+        if order(reader.position) > order(self.acknowledged):
+            answer = api.call(name, "ack", session=reader.session, position=reader.position)
+            self._note(answer["acknowledged"])
+        if self._planned is None:
+            answer = api.poll(name, reader.session, reader.position, wait_ms=_WAIT_MS, markers=True)
+            assert not answer["gap"], answer
+            self._planned = answer
+        end = self._planned["end"]
+        if self._planned["transactions"]:
+            data = api.binlog(name, reader.session, reader.position, end)
+            self._check(data, end)
+            self._parts.append((end, data))
+        reader.position, self._planned = end, None
+
+    def _check(self, data: bytes, end: Json) -> None:
+        """Assert that the data is the planned range: nothing at or before the position of this reader."""
+        assert self._planned is not None
+        found = [(each.epoch, each.seq) for each in transactions(data)]
+        assert found == sorted(set(found)), (self.consumer, found)
+        assert len(found) == self._planned["transactions"], (self.consumer, self._planned)
+        start = max(order(self.reader.position), order(self.acknowledged))
+        assert start < found[0], (self.consumer, start, found[0])
+        assert found[-1] <= order(end), (self.consumer, found[-1], end)
+
+    def _note(self, position: Json) -> None:
+        assert order(position) >= order(self.acknowledged), (self.acknowledged, position)
+        self.acknowledged = position
+
+    def _open(self) -> None:
+        reader = self.reader
+        before = reader.position
+        if self.habit is Habit.STORED:
+            reader.position = {}
+        reader.open()
+        if self.habit is Habit.STORED:
+            at = order(reader.position)
+            self._note(reader.position)
+            self._parts = [part for part in self._parts if order(part[0]) <= at]
+        else:
+            assert before in ({}, reader.position), (self.consumer, before, reader.position)
+
+
+@contextmanager
+def at_rest(readers: Sequence[SteadyReader]) -> Iterator[None]:
+    """Let the readers make no calls until the block ends."""
+    for reader in readers:
+        reader.resting = True
+    for reader in readers:
+        with reader.stepping:
+            pass  # its last step has ended
+    try:
+        yield
+    finally:
+        for reader in readers:
+            reader.resting = False
+
+
+def order(position: Json) -> tuple[int, int]:
+    """(epoch, seq) of a position, which order the positions of a consumer."""
+    return (position["epoch"], position["seq"]) if position else (0, 0)
