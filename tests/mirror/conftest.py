@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.conftest import MakeDaemon, Source, make_daemon, source
-from tests.daemon.harness import PASSWORD
-from tests.mirror.harness import COPY_GRANTS, COPY_USER, MirrorJob
+from tests.mirror.harness import MirrorJob, mirror_job
 from tests.servers.plugin import ServerFactory
 
 __all__ = ["make_daemon", "source"]  # fixtures of the daemon's own tests
@@ -36,13 +34,10 @@ def job(
     and options."""
     server = server_factory(*getattr(request, "param", ("mysql97",)))
     server.execute("CREATE DATABASE shop", "CREATE DATABASE other")
-    server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)
     consumers = {name: source(server, name, start="earliest") for name in ("shop", "other")}
     daemon = make_daemon(consumers)
     daemon.start()
     for consumer in consumers:
         daemon.api.until_state(consumer, "streaming")
-    kills = tmp_path / "kills"
-    kills.mkdir()
-    with ExitStack() as stack:
-        yield MirrorJob(server, daemon, tmp_path, kills, stack)
+    with mirror_job(server, daemon, tmp_path) as job:
+        yield job

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,13 +29,15 @@ COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*", "
 
 @dataclass
 class MirrorJob:
-    """The job of one target. `kills`: a folder with a file for each point at which a process kills itself."""
+    """The job of one target. `kills`: a folder with a file for each point at which a process kills itself. `standby`:
+    a second daemon, with the same state."""
 
     server: Server
     daemon: Daemon
     home: Path
     kills: Path
     stack: ExitStack
+    standby: Daemon | None = None
     copies: bool = True
     copy_settings: str = ""  # further settings of `copy`, each behind a comma
     settings: str = ""  # further lines of its YAML file
@@ -54,6 +56,11 @@ class MirrorJob:
     def target(self) -> Path:
         return self.home / "target"
 
+    @property
+    def urls(self) -> str:
+        """The addresses of all daemons."""
+        return self.daemon.url if self.standby is None else f"{self.daemon.url},{self.standby.url}"
+
     def command(self, name: str, *arguments: str, consumers: tuple[str, ...]) -> list[str]:
         """Write the settings into a file. Returns the command line of a subcommand with this file."""
         copy = ""
@@ -62,7 +69,7 @@ class MirrorJob:
             copy = f'copy: {{mysql: "{server}", password: "{PASSWORD}"{self.copy_settings}}}\n'
         file = self.home / "mirror.yaml"
         file.write_text(
-            f"url: http://127.0.0.1:{self.daemon.port}\nconsumers: [{', '.join(consumers)}]\n"
+            f"url: {self.urls}\nconsumers: [{', '.join(consumers)}]\n"
             f"target: {self.location or self.target}\nretry_timeout_seconds: 60\n{copy}{self.settings}",
             encoding="utf-8",
         )
@@ -121,6 +128,20 @@ class MirrorJob:
                 if not result.fine:
                     found.append(f"{table.label}: {result.examples}")
         return found
+
+    def verify(self, *consumers: str, timeout_s: float = 2 * TIMEOUT_S) -> str:
+        """Run `verify`, which must succeed. Returns what it prints."""
+        done = subprocess.run(
+            self.command("verify", consumers=consumers),
+            env=self.job_environment(),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def leftovers(self, database: str) -> list[str]:
         """Returns those Delta tables of a database that have rows and are neither tables of the server nor their
@@ -193,6 +214,18 @@ class MirrorJob:
         """Wait until each table is complete. A copied table may equal the server's table before its state is
         complete."""
         until(lambda: not self.standing(*consumers), "all tables are complete", timeout_s=TIMEOUT_S)
+
+
+@contextmanager
+def mirror_job(
+    server: Server, daemon: Daemon, home: Path, standby: Daemon | None = None
+) -> Iterator[MirrorJob]:
+    """A job that is not started yet. The end of the block ends its processes."""
+    server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)
+    kills = home / "kills"
+    kills.mkdir()
+    with ExitStack() as stack:
+        yield MirrorJob(server, daemon, home, kills, stack, standby)
 
 
 def end_group(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:

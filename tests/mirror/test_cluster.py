@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -130,12 +129,8 @@ def test_executors_are_killed_in_every_stage(distributed: MirrorJob) -> None:
     require_each_change_once(job)
     job.until_complete(DATABASE)
     job.settings = ""  # in a Spark of its own, because the job uses the whole cluster
-    verified = subprocess.run(
-        job.command("verify", consumers=(DATABASE,)),
-        env=job.environment, cwd=job.home, capture_output=True, text=True, check=False, timeout=2 * TIMEOUT_S,
-    )  # fmt: skip
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert verified.stdout.count("equal") == 2, verified.stdout
+    printed = job.verify(DATABASE)
+    assert printed.count("equal") == 2, printed
     assert job.stop() == 0, job.log
 
 

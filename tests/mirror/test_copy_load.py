@@ -177,15 +177,7 @@ def test_copies_under_load(job: MirrorJob) -> None:
     assert job.stop() == 0, job.log
     assert job.run(DATABASE) == 0, job.log
     assert job.differences(DATABASE) == []
-    verified = subprocess.run(
-        job.command("verify", consumers=(DATABASE,)),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=job.home,
-        timeout=WAIT_S,
-    )
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    job.verify(DATABASE, timeout_s=WAIT_S)
     begun = [row for row in control_rows(job.target) if row["state"] == "copying"]
     assert {row["table"] for row in begun} == set(tables)
     print(

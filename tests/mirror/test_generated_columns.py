@@ -100,12 +100,4 @@ def test_a_table_with_generated_columns_is_mirrored_without_them_as_the_message_
     assert mirrored.run("shop") == 0, mirrored.log
     assert rows(mirrored, "t") == [{"id": 4, "a": 40}, {"id": 5, "a": 51}]
     assert rows(mirrored, "live") == [{"id": 1}, {"id": 2}]
-    compared = subprocess.run(
-        mirrored.command("verify", consumers=("shop",)),
-        cwd=mirrored.home,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert compared.returncode == 0, compared.stdout + compared.stderr
-    assert compared.stdout.count(": equal") == 3
+    assert mirrored.verify("shop").count(": equal") == 3
