@@ -13,6 +13,7 @@ from pymysql.cursors import Cursor
 from benchmarks.logs import executed_transactions
 from tests.daemon.harness import Json
 from tests.servers import Instance, start_server
+from tests.servers.server import Rows
 from tests.support.state_stores import state_section, state_settings
 
 # MySQL's defaults. A test's server does not wait for the disk.
@@ -82,6 +83,6 @@ class Meter:
             log_bytes,
         )
 
-    def _rows(self, query: str) -> tuple[tuple[object, ...], ...]:
+    def _rows(self, query: str) -> Rows:
         self._cursor.execute(query)
         return tuple(self._cursor.fetchall())
