@@ -14,9 +14,10 @@ from tests.daemon.harness import Daemon, Json, Problem, Reader, dumps, until
 from tests.servers import Instance
 
 LEASE_S = 2
-DEFAULT_LEASE_S = 4  # for tests under load, in which a daemon may wait seconds for a processor
+LONG_LEASE_S = 10  # for tests under load, in which a daemon may wait seconds for a processor
 PASSING = ("NOT_LEADER", "RANGE_UNAVAILABLE", "SESSION_FENCED")
 """The kinds of problems for which a reader goes to the next daemon and opens a session again."""
+ROLES_S = 120.0  # until a role is seen: on a busy machine a lease is lost again in between
 NEVER_S = 3600  # a lease that only a daemon that hands over gives back
 
 
@@ -63,7 +64,8 @@ class Pair:
                     return leader, standby
             return None
 
-        found_roles = until(found, "one daemon leads, the other one stands by")
+        what = "one daemon leads, the other one stands by"
+        found_roles = until(found, what, timeout_s=ROLES_S)
         assert found_roles is not None
         return found_roles
 
@@ -79,11 +81,10 @@ class Pair:
         leader.stop()
         self._come_back(leader, standby)
 
-    @staticmethod
-    def _come_back(before: Daemon, now: Daemon) -> None:
+    def _come_back(self, before: Daemon, now: Daemon) -> None:
         until_leads(now)
         before.start()
-        until_stands_by(before, now)
+        self.roles()
 
     def until_one_dump(self) -> None:
         until(lambda: len(dumps(self.server)) == 1, "one daemon reads the server's log")
@@ -104,7 +105,7 @@ def stands_by(daemon: Daemon, leader: Daemon) -> bool:
 
 
 def until_leads(daemon: Daemon) -> None:
-    until(lambda: leads(daemon), f"{daemon.url} leads")
+    until(lambda: leads(daemon), f"{daemon.url} leads", timeout_s=ROLES_S)
 
 
 def until_stands_by(daemon: Daemon, leader: Daemon) -> None:

@@ -12,10 +12,14 @@ from contextlib import contextmanager
 from enum import Enum, auto
 
 from dispatcher.model.errors import ErrorKind
-from tests.daemon.harness import Daemon, Json, transactions
+from tests.daemon.harness import Api, Daemon, Json, transactions
 from tests.daemon.pair import Follower
 
 _WAIT_MS = 500
+PATIENCE_S = (
+    5.0  # how long a call may take; after each time-out twice as long, until one is answered
+)
+_PATIENCE_MAX_S = 60.0
 
 
 class Habit(Enum):
@@ -45,6 +49,7 @@ class SteadyReader(Follower):
         self.habit = habit
         self.acknowledged: Json = {}
         self.resting = False
+        self._patience_s = PATIENCE_S
         self.stepping = threading.Lock()
         self._parts: list[tuple[Json, bytes]] = []  # each with the position of its end
         self._planned: Json | None = None  # the answer of a poll whose range is not read yet
@@ -75,10 +80,17 @@ class SteadyReader(Follower):
             self.reader.session, self._planned = 0, None
 
     def _read_next(self) -> None:
+        try:
+            self._call(Api(self.reader.daemon.port, timeout_s=self._patience_s))
+        except TimeoutError:
+            self._patience_s = min(2 * self._patience_s, _PATIENCE_MAX_S)
+            raise
+        self._patience_s = PATIENCE_S
+
+    def _call(self, api: Api) -> None:
         reader, name = self.reader, self.consumer
-        api = reader.daemon.api
         if not reader.session:
-            self._open()
+            self._open(api)
         if order(reader.position) > order(self.acknowledged):
             answer = api.call(name, "ack", session=reader.session, position=reader.position)
             self._note(answer["acknowledged"])
@@ -107,18 +119,16 @@ class SteadyReader(Follower):
         assert order(position) >= order(self.acknowledged), (self.acknowledged, position)
         self.acknowledged = position
 
-    def _open(self) -> None:
+    def _open(self, api: Api) -> None:
         reader = self.reader
-        before = reader.position
-        if self.habit is Habit.STORED:
-            reader.position = {}
-        reader.open()
-        if self.habit is Habit.STORED:
-            at = order(reader.position)
+        own = None if self.habit is Habit.STORED else reader.position or None
+        answer = api.session(self.consumer, own)
+        assert own in (None, answer["position"]), (self.consumer, own, answer)
+        reader.session, reader.position = answer["session"], answer["position"]
+        if own is None:
             self._note(reader.position)
+            at = order(reader.position)
             self._parts = [part for part in self._parts if order(part[0]) <= at]
-        else:
-            assert before in ({}, reader.position), (self.consumer, before, reader.position)
 
 
 @contextmanager

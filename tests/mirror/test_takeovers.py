@@ -9,7 +9,7 @@ import pytest
 
 from tests.daemon.conftest import MakePair, Source, make_pair, source_server, state_server
 from tests.daemon.harness import tip_seq, until
-from tests.daemon.pair import DEFAULT_LEASE_S, Pair
+from tests.daemon.pair import LONG_LEASE_S, Pair
 from tests.faults.churn import churn, create
 from tests.mirror.ddl_history import Change, History
 from tests.mirror.harness import TIMEOUT_S, MirrorJob, mirror_job
@@ -27,7 +27,7 @@ DATABASE = "shop"
 def pair(make_pair: MakePair, source: Source, source_server: Instance) -> Pair:
     create(source_server, [DATABASE])
     settings = source(source_server, DATABASE, start="earliest")
-    pair: Pair = make_pair(DEFAULT_LEASE_S, consumers={DATABASE: settings})
+    pair: Pair = make_pair(LONG_LEASE_S, consumers={DATABASE: settings})
     return pair
 
 
