@@ -17,7 +17,7 @@ from deploy.demo import compare, delta
 from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.values.names import folder_name
 from tests.daemon.harness import PASSWORD, Daemon, until
-from tests.mirror.lake import table_states
+from tests.mirror.lake import is_copied, table_states
 from tests.servers import Server
 from tests.spark.conftest import killing
 from tests.support.java import QUICK_SPARK
@@ -206,7 +206,7 @@ class MirrorJob:
                 assert self.process.wait(1) is None, self.log
             states = table_states(self.target, consumer)
             present = [states.get(f"{consumer}.{table}") for table in tables]
-            return all(row is not None and "rows" in row["detail"] for row in present)
+            return all(row is not None and is_copied(row) for row in present)
 
         until(copied, "the tables are copied", timeout_s=TIMEOUT_S)
 

@@ -10,6 +10,8 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
+from spark_sink.mirror.rules.states import Copying, Creating, state_from
+
 Row = dict[str, Any]
 
 
@@ -40,6 +42,11 @@ def table_states(target: Path, consumer: str) -> dict[str, Row]:
         for row in newest.values()
         if row["consumer"] == consumer and row["state"] != "dropped"
     }
+
+
+def is_copied(row: Row) -> bool:
+    """True if all rows of a table have been copied; the log may still be replayed on them."""
+    return not isinstance(state_from(row["detail"]["state"]), Creating | Copying)
 
 
 def log_rows(target: Path, consumer: str) -> list[Row]:

@@ -20,7 +20,7 @@ import pytest
 
 from tests.daemon.harness import until
 from tests.mirror.harness import MirrorJob
-from tests.mirror.lake import control_rows, table_states
+from tests.mirror.lake import control_rows, is_copied, table_states
 from tests.servers import Server
 
 DATABASE = "shop"
@@ -130,11 +130,7 @@ def _row_lock_waits(server: Server) -> int:
 def _copying(job: MirrorJob) -> list[str]:
     """Returns the tables whose rows the job is reading."""
     states = table_states(job.target, DATABASE).items()
-    return [
-        row["table"]
-        for _, row in states
-        if row["state"] == "copying" and "executed" not in row["detail"]
-    ]
+    return [row["table"] for _, row in states if row["state"] == "copying" and not is_copied(row)]
 
 
 def _kill_while_copying(job: MirrorJob) -> None:
