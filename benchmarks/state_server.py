@@ -12,18 +12,16 @@ from pymysql.cursors import Cursor
 
 from benchmarks.logs import executed_transactions
 from tests.daemon.harness import Json
-from tests.servers import Instance, start_server
+from tests.servers import DURABLE, Instance, start_server
 from tests.servers.server import Rows
 from tests.support.state_stores import state_section, state_settings
 
-# MySQL's defaults. A test's server does not wait for the disk.
-_DURABLE = ("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=ON")
 _STATEMENTS_OF_A_COUNT = 4
 
 
 @contextmanager
 def durable_server() -> Iterator[Instance]:
-    with start_server("mysql97", *_DURABLE) as server:
+    with start_server("mysql97", *DURABLE, "--innodb-doublewrite=ON") as server:
         yield server
 
 

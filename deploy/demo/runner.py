@@ -52,13 +52,11 @@ from deploy.demo.settings import (
 )
 from deploy.demo.view import NO_LEADER, View, ViewState, results_table, save_picture, size
 from deploy.demo.watch import DemoDaemon, Observation, Observer, Rules, SilentDaemon
-from tests.servers import Instance, start_server
+from tests.servers import DURABLE, Instance, start_server
 from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-# The server of the state stores each commit durably, as docs/high-availability.md recommends.
-DURABLE = ("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1")
 
 OBSERVE_EVERY_S = 0.5
 LOOK_FOR_LEADER_EVERY_S = 0.05
@@ -302,7 +300,7 @@ def _daemon_parts(state_server: Instance | None, work: Path) -> list[DaemonPart]
 
 
 def _start_state_server(running: ExitStack, view: View, password: str) -> Instance:
-    """Start a MySQL with a database for the state of two daemons."""
+    """Start a MySQL with a database for the state of two daemons, durable as docs/high-availability.md recommends."""
     server = running.enter_context(start_server("mysql97", *DURABLE))
     server.execute(f"CREATE DATABASE {STATE_DATABASE}")
     server.add_user(STATE_USER, password, *STATE_GRANTS)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deploy.demo.schema import DATABASES
 from deploy.demo.watch import DemoConsumer
+from dispatcher.state.server.session import PRIVILEGES
 
 MIB = 1 << 20
 CONSUMERS = (
@@ -20,7 +21,7 @@ COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*")
 
 STATE_DATABASE = "binlog_dispatcher"
 STATE_USER = "dispatcher"
-STATE_GRANTS = (f"CREATE, ALTER, SELECT, INSERT, UPDATE, DELETE ON {STATE_DATABASE}.*",)
+STATE_GRANTS = (f"{', '.join(PRIVILEGES)} ON {STATE_DATABASE}.*",)
 
 
 def daemon_settings(mysql_port: int, port: int, state: str) -> str:

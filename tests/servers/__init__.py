@@ -16,11 +16,12 @@ well under a second. Most callers need only `start_server("mysql97")`; pytest fi
 from __future__ import annotations
 
 from tests.servers.installs import KINDS, Kind
-from tests.servers.server import Instance, Server, external_server, start_server
+from tests.servers.server import DURABLE, Instance, Server, external_server, start_server
 from tests.servers.template import provision
 from tests.servers.tools import ServerUnavailable
 
 __all__ = [
+    "DURABLE",
     "KINDS",
     "Instance",
     "Kind",

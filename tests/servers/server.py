@@ -71,6 +71,8 @@ _OPTIONS = (
     "--default-time-zone=+00:00",
     "--character-set-server=utf8mb4",
 )
+# Options of a server that waits for the disk at each commit, as MySQL does by default.
+DURABLE = ("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1")
 _MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
     "mysql97": (
         "--mysqlx=OFF",

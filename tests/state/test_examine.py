@@ -11,14 +11,14 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.server.examine import examine_state
 from tests.servers.plugin import ServerFactory
-from tests.servers.server import Instance, Server
+from tests.servers.server import DURABLE, Instance, Server
 from tests.support.state_stores import DatabaseOf, leading_store, state_databases, state_settings
 
 
 @pytest.fixture(scope="module")
 def server(module_server_factory: ServerFactory) -> Instance:
     """A server whose commits are durable."""
-    return module_server_factory("mysql97", "--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1")
+    return module_server_factory("mysql97", *DURABLE)
 
 
 @pytest.fixture(scope="module")
