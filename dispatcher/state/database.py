@@ -82,9 +82,8 @@ class DatabaseStore:
         self._closed = False
         idle_s = max(2, settings.lease)  # `check` asks every second
         self._session = DatabaseSession(settings, SessionLimits(idle_s=idle_s))
-        self._rows: dict[
-            str, tuple[Any, ...]
-        ] = {}  # as they were at the beginning of the term, and still are
+        # By consumer, as they were when the term began. One is removed before it is written, by this store alone.
+        self._rows: dict[str, tuple[Any, ...]] = {}
         self._stored: dict[str, Progress] = {}  # as far as it is known
         self._waiting: dict[str, Progress] = {}  # with newer covered positions than the stored ones
         self._streams: dict[str, LogPosition] = {}
@@ -315,7 +314,7 @@ def _row_of(name: str, progress: Progress) -> tuple[str, str, str, int]:
 
 
 def _rows(db: Statements) -> dict[str, tuple[Any, ...]]:
-    """All rows, by name. A daemon that takes over reads them in one call, not a few times for each consumer."""
+    """All rows, by consumer. A daemon that takes over reads them in one call, not a few times for each consumer."""
     return {str(row[0]): row for row in db.execute(_ROWS)}
 
 

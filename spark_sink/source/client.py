@@ -283,11 +283,11 @@ class ConsumerClient:
             now = self._clock()
             failing_since = now if failing_since is None else failing_since
             deadline = failing_since + retry_timeout_s
+            answer_wait_s = answer.wait_s
             if answer.standby and now < failing_since + HAND_OVER_S:
                 may_hand_over = True
-                pause_s = max(pause_s, min(answer.wait_s, ASK_STANDBY_EVERY_S))
-            else:
-                pause_s = max(pause_s, answer.wait_s)
+                answer_wait_s = min(answer_wait_s, ASK_STANDBY_EVERY_S)
+            pause_s = max(pause_s, answer_wait_s)
             if answer.another and now <= deadline:
                 continue
             pause_s = max(pause_s, self._backoff_s(rounds))

@@ -16,9 +16,8 @@ from tests.daemon.harness import Api, Daemon, Json, transactions
 from tests.daemon.pair import Follower
 
 _WAIT_MS = 500
-PATIENCE_S = (
-    5.0  # how long a call may take; after each time-out twice as long, until one is answered
-)
+# How long a call may take; after each time-out twice as long, until one is answered.
+PATIENCE_S = 5.0
 _PATIENCE_MAX_S = 60.0
 
 
