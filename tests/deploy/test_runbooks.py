@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from dispatcher.cli import app
 from tests.daemon.conftest import MakeDaemon, MakePair, Source
 from tests.daemon.harness import Daemon, Reader, until
-from tests.daemon.pair import until_leads
+from tests.daemon.pair import Pair
 from tests.deploy.test_prometheus import rules
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
@@ -267,46 +267,48 @@ def test_the_space_for_large_transactions_is_used_up(on_call: OnCall, server: In
 # -- several daemons -----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def pair(make_pair: MakePair) -> Pair:
+    return make_pair()
+
+
+@pytest.fixture
+def on_call_for_both(pair: Pair, tmp_path: Path) -> Iterator[OnCall]:
+    with watched(tmp_path, pair.a, pair.b) as prometheus:
+        yield OnCall(pair.a, prometheus)
+
+
 def test_no_daemon_leads_while_the_server_of_the_state_is_down(
-    make_pair: MakePair, tmp_path: Path
+    pair: Pair, on_call_for_both: OnCall
 ) -> None:
-    pair = make_pair()
-    with watched(tmp_path, pair.a, pair.b) as prometheus:
-        on_call = OnCall(pair.a, prometheus)
-        on_call.quiet("BinlogNoLeader")
-        pair.store.kill()
-        on_call.alerted("BinlogNoLeader")
-        for daemon in (pair.a, pair.b):
-            status, _, text = daemon.api.request("GET", "/readyz")
-            assert status == 503 and b"no daemon leads now; state store: " in text
-        pair.store.start()
-        on_call.quiet("BinlogNoLeader")
+    on_call = on_call_for_both
+    on_call.quiet("BinlogNoLeader")
+    pair.store.kill()
+    on_call.alerted("BinlogNoLeader")
+    for daemon in (pair.a, pair.b):
+        status, _, text = daemon.api.request("GET", "/readyz")
+        assert status == 503 and b"no daemon leads now; state store: " in text
+    pair.store.start()
+    on_call.quiet("BinlogNoLeader")
 
 
-def test_a_standby_is_absent_until_it_is_started_again(make_pair: MakePair, tmp_path: Path) -> None:
-    pair = make_pair()
-    with watched(tmp_path, pair.a, pair.b) as prometheus:
-        on_call = OnCall(pair.a, prometheus)
-        pair.b.stop()
-        on_call.alerted("BinlogStandbyAbsent")
-        assert not prometheus.query(on_call.condition("BinlogDispatcherAbsent"))
-        pair.b.start()
-        on_call.quiet("BinlogStandbyAbsent")
+def test_a_standby_is_absent_until_it_is_started_again(
+    pair: Pair, on_call_for_both: OnCall
+) -> None:
+    on_call = on_call_for_both
+    pair.b.stop()
+    on_call.alerted("BinlogStandbyAbsent")
+    assert not on_call.prometheus.query(on_call.condition("BinlogDispatcherAbsent"))
+    pair.b.start()
+    on_call.quiet("BinlogStandbyAbsent")
 
 
-def test_the_leader_changes_again_and_again(make_pair: MakePair, tmp_path: Path) -> None:
-    pair = make_pair()
-    with watched(tmp_path, pair.a, pair.b) as prometheus:
-        on_call = OnCall(pair.a, prometheus)
-        leader, standby = pair.a, pair.b
+def test_the_leader_changes_again_and_again(pair: Pair, on_call_for_both: OnCall) -> None:
+    def seen() -> bool:
+        query = f"binlog_dispatcher_leader_term == {pair.lease()[1]}"
+        return len(on_call_for_both.prometheus.query(query)) == 2
 
-        def seen() -> bool:
-            return len(prometheus.query(f"binlog_dispatcher_leader_term == {pair.lease()[1]}")) == 2
-
-        for _ in range(4):
-            leader.stop()
-            until_leads(standby)
-            leader.start()
-            until(seen, "Prometheus has the term of both daemons")
-            leader, standby = standby, leader
-        on_call.alerted("BinlogLeaderFlaps")
+    for _ in range(4):
+        pair.end_the_leader()
+        until(seen, "Prometheus has the term of both daemons")
+    on_call_for_both.alerted("BinlogLeaderFlaps")
