@@ -42,7 +42,8 @@ def run_copy(
     The job that applies the tables' consumer makes the copies, at once or when it runs next. Only the job makes
     records, because it may be making one of the same name now. `consumer`: the consumer of tables that the mirror does
     not have yet, "" if only one consumer includes them. Tables that their consumer leaves out are not copied. Raises
-    `UserError` if a pattern fits only such tables or none, or if the consumer is not clear.
+    `UserError` if a pattern fits no table, if a pattern is the name of a table that is left out, if all tables are left
+    out, or if several consumers include a table and `consumer` is "".
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:

@@ -265,7 +265,7 @@ def test_a_poll_whose_client_has_gone_makes_room(daemon: Daemon) -> None:
     data = json.dumps(body).encode()
     head = post("/v1/consumers/attacked/poll", len(data), f"Authorization: Bearer {TOKEN}")
     with ExitStack() as stack:
-        for _ in range(POLLS_MAX + 1):  # and the one of the newest session
+        for _ in range(POLLS_MAX + 1):  # one more takes the slot kept for the newest session
             stack.enter_context(open_socket(daemon)).sendall(head + data)
         until(lambda: refused_poll(api, body), "all polls of the session are taken")
     quick = {**body, "wait_ms": 0}

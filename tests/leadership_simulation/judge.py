@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.leadership_simulation.reader import Reader
     from tests.leadership_simulation.world import World
 
-LATE_S = 1.0  # a daemon that runs does what is due within this time
+LATE_S = 1.0  # a running daemon stops leading at most this long after its lease has ended
 
 
 class Judge:

@@ -201,9 +201,8 @@ class File:
     checksum: bool
     events: list[tuple[bytes, Transaction | None]] = field(default_factory=list)
     size: int = 4
-    jumps: dict[int, int] = field(
-        default_factory=dict
-    )  # by an event's index: bytes that only the offsets count before it
+    # By an event's index: the number of bytes that the offsets count before the event, but that `raw` does not hold.
+    jumps: dict[int, int] = field(default_factory=dict)
     # A result of `fake_server`, and the number of events for which it is valid.
     events_at: tuple[int, dict[int, Transaction | None]] = field(default=(0, {}), compare=False)
 

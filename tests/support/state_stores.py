@@ -114,7 +114,7 @@ class DatabaseOf:
 
     def await_lock_waits(self, number: int) -> None:
         """Wait until this number of the server's transactions wait for locks."""
-        # Not information_schema.innodb_trx: if it is asked again within 0.1 s, it shows its last result again.
+        # A query of information_schema.innodb_trx does not help: within 0.1 s, the server repeats its last answer.
         query = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
         while int(self.execute(query)[0][1]) < number:
             pass

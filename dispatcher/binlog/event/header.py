@@ -1,4 +1,4 @@
-"""The 19-byte header of every event, and the events that frame a file: FORMAT_DESCRIPTION and ROTATE.
+"""The 19-byte header of every event, and the events that begin and end a file: FORMAT_DESCRIPTION and ROTATE.
 
 The splitter's kernel reads the frequent events (rows, table maps, GTIDs, BEGIN, XID). The modules of this package parse
 all others in Python, one at a time. A parser reads the event's body, without header and checksum unless its docstring

@@ -44,7 +44,7 @@ from dispatcher.source.start_search import NOT_NUMBERED, NUMBERED
 
 CHUNK_BYTES = 1 << 20
 _ENCRYPTED = b"\xfdbin"  # MySQL's binlog_encryption: this magic, then an encryption header
-_RELAY_LOG_F = 0x40  # in the FORMAT_DESCRIPTION at the beginning of a relay log
+_RELAY_LOG_F = 0x40  # this flag of the first FORMAT_DESCRIPTION marks a relay log
 _FORMAT_BYTES_MAX = 4096
 # Six digits, or more without leading zeros: `aria_log.00000001` is not a binlog.
 _NAME = re.compile(r"(?P<prefix>[^.].*)\.(?P<number>\d{6}|[1-9]\d{6,})\Z", re.DOTALL)
@@ -63,9 +63,9 @@ class File:
 class FileHead:
     """What a file holds before its first transaction.
 
-    `format`: as a server would send it, without the flag "in use". `previous_gtids`: the GTIDs of the files before this
-    one, None if the file does not hold them. `first`: how the first transaction is numbered, "" = there is none yet.
-    `first_offset`: where the first transaction begins.
+    `format`: the FORMAT_DESCRIPTION with the flag "in use" cleared, as a server sends it. `previous_gtids`: the GTIDs
+    of the files before this one, None if the file does not hold them. `first`: how the first transaction is numbered,
+    "" = there is none yet. `first_offset`: where the first transaction begins.
     """
 
     format: FormatDescription

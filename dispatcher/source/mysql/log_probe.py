@@ -48,7 +48,7 @@ from dispatcher.source.start_search import (
 )
 
 TIMEOUT_S = 10
-# The most events that one probe reads: a file without a transaction has three, and a probe may read over many of them.
+# The most events that one probe reads: a file without a transaction has three, and a probe may skip many such files.
 PROBE_EVENTS_MAX = 100_000
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 

@@ -247,5 +247,5 @@ def is_lost(error: BinlogError) -> bool:
 
 
 def may_pass(error: BinlogError) -> bool:
-    """True if the transaction may succeed when it is made again at once."""
+    """True if the transaction may succeed when the caller repeats it at once."""
     return is_lost(error) or number_of(error) in _CONFLICTS

@@ -48,7 +48,7 @@ BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
 OPERATOR_RETRY_S = 60.0
 HEALTHY_S = 120.0  # after a query that ran for longer, the backoff is short again
 BATCHES_KEPT = 100  # Spark may still report on these
-FENCED_MAX = 4  # sessions in quick succession that another reader ended
+FENCED_MAX = 4  # the stage fails if other readers end this many sessions in quick succession
 ATTEMPTS_TO_THE_END = 6  # with available_now
 _CLAIMING = threading.Lock()
 # Kinds of faults by which the end of the log is no longer a position of the consumer.

@@ -95,7 +95,7 @@ class Unless:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """The change of a mirrored table by a statement. `signature`: that of the table afterwards; `columns`: one per
+    """The change that a statement makes to a mirrored table. `signature`: of the table afterwards; `columns`: one per
     column of `signature`, in its order; `dropped`: columns that no longer exist afterwards; `kept`: (name before, name
     afterwards) of columns that stay in the Delta table besides those of the signature; `unless`: conditions that no
     existing row may fulfil."""

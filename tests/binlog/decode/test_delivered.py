@@ -296,7 +296,7 @@ def test_a_table_without_names_needs_a_definition() -> None:
     assert batch.to_pylist()[0]["after"] == {"id": 1, "name": "näme 1", "price": None}
 
 
-# -- what must not be read over -----------------------------------------------------------------------------------
+# -- data that must be refused, not skipped -----------------------------------------------------------------------
 
 
 def caught(data: bytes) -> BinlogError:

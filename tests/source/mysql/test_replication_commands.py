@@ -156,7 +156,7 @@ def test_the_login(wire: Wire) -> None:
     assert articles["flags"] == 0x002BA20D
     assert articles["largest"] == 1
     ours = login_facts(wire.log_in())
-    # All but the capabilities that the article's client lacks, and the password.
+    # Compare what both clients send, but not the password, nor capabilities that the article's client lacks.
     shared = (
         CLIENT.PROTOCOL_41 | CLIENT.SECURE_CONNECTION | CLIENT.PLUGIN_AUTH | CLIENT.CONNECT_WITH_DB
     )

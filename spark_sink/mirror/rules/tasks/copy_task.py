@@ -3,10 +3,10 @@
 1. S is the end of the log, as far as it is read. From here on the table's entries stay in the log (`Copying`).
 2. The rows are copied aside; the server has executed at least S before the first row is read, and R when the last one
    is (`Copied`).
-3. The log goes on until it has passed R. From there a `ReplayTask` brings the copy forward (`Replaying`): then the copy
-   equals the server's table at that point. Steps are MERGEs, because rows of before R may be in the copy already. The
-   rows of a table without a key cannot be merged: they are those of one snapshot (`exact`), and changes of
-   transactions that it shows are left out.
+3. The task waits until the log has passed R. Then a `ReplayTask` applies the entries from S up to that point to the
+   copy (`Replaying`). After that the copy equals the server's table at that point. Steps are MERGEs, because rows of
+   before R may be in the copy already. The rows of a table without a key cannot be merged: they are those of one
+   snapshot (`exact`), and changes of transactions that it shows are left out.
 
 A change of the table's columns or of its name between S and R begins the copy again. The table's entries up to S, and
 later those up to R, are executed or left in the log before the copy goes on: there may be a RENAME or a DROP among

@@ -38,7 +38,7 @@ class TableTask(Task):
     def ask(self, record: TableRecord, action: Ask) -> None:
         def asked(answer: Answer) -> None:
             assert isinstance(answer, TableAsked)
-            # What was asked without `rows` does not tell whether the table is empty.
+            # The answer to an `Ask` without `rows` does not tell whether the table is empty.
             self.state.facts[record.table_id, action.folder] = answer.facts
 
         self.begin(

@@ -74,7 +74,7 @@ def test_a_copy_that_is_replayed_to_r_equals_the_server(
     begin = data.draw(st.integers(0, len(history)), "S")
     now, copy = begin, CopyModel(history)
     while not copy.read_all:
-        # Chunks of a group run side by side: each at a moment of its own behind the present.
+        # The chunks of a group are read in parallel, so each shows the table at a moment of its own, at or after `now`.
         count = data.draw(st.integers(1, 3))
         moments = data.draw(
             st.lists(st.integers(now, len(history)), min_size=count, max_size=count), "moments"

@@ -130,10 +130,10 @@ def test_without_gtids_a_copy_waits_for_a_new_file(without_gtids: Server) -> Non
 def test_positions_of_two_servers() -> None:
     uuid, other = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "11111111-1111-1111-1111-111111111111"
     log = Position(uuid, f"{uuid}:1-10", "binlog.000002", 500, 10, 1)
-    # On another server's own binlog, files and offsets mean nothing.
+    # In the binlog of another server, files and offsets mean nothing, so the GTIDs decide.
     assert contains_executed(log, Position(other, f"{uuid}:1-9", "binlog.000009", 4, 9, 0))
     assert not contains_executed(log, Position(other, f"{uuid}:1-11", "binlog.000001", 4, 11, 0))
-    # On the same one they cover transactions whose GTIDs are not executed yet.
+    # In the binlog of the same server they decide: the GTIDs of transactions before them may not be executed yet.
     assert not contains_executed(log, Position(uuid, f"{uuid}:1-9", "binlog.000002", 501, 9, 0))
     assert contains_executed(log, Position(uuid, f"{uuid}:1-9", "binlog.000001", 900, 9, 0))
     maria = Position("mariadb-1", "0-1-10", "binlog.000002", 500, 0, 1)
