@@ -27,7 +27,7 @@ from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
 if TYPE_CHECKING:
     from dispatcher.telemetry.mqtt.publisher import MqttPublisher
 
-SOON_S = 0.2  # after an event, so that one pass over the statuses serves several events
+SOON_S = 0.2  # this long after an event, so that one pass over the statuses serves several events
 
 
 class Announcements:
@@ -41,8 +41,8 @@ class Announcements:
         on_error: Callable[[str, BaseException], None],
         role: Callable[[], Role | None] = lambda: None,
     ) -> None:
-        """`daemon`: the id of the state store; `on_error` is called with each task that a defect ended; `role`: of
-        several daemons, None if there is one."""
+        """`daemon`: the id of the state store; `on_error` is called with each task that a defect ended; `role` returns
+        the role of this daemon, or None if the state is in a file."""
         self.log = AnnouncingLog(log, self._happened)
         self._daemon = daemon
         self._tasks = Tasks(on_error)
@@ -69,7 +69,8 @@ class Announcements:
     ) -> None:
         """Apply the MQTT settings, at the start, after each reload, and when the daemon begins or ceases to lead.
 
-        `sessions`: of all consumers, None on a standby; `secrets`: of these settings and of earlier ones.
+        `sessions`: the sessions of all consumers, None on a standby; `secrets`: the secrets of these settings and of
+        earlier ones.
         """
         if sessions is not self._sessions:
             self._forget_commits()
@@ -91,7 +92,7 @@ class Announcements:
         self._changed.set()
 
     async def stop(self) -> None:
-        """Publish the messages that wait, then that the daemon is offline."""
+        """Publish the messages that wait, then the message that the daemon is offline."""
         await self._end(clear=False)
 
     # -- the publisher ---------------------------------------------------------------------------------------

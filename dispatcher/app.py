@@ -5,8 +5,8 @@ clients with their stored progress, then connections and listener. A server that
 Shutdown: listener, connections, pending writes, state store.
 
 With its state in a database, the daemon starts as a standby, with its listener open. `standby` lets it lead while it
-has the lease: then it does what a daemon does at its start, but for the listener. At its end the lease is given back
-before the listener closes, so that another daemon takes over at once.
+has the lease: then the daemon does the other steps of the start above. When the daemon ends, it gives the lease back
+before it closes the listener, so that another daemon takes over at once.
 
 SIGTERM and SIGINT shut the daemon down within `SHUTDOWN_S`: waiting polls are answered, and progress is stored. A
 second signal exits immediately; acknowledged positions are already on disk. SIGHUP reads the same settings files and
@@ -59,7 +59,8 @@ from dispatcher.telemetry.systemd import ServiceManager
 
 SHUTDOWN_S = 10
 STORE_S = 5
-"""For what is queued when a daemon hands over. The rest of `SHUTDOWN_S` is for its lease."""
+"""How long a daemon that hands over may take to store what is queued. In the rest of `SHUTDOWN_S` it gives its lease
+back."""
 LOOP_CHECK_EVERY_S = 1.0
 EXIT_FAULT = 1
 
@@ -121,15 +122,16 @@ class Daemon:
         manager: ServiceManager,
         repeats: Repeats,
     ) -> None:
-        """`state`: None if it is in a database."""
-        self._settings = settings  # of the start
-        self._newest = settings  # of the last reload
+        """`state`: None if the state is in a database."""
+        self._settings = settings  # the settings at the start
+        self._newest = settings  # the settings of the last reload
         self._load = load
         self._log = structlog.get_logger("dispatcher")
         self._state = state
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
-        # The spill files of a state in a file are next to it: its lock keeps other daemons out of both.
+        # If the state is in a file, the spill files are next to it. The lock of the state keeps other daemons away from
+        # both.
         self._spill = spill = Spill(settings.state.spill_folder, settings.state.max_bytes_in_spill)
         self._serving = serving = Serving()
         self._announcements = Announcements(
@@ -138,7 +140,8 @@ class Daemon:
         self._timeline = timeline = Timeline(self._announcements.log)
         if state is None:
             serving.standby = self._make_standby(settings)
-        self._changing = asyncio.Lock()  # of the consumers, by a reload or by a term that begins
+        # Held while a reload, or a term that begins, changes the consumers.
+        self._changing = asyncio.Lock()
         self._ending = False
         self._live = LiveStatus(serving.sessions, serving.clients, timeline)
         self._timings = StoreTimings()
@@ -243,7 +246,7 @@ class Daemon:
             self._log.info("stopped")
 
     async def _give_back(self, standby: Standby) -> None:
-        """Give the lease back, which has happened already if a signal ends the daemon."""
+        """Give the lease back. If a signal ends the daemon, `_end_soon` has done this already."""
         standby.hand_over()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_S):
@@ -282,7 +285,7 @@ class Daemon:
         self._end_soon()
 
     def _on_standby_error(self, name: str, error: BaseException) -> None:
-        """Shut down at once: nothing would hand over."""
+        """Exit at once: the task that would hand the lease over has failed."""
         self._log.error("task failed", task=name, exc_info=error)
         os._exit(EXIT_FAULT)
 
@@ -396,7 +399,7 @@ class Daemon:
         except BinlogError as error:
             if error.kind is not ErrorKind.NOT_LEADER:
                 raise
-            return RegistryChanges((), (), ())  # the next term begins with them
+            return RegistryChanges((), (), ())  # the next term begins with these settings
 
     def _configure(self, settings: Settings) -> None:
         # Errors of a server may still contain earlier passwords.
@@ -418,7 +421,8 @@ class Daemon:
 
 
 def _name_of_state(settings: Settings, state: StateStore | None) -> str:
-    """Return the id of the state store. A standby does not know it, so a database has one that its address makes."""
+    """Return the id of the state store. A standby does not know the id in its database, so for a database the id is
+    made from its address."""
     if state is not None:
         return str(state.installation_id)
     return str(uuid5(NAMESPACE_URL, f"binlog-dispatcher:{settings.state.label}"))

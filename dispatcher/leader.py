@@ -1,7 +1,7 @@
 """What runs while this daemon leads: the thread of the state store, the clients with their consumers, and their tasks.
 
-A daemon with its state in a file leads from its start to its end. One with its state in a database leads for terms, and
-each term has a `Leader` of its own, which begins with what is stored.
+A daemon with its state in a file leads from its start to its end. A daemon with its state in a database leads for
+terms. Each term has a `Leader` of its own, which begins with what is stored.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Leader:
         timings: StoreTimings,
         on_refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`allocate`: see `Client`; `on_error` is called with each task that a defect ended; `timings`: of the store's
-        calls; `on_refused` is called if the store refuses a write, because another daemon leads."""
+        """`allocate`: see `Client`; `on_error` is called with each task that a defect ended; `timings` measures the
+        store's calls; `on_refused` is called if the store refuses a write, because another daemon leads."""
         self.store = StoreThread(
             state,
             settings.max_bytes_in_prepared,
@@ -87,7 +87,7 @@ class Leader:
     # -- start and end ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open connections. The settings were applied."""
+        """Open connections. The caller has applied the settings."""
         self._clients.start()
         if self._file is not None:
             log_losses(self._file.losses, self._file.unreadable, self._timeline.log)
@@ -116,8 +116,8 @@ class Leader:
     # -- the store -------------------------------------------------------------------------------------------
 
     async def _check_store(self) -> None:
-        """Check the store regularly: whether its file was deleted or replaced, or whether another daemon leads. So that
-        is noticed soon, not only at the next acknowledgement."""
+        """Check the store regularly: whether its file was deleted or replaced, or whether another daemon leads. So the
+        daemon notices this soon, not only at the next acknowledgement."""
         logged, rewritten = ("", ""), 0
         while True:
             await asyncio.sleep(STORE_CHECK_EVERY_S)

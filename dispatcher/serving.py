@@ -1,4 +1,4 @@
-"""Which leader serves now, if this daemon leads, and what readers, people and programs are told of it."""
+"""The leader that serves now, if this daemon leads, and what readers, people and programs are told about it."""
 
 from __future__ import annotations
 

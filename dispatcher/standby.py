@@ -1,11 +1,11 @@
 """Executes the effects of the rules of leadership: asks the database about the lease, lets the daemon lead and resign.
 
 The requests have a session of their own with the database, and each runs in a thread. A daemon that leads no more is a
-standby again in the same process. It does not exec itself anew: the way into a term and out of it is the way of every
-start and end of a daemon, which many tests walk. The listener stays open, so readers and probes are answered all the
-time; the kernels stay loaded, so the next term begins in milliseconds; and no supervisor sees a restart, of which
-systemd counts only a few (StartLimitBurst) and Kubernetes delays each one more. What a server's slow answer keeps in a
-thread ends by itself, because nothing that it returns is used (`loop.threads`, `StoreThread.abandon`).
+standby again in the same process. The process does not restart, because a term begins and ends by the same code as a
+daemon, which many tests run. The listener stays open, so the daemon answers readers and probes all the time; the
+kernels stay loaded, so the next term begins in milliseconds; and no supervisor sees a restart: systemd allows only a
+few (StartLimitBurst), and Kubernetes delays each one more. A thread that still waits for a slow answer of a server ends
+by itself, because nothing uses what it returns (`loop.threads`, `StoreThread.abandon`).
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ from dispatcher.runtime.client.client_runner import Logger
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
 
-JITTER_S = 0.1  # so that standbys do not campaign at the same moment
+JITTER_S = 0.1  # the most by which a standby delays a request, so that standbys do not campaign at the same moment
 _LEVELS = {"info": 20, "warning": 30, "error": 40}
 
 
 class Lease(Protocol):
-    """The row of the lease, over a session of its own. One thread at a time may call; `interrupt` may be called by any.
+    """The row of the lease, read and changed over a session of its own. One thread at a time may call; any thread may
+    call `interrupt`.
 
-    Every method raises BinlogError; what was asked may have been done then.
+    Every method raises BinlogError; the database may have executed the request nevertheless.
     """
 
     def campaign(self, holder: str, address: str, duration_s: float) -> LeaseRow: ...
@@ -71,8 +72,8 @@ class Tenure(Protocol):
     """What a daemon does under a term."""
 
     async def lead(self, holder: str, term: int) -> None:
-        """Open the store and serve the consumers. Raises BinlogError; then nothing of the term runs. It may be
-        cancelled."""
+        """Open the store and serve the consumers. Raises BinlogError; then nothing of the term runs. The caller may
+        cancel it."""
 
     async def resign(self, orderly: bool) -> None:
         """End what `lead` has begun. `orderly`: True to store first what is queued."""
@@ -208,7 +209,7 @@ class Standby:
         else:
             self._step(Answered(ask.number, row))
         finally:
-            if lease is not self._lease:  # it was given up
+            if lease is not self._lease:  # `Abandon` has replaced it
                 lease.close()
 
     def _call(self, lease: Lease, request: Request) -> LeaseRow | None:

@@ -50,8 +50,8 @@ class Api:
         timings: RequestTimings | None = None,
         role: GetRole = lambda: None,
     ) -> None:
-        """`live`: what the status page shows; `listen`: the host of `api.listen`; `metrics` renders (text, content
-        type); `ready` returns why the daemon is not ready; `timings` counts the requests."""
+        """`live`: the data that the status page shows; `listen`: the host of `api.listen`; `metrics` renders (text,
+        content type); `ready` returns why the daemon is not ready; `timings` counts the requests."""
         guesses = Guesses()
         self._tokens = Tokens(access.tokens, guesses.wrong)
         self._guard = Guard(self._tokens, limits, access.open)
@@ -95,10 +95,11 @@ class Api:
 
 
 class OnDemand:
-    """Passes requests to an ASGI application. The first request makes it: `load` is called in a thread and returns it.
+    """Passes requests to an ASGI application. The first request creates the application: `load`, called in a thread,
+    returns it.
 
-    Importing FastAPI and making its routes would take a quarter of the daemon's start, and neither the probes nor the
-    calls of a reader's cycle need them.
+    The import of FastAPI and the creation of its routes would take a quarter of the daemon's start, and neither the
+    probes nor the calls of a reader's cycle need FastAPI.
     """
 
     def __init__(self, load: Callable[[], ASGIApp]) -> None:

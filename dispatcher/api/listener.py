@@ -16,7 +16,7 @@ from dispatcher.api.connections.protocol import bounded_protocol
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.api import ApiLimitSettings, ApiSettings, TokenSettings
 
-FILES_RESERVED = 256  # file descriptors that are not for the API's connections
+FILES_RESERVED = 256  # file descriptors kept for everything except the API's connections
 
 
 class Listener(uvicorn.Server):
@@ -67,7 +67,8 @@ class Listener(uvicorn.Server):
             ) from None
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        self._protocol.tls, self.config.ssl = self.config.ssl, None  # the protocol shakes hands
+        # The protocol does the TLS handshake.
+        self._protocol.tls, self.config.ssl = self.config.ssl, None
         await super().startup(sockets)
         if self.started:
             self._on_started()

@@ -1,4 +1,4 @@
-"""What several commands use: their common options, the settings, the HTTP call of a running daemon, exit codes."""
+"""What several commands use: common options, reading the settings, the HTTP call to a running daemon, exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXIT_FAULT, EXIT_INPUT = 1, 2
 TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - the name, not a token
 URL_VARIABLE = "DISPATCHER_URL"
 TIMEOUT_S = 60.0
-# For a question while there are other addresses: its host may be down, and connecting to that takes minutes to fail.
+# For a GET if the user gave several addresses: the host of one may be down, and connecting to it takes minutes to fail.
 QUESTION_TIMEOUT_S = 10.0
 
 Url = Annotated[
@@ -98,8 +98,8 @@ def errors_as_exit_codes() -> Iterator[None]:
 
 @dataclass(slots=True)
 class DaemonAddress:
-    """The options that name a daemon. `url`: its address, or those of a leader and its standbys, with commas;
-    `token_file`, `ca`: None = not given."""
+    """The options that name a daemon. `url`: the address of the daemon, or the addresses of a leader and its standbys,
+    separated by commas; `token_file`, `ca`: None = not given."""
 
     url: str
     token_file: Path | None
@@ -119,8 +119,8 @@ def call(
 ) -> Any:
     """Send a GET, or a POST of `body`, and return the daemon's JSON answer. Raises BinlogError for any other answer.
 
-    Of several addresses each is asked at most once: a standby leads to the leader, and one that does not answer to the
-    next.
+    Of several addresses each gets at most one request. After the answer of a standby, the call asks the leader that the
+    standby names; if an address does not answer, the call asks the next one.
     """
     import http.client  # noqa: PLC0415
     import urllib.error  # noqa: PLC0415
@@ -144,7 +144,7 @@ def call(
         else:
             choice.answered()
             return answer
-        if not another:  # the fault of several names each address
+        if not another:  # with several addresses, the fault contains each of them
             raise choice.fault() if choice.has_several else _at(url, choice.fault())
 
 
@@ -228,7 +228,7 @@ def _unreachable(error: Exception) -> BinlogError:
 
 
 def _problem_of(error: Any) -> dict[str, Any]:
-    """The daemon's problem document; {} for the answer of another program, of which the status says enough."""
+    """The daemon's problem document; {} if another program answered; then the HTTP status says enough."""
     import http.client  # noqa: PLC0415
 
     try:
@@ -243,7 +243,8 @@ def _refused(error: Any, problem: dict[str, Any]) -> BinlogError:
     what, remedy = str(problem.get("detail", error.reason)), problem.get("hint")
     kind = str(problem.get("kind", ""))
     error_kind = ErrorKind.__members__.get(kind, ErrorKind.CONNECT_FAILED)
-    # The daemon's text begins with the kind and ends with the hint; the error's text adds both again.
+    # The daemon's text begins with the kind and ends with the hint. The text of the BinlogError adds both, so remove
+    # them here.
     what = what.removeprefix(f"{error_kind.value}: ")
     if remedy:
         what = what.removesuffix(f"; {remedy}")

@@ -49,7 +49,7 @@ def check_command(config: Config) -> None:
 
 
 def exit_on_errors(settings: Settings) -> None:
-    """Print the errors of the servers, and of the state's. Raises typer.Exit if there are any."""
+    """Print the errors of the servers and of the database of the state. Raises typer.Exit if there are any."""
     errors, _ = examine_servers(settings)
     _examine_state(settings, errors, [])
     if errors:
@@ -87,7 +87,7 @@ def examine_servers(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def _examine_state(settings: Settings, errors: list[str], warnings: list[str]) -> str:
-    """Add what is wrong with the database of the state. Returns what it is; "" for a state in a file."""
+    """Add what is wrong with the database of the state. Returns a line that describes it; "" for a state in a file."""
     from dispatcher.state.server.examine import examine_state  # noqa: PLC0415
 
     state = settings.state
@@ -166,7 +166,8 @@ def _line(label: str, finding: ServerFinding) -> str:
 def _unshared(
     settings: Settings, examined: Sequence[tuple[list[str], list[HostReport]]]
 ) -> Iterator[str]:
-    """Yields a warning for each two connections that read one server, though their consumers could share one."""
+    """Yields a warning for each two connections that read one server, although their consumers could share a
+    connection."""
     from dispatcher.source.mysql.examination import separate_connections  # noqa: PLC0415
 
     servers, consumers = {}, {}

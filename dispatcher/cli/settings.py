@@ -45,7 +45,7 @@ def reference_command(
         return
     for row in rows:
         say(f"{row.path}  ({_summary(row)})")
-        # The meanings are written for docs/settings.md.
+        # The meanings are Markdown, written for docs/settings.md.
         meaning = _LINK.sub(r"docs/\2", row.meaning).replace("`", "")
         for line in textwrap.wrap(meaning, _WIDTH):
             say(f"    {line}")

@@ -42,7 +42,7 @@ class DaemonReadings:
         self._address = address
 
     def read_rates(self) -> bool:
-        """Returns True: the daemon computes rates between two calls."""
+        """Returns True: the rates are known at once, because the daemon computes them."""
         self.read()
         return True
 

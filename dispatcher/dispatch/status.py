@@ -1,6 +1,7 @@
 """The rows of `GET /v1/binlogs`, one for each consumer. The metrics are computed from the same rows.
 
-The first 19 columns have the names and meanings of ClickHouse's `system.mysql_binlogs`; the others are this daemon's.
+The first 19 columns have the names and meanings of ClickHouse's `system.mysql_binlogs`; only this daemon has the
+others.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def consumer_state(client: Client, consumer: Consumer) -> str:
 
 
 def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float:
-    """The age of the oldest transaction that the reader has not acknowledged; 0 if it has acknowledged all.
+    """The age of the oldest transaction that the reader has not acknowledged; 0 if the reader has acknowledged all.
 
     While the consumer gets nothing, because it has failed, waits or is not connected, the server may commit
     transactions that the daemon does not see. So the lag is then at least the time since the consumer was last known to
@@ -61,8 +62,8 @@ def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float
 def _age_s(
     client: Client, consumer: Consumer, oldest_us: int | None, now_s: float, now: float
 ) -> float:
-    """Returns the age of the oldest transaction that a reader lacks, s. `oldest_us`: commit time of the oldest of them
-    that is in the queue, microseconds since 1970 UTC."""
+    """Returns the age of the oldest transaction that a reader lacks, s. `oldest_us`: commit time of the oldest
+    transaction that the reader lacks and the queue holds, microseconds since 1970 UTC."""
     oldest = [oldest_us]
     dispatcher = dispatcher_of(client, consumer)
     missing_s = 0.0
@@ -77,8 +78,8 @@ def _age_s(
 
 
 def lag_bytes(client: Client, consumer: Consumer) -> int | None:
-    """Returns how many bytes the server's log has after what the consumer's reader has acknowledged, as of the last
-    poll of the server; None if that is not known."""
+    """Returns how many bytes the server's log has behind the position that the consumer's reader has acknowledged, as
+    of the last poll of the server; None if not known."""
     if not consumer.started or client.last_poll is None:
         return None
     queue, covered = consumer.queue, consumer.queue.covered
@@ -90,9 +91,9 @@ def lag_behind(
 ) -> dict[str, Any]:
     """Returns how far `end`, a position that was returned to a reader, is from `head`, the end of the server's log.
 
-    The result has `lag_transactions`: transactions of the whole log, not only the consumer's, None without MySQL's
-    GTIDs, which count them; `lag_bytes`: None if not known; `lag_seconds`: age of the consumer's first transaction
-    after `end`. For the other arguments see `lag_s`.
+    The result has `lag_transactions`: number of transactions of the whole log, not only the consumer's, None without
+    MySQL's GTIDs, by which they are counted; `lag_bytes`: None if not known; `lag_seconds`: age of the consumer's first
+    transaction after `end`. For the other arguments see `lag_s`.
     """
     queue = consumer.queue
     counted = queue.mode is Mode.GTID and end.epoch == head.epoch
@@ -165,7 +166,7 @@ def _dispatcher_columns(client: Client, dispatcher: Dispatcher | None) -> dict[s
 
 def _rates(rate: tuple[float, float]) -> dict[str, Any]:
     """Returns the columns of the rates. The flush rates equal the read rates, because a dispatcher puts all of a buffer
-    into the queues before it reads the next one."""
+    into the queues before it reads the next buffer."""
     return {
         f"dispatcher_{unit}_{verb}_per_sec": round(value, 1)
         for verb in ("read", "flush")

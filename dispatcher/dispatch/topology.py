@@ -1,4 +1,5 @@
-"""A client as the status page draws it: its connection, its dispatchers, and the consumers attached to each."""
+"""A client as the status page draws it: its connection, its dispatchers, and the consumers that are attached to each
+dispatcher."""
 
 from __future__ import annotations
 

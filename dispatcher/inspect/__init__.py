@@ -1,8 +1,9 @@
 """`binlog-dispatcher inspect`: a binlog as text like that of `mysqlbinlog -v`, as JSON, or as a summary.
 
-`sources` and `server_log` yield blocks of events; `bodies` parses them one by one into `entry` objects; `transactions`
-and `bounds` select those to show; `rows` decodes the rows of a block together; `output` and `summary` render, in the
-order of the log. An event that cannot be read is reported in its place, and again at the end.
+`sources` and `server_log` yield blocks of events; `bodies` parses the events one by one into `entry` objects;
+`transactions` and `bounds` select the events to show; `rows` decodes the rows of a block together; `output` and
+`summary` render the events in the order of the log. An event that cannot be read is reported in its place, and again at
+the end.
 """
 
 from dispatcher.inspect.inspector import Inspection, InspectOptions

@@ -38,7 +38,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.printable import printable
 
 K = EventType
-# Plain integers: to look up a member of the enumeration takes as long as the rest of the work on most events.
+# These are plain integers: a look-up of a member of the enumeration takes as long as the rest of the work on most
+# events.
 _FORMAT_DESCRIPTION, _TABLE_MAP, _GTID = int(K.FORMAT_DESCRIPTION), int(K.TABLE_MAP), int(K.GTID)
 _CACHED_MAX = 4096
 _CACHED_BYTES_MAX = 512
@@ -67,7 +68,7 @@ class BodyParser:
     def parse(self, kind: int, raw: bytes, tail: int, flags: int, log: FormatDescription) -> Fields:
         """Returns the fields of an event, with `error` if its body cannot be read.
 
-        `raw`: the whole event; `tail`: bytes of the checksum at its end.
+        `raw`: the whole event; `tail`: the number of bytes of the checksum at its end.
         """
         if kind in ROWS:
             return self._rows(raw, log)
@@ -260,7 +261,7 @@ def _load(kind: int, _raw: bytes, body: bytes) -> Fields:
 
 def _gtid(kind: int, _raw: bytes, body: bytes) -> Fields:
     if kind == _GTID and len(body) >= GTID_CLOCK_AT:
-        # Filters and summaries need the GTID alone; the rest is parsed if the event is shown.
+        # Filters and summaries need only the GTID; the rest is parsed if the event is shown.
         number = int.from_bytes(body[GTID_NUMBER_AT:GTID_CLOCK_AT], "little")
         text = f"{gtid_events.uuid_text(body[GTID_SOURCE_AT:GTID_NUMBER_AT])}:{number}"
         return Fields(gtid=text, complete_later=partial(_complete_gtid, kind, body))
@@ -398,11 +399,11 @@ def _ignorable(body: bytes) -> Fields:
     return Fields({"record": asdict(record)}, note=note)
 
 
-# Parsers that need the body, and the log's format.
+# Parsers that need the body and the log's format.
 _STATEMENTS: dict[int, Callable[[bytes, FormatDescription], Fields]] = {
     K.QUERY: _query, K.MARIADB_QUERY_COMPRESSED: _compressed_query, K.EXECUTE_LOAD_QUERY: _load_query,
 }  # fmt: skip
-# Parsers that need the body alone.
+# Parsers that need only the body.
 _BODIES: dict[int, Callable[[bytes], Fields]] = {
     K.MARIADB_GTID_LIST: _gtid_list, K.PREVIOUS_GTIDS: _previous_gtids, K.ROTATE: _rotate, K.ROWS_QUERY: _rows_query,
     K.MARIADB_ANNOTATE_ROWS: _annotate, K.XID: _commit, K.XA_PREPARE: _xa_prepare, K.INTVAR: _intvar, K.RAND: _rand,

@@ -30,7 +30,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class PositionBound:
-    """`file`: as SHOW BINARY LOGS names it. "" means the first file for a start, and the last file for a stop; for the
+    """`file`: the name in SHOW BINARY LOGS. "" means the first file for a start, and the last file for a stop; for the
     log of a server it means the first file for both."""
 
     file: str
@@ -64,7 +64,8 @@ Bound: TypeAlias = PositionBound | GtidBound | TimeBound
 
 
 def parse_bound(text: str, option: str) -> Bound:
-    """Parses `1234`, `binlog.000003:1234`, a GTID or a set, also behind `gtid:`, or a time. Raises `UserError`."""
+    """Parses `1234`, `binlog.000003:1234`, a time, or a GTID or GTID set, which may follow `gtid:`. Raises
+    `UserError`."""
     value = text.strip()
     gtids = value.removeprefix("gtid:")
     if gtids != value or _MYSQL.match(value):
@@ -106,7 +107,7 @@ class Range:
         self._start = start
         self._stop = stop
         self._numbers: dict[str, int] = {}
-        self._stop_number = 0  # of the file that a stop without a file belongs to
+        self._stop_number = 0  # the number of the file to which a stop without a file belongs
         self.started = start is None
         self.done = False
 
@@ -142,7 +143,7 @@ class Range:
         return self._start.offset if number == start_number else FIRST_OFFSET
 
     def holds(self, entry: InspectEntry) -> bool:
-        """True if the event lies in the range. To be called for every event, in order."""
+        """True if the event lies in the range. The caller must call this for every event, in order."""
         if not self.started and self._start is not None:
             self.started = self._reached(self._start, 0, entry)
         if self.started and self._stop is not None and not self.done:
@@ -163,7 +164,8 @@ class Range:
         return self._numbers.setdefault(file, len(self._numbers))
 
     def _reached(self, bound: Bound, default_number: int, entry: InspectEntry) -> bool:
-        """True if the event is at or behind the bound. `default_number`: the file of a position that names none."""
+        """True if the event is at or behind the bound. `default_number`: the number of the file for a position without
+        a file."""
         if isinstance(bound, PositionBound):
             number = self._number(entry.file)
             last = self._numbers.get(bound.file) if bound.file else default_number

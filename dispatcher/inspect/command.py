@@ -77,7 +77,7 @@ def parse_options(
 def run_inspection(
     logs: Sequence[str], options: InspectOptions, login: Login, *, follow: bool
 ) -> int:
-    """Print the logs and return the exit code. Raises `BinlogError` at a fault, after everything before it was
+    """Print the logs and return the exit code. Raises `BinlogError` at a fault, after everything before the fault was
     printed."""
     out = sys.stdout.buffer
     inspection = Inspection(options, _flushed(out) if follow else out.write)
@@ -103,7 +103,7 @@ def run_inspection(
 
 
 class _Announcing(numba_event.Listener):
-    """Prints once why nothing is shown yet."""
+    """Prints once the reason why nothing is shown yet."""
 
     def __init__(self) -> None:
         self._told = False
@@ -128,8 +128,8 @@ def compilation_announced() -> Iterator[None]:
 
 @contextmanager
 def _collector_disabled(*, unless: bool) -> Iterator[None]:
-    """Disable the garbage collector, unless `unless` is True. It would take half of the time to look for cycles among
-    the entries, which have none."""
+    """Disable the garbage collector, unless `unless` is True. The collector would take half of the time to look for
+    cycles among the entries, which have no cycles."""
     if unless or not gc.isenabled():
         yield
         return
@@ -173,7 +173,7 @@ def _source(
             "a server cannot be read together with other logs",
             "give one mysql:// address, or files",
         )
-    # PyMySQL is loaded for servers only.
+    # PyMySQL is loaded only if the input is a server.
     from dispatcher.inspect.server_log import RemoteLog  # noqa: PLC0415
     from dispatcher.source.mysql.blocking_dump import LogServer  # noqa: PLC0415
     from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode  # noqa: PLC0415

@@ -47,8 +47,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Fields:
     """The fields of an event, by the names of `docs/inspect.md`. Equal events share one object and its renderings.
 
-    `gtid`, `table`, `database` and `query_kind` are set if the event has them; `data` holds them, too. `error`: why the
-    body cannot be read. `note`: the end of the event's head in the text output; `lines`: the lines after it.
+    `gtid`, `table`, `database` and `query_kind` are set if the event has them; `data` also contains them. `error`: why
+    the body cannot be read. `note`: the end of the event's head in the text output; `lines`: the lines after it.
     `statement`: the statement of a QUERY event. `rows_of`: the table of a rows event. `complete_later`: parses the rest
     of a body that was parsed only in part.
     """
@@ -84,10 +84,10 @@ class Fields:
 class Table:
     """One version of a table's columns.
 
-    `body`: a TABLE_MAP body that names all columns. `map`: None if the event's body cannot be parsed; `error` says why.
-    `no_sign`, `no_charset`: indices of the columns whose sign or character set the log does not tell. `undecodable`:
-    why no row of this table can be decoded, "" if rows can. `map_fields`, `rows_fields`: the fields that all TABLE_MAP
-    events, and all rows events, of the table share.
+    `body`: a TABLE_MAP body that names all columns. `map`: the parsed TABLE_MAP, None if the event's body cannot be
+    parsed; `error` says why. `no_sign`, `no_charset`: indices of the columns whose sign or character set the log does
+    not tell. `undecodable`: why no row of this table can be decoded, "" if rows can. `map_fields`, `rows_fields`: the
+    fields that all TABLE_MAP events, and all rows events, of the table share.
     """
 
     id: int
@@ -110,9 +110,10 @@ class Table:
 class InspectEntry:
     """An event: its header, its offset, its fields.
 
-    `begins`: True if a transaction begins with it, or if it is outside of transactions. `ends`: True if it is the last
-    event of its transaction. `rows`: its rows as output text; `row_count`: -1 if they cannot be read, and `error` says
-    why. `inside`: its number in the TRANSACTION_PAYLOAD at `offset`, or -1. `raw`: its bytes, for a hexdump.
+    `begins`: True if a transaction begins with the event, or if the event is outside of transactions. `ends`: True if
+    it is the last event of its transaction. `rows`: its rows as output text; `row_count`: -1 if they cannot be read,
+    and `error` says why. `inside`: its number in the TRANSACTION_PAYLOAD at `offset`, or -1 if it is not in one. `raw`:
+    its bytes, for a hexdump.
     """
 
     __slots__ = (
@@ -139,14 +140,14 @@ def error_text(error: BinlogError) -> str:
 
 
 def time_text(micros: int) -> str:
-    """Microseconds since 1970 as ISO 8601 in UTC; "" for 0, by which servers mean "not known"."""
+    """Returns microseconds since 1970 as ISO 8601 in UTC; "" for 0, which in servers means "not known"."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{seconds_text(seconds)[:-1]}.{fraction:06}Z" if micros else ""
 
 
 @lru_cache(4096)
 def seconds_text(seconds: int) -> str:
-    """Seconds since 1970 as ISO 8601 in UTC; "" for 0."""
+    """Returns seconds since 1970 as ISO 8601 in UTC; "" for 0."""
     if not seconds:
         return ""
     try:

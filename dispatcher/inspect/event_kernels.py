@@ -1,10 +1,10 @@
 """A kernel that writes the common events of a log as the text output shows them: GTIDs, XIDs, rows, and the statements
 and table maps whose bytes were seen before.
 
-The kernel stops before any other event, which Python then reads: a body that is not known yet, a type that the kernel
-does not write, an event that is damaged. Python renders the text of a body when the body first comes; from then on the
-body is known (`BodyArrays`). So a log of small transactions, which consists of the same few bodies over and over, is
-written without Python.
+The kernel stops before any other event, which Python then reads: an event with a body that is not known yet, with a
+type that the kernel does not write, or with damage. Python renders the text of a body when the body first comes; after
+that the body is known (`BodyArrays`). So a log of small transactions, which consists of the same few bodies over and
+over, is written without Python.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from dispatcher.inspect.row_kernels import (
 from dispatcher.model.gtid import GNO_MAX
 
 # Columns of `BodyArrays.bodies`. HASH to TEXT_SIZE: a body, its type code, and its text behind the head of an event.
-# SHOWN: 0 for a TABLE_MAP whose columns Python has to show first, else 1. Set for a TABLE_MAP only: ROWS, ROWS_SIZE:
-# the table's name in the head of its rows events; TABLE_ID; TABLE: its line in `RowTables`, or -1 if Python reads its
-# rows.
+# SHOWN: 0 for a TABLE_MAP whose columns Python has to show first, else 1. The other columns are set only for a
+# TABLE_MAP: ROWS, ROWS_SIZE: the table's name in the head of its rows events; TABLE_ID; TABLE: the table's line in
+# `RowTables`, or -1 if Python reads its rows.
 HASH, KIND, BODY, BODY_SIZE, TEXT, TEXT_SIZE, ROWS, ROWS_SIZE, SHOWN, TABLE_ID, TABLE = range(11)
 BODY_FIELDS = 11
 
 # The state. LINE: the next event; WRITTEN: bytes written to `out`; BODY_IN_FORCE: if Python has to read a rows event,
-# the line of its TABLE_MAP's body, or -1. The kernel alone uses the others: SECONDS, SECONDS_SIZE: the time whose text
-# is in `BodyArrays.memory`, and the size of that text.
+# the line of its TABLE_MAP's body, or -1. Only the kernel uses SECONDS and SECONDS_SIZE: the time whose text is in
+# `BodyArrays.memory`, and the size of that text.
 LINE, WRITTEN, BODY_IN_FORCE, SECONDS, SECONDS_SIZE = range(5)
 STATE_FIELDS = 5
 
@@ -81,7 +81,7 @@ def _rows_kinds() -> U8:
 
 
 def _names() -> tuple[U8, I64]:
-    """Returns (texts, offset and size in them of the name of each type that the kernel writes by itself)."""
+    """Returns the joined names of the types that the kernel writes by itself, and the offset and size of each name."""
     texts, places = b"", np.zeros((256, 2), np.int64)
     kinds = [_GTID, _ANONYMOUS, _XID, *np.flatnonzero(_ROWS_KINDS).tolist()]
     for kind in kinds:
@@ -109,8 +109,8 @@ _ROWS_TEXT = padded(b" rows\n")
 
 class BodyArrays(NamedTuple):
     """The known bodies. `slots`: a hash table whose values are lines of `bodies`, plus 1; `store`: the bytes of bodies
-    and texts; `ids`: a hash table of (table id + 1, line of the TABLE_MAP in force + 1), where the line is 0 if only
-    Python knows it; `memory`: the text of the newest time."""
+    and texts; `ids`: a hash table of (table id + 1, line of the TABLE_MAP in force + 1), with 0 in place of the line if
+    only Python knows the TABLE_MAP; `memory`: the text of the newest time."""
 
     slots: I64
     bodies: I64
@@ -120,9 +120,9 @@ class BodyArrays(NamedTuple):
 
 
 class BlockEvents(NamedTuple):
-    """The events of a block. `lines`: the `events` of an `event.file.Block`; `tail`: bytes of each event's checksum;
-    `inside`: the number of the first event in its payload, or -1; `extra_at`: for each rows event, the line of
-    `Extras.cuts` where its first row begins."""
+    """The events of a block. `lines`: the `events` of an `event.file.Block`; `tail`: number of bytes of each event's
+    checksum; `inside`: the number of the first event in its payload, or -1; `extra_at`: for each rows event, the line
+    of `Extras.cuts` where its first row begins."""
 
     buf: U8
     lines: I64
@@ -169,7 +169,7 @@ def find_body(buf: U8, at: Int, size: Int, kind: Int, known: BodyArrays) -> Int:
 
 @njit
 def find_id(table_id: Int, ids: I64) -> Int:
-    """Returns the slot of a table id, or the free slot where it would go."""
+    """Returns the slot of a table id, or the free slot for it."""
     mask = len(ids) - 1
     slot = (table_id * 0x9E3779B1 >> 7) & mask
     while ids[slot, 0] and ids[slot, 0] != table_id + 1:
@@ -198,7 +198,7 @@ def _date_and_time(seconds: Int, out: U8, o: Int) -> Int:
 
 @part
 def _put_head(block: BlockEvents, line: Int, known: BodyArrays, state: I64, out: U8, o: Int) -> Int:
-    """Write the first line of an event, and the second up to its type."""
+    """Write the first line of an event, and its second line up to the type."""
     lines, memory = block.lines, known.memory
     o = unsigned(np.uint64(lines[line, OFFSET]), out, _put(_AT, 5, out, o))
     if block.inside >= 0:

@@ -1,7 +1,8 @@
 """Writes blocks of events as text: by the kernels of `event_kernels`, and by `Inspection` where they stop.
 
 Once Python has read a statement or a table map whose bytes may come again, it makes the body known to the kernel: its
-text, and how rows of the table are written. The number of known bodies is bounded: beyond it all of them are forgotten.
+text, and how rows of the table are written. The number of known bodies is bounded: when the limit is reached, all of
+them are forgotten.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class KnownBodies:
     def _forget(self) -> None:
         self.rows.forget()
         self._lines: dict[tuple[int, bytes], int] = {}
-        self._shown: dict[tuple[str, str], int] = {}  # by the names of a table
+        self._shown: dict[tuple[str, str], int] = {}  # by the database and name of a table
         self.tables: dict[int, Table] = {}  # by the line of the body
         self._bodies = Grown(np.zeros((64, kernels.BODY_FIELDS), np.int64))
         self._store = Grown(np.zeros(1 << 16, np.uint8))
@@ -70,7 +71,7 @@ class KnownBodies:
             self._parsed.tables.bring_into_force(self.tables[body])
 
     def learn(self, kind: int, body: bytes) -> None:
-        """Make a body known that Python has just shown."""
+        """Make a body that Python has just shown known to the kernel."""
         fields = self._parsed.repeated(kind, body)
         line = -1
         if fields is not None and not fields.error:
@@ -95,7 +96,7 @@ class KnownBodies:
         self._forget()
 
     def _show(self, line: int, name: tuple[str, str]) -> None:
-        """Note that the columns of this TABLE_MAP are the ones that were shown last for this table name."""
+        """Record that the columns of this TABLE_MAP were the last ones that were shown for this table name."""
         before = self._shown.get(name, line)
         self._bodies.array[before, kernels.SHOWN] = 0
         self._bodies.array[line, kernels.SHOWN] = 1
@@ -127,7 +128,7 @@ class KnownBodies:
         self.tables[line] = table
         try:
             fields[kernels.TABLE] = self.rows.number(table)
-        except BinlogError:  # Python says so at each of its rows events
+        except BinlogError:  # Python reports the error at each rows event of the table
             fields[kernels.TABLE] = -1
 
     def decoded_extras(self, block: kernels.BlockEvents, first: int) -> Extras:
@@ -136,7 +137,7 @@ class KnownBodies:
         found = np.zeros(len(block.lines), np.int64)
         end = kernels.bodies_in_force(block, first, self.arrays, self._ids.copy(), found)
         found[:first] = found[end:] = 0
-        block.extra_at[first] = kernels.BY_PYTHON  # unless it is decoded now
+        block.extra_at[first] = kernels.BY_PYTHON  # replaced below if the event is decoded now
         cuts, texts, used, pairs = [NO_EXTRAS.cuts], [NO_EXTRAS.data], 0, 0
         for body in np.unique(found[found > 0]).tolist():
             number = int(self._bodies.array[body - 1, kernels.TABLE])
@@ -146,7 +147,7 @@ class KnownBodies:
             rows = _rows_events(block, lines, self.tables[body - 1])
             try:
                 extras, starts = self.rows.extras(rows, number)
-            except BinlogError:  # Python reads them one by one
+            except BinlogError:  # Python reads these events one by one
                 block.extra_at[lines] = kernels.BY_PYTHON
                 continue
             block.extra_at[lines] = pairs + starts
@@ -206,7 +207,8 @@ class EventTexts:
             if why == kernels.PYTHON:
                 self._read_one(block, int(state[kernels.LINE]), int(state[kernels.BODY_IN_FORCE]))
                 state[kernels.LINE] += 1
-                state[kernels.SECONDS] = -1  # a payload's events may have changed the time's text
+                # The events of a payload may have changed the text of the time.
+                state[kernels.SECONDS] = -1
 
     def _flush(self, state: I64) -> None:
         if state[kernels.WRITTEN]:

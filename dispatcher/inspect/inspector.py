@@ -1,8 +1,8 @@
 """Runs an inspection: reads the blocks of a log, and writes the lines of the output.
 
-A block is a few megabytes of events. Its rows are decoded together after all its events were parsed; then everything
-is rendered and written. So memory is bounded by the size of a block and of the largest event. A compressed transaction
-is decompressed into blocks of the same kind, between the payload event and the event after it.
+A block is a few megabytes of events. First all its events are parsed, then its rows are decoded together, then
+everything is rendered and written. So memory is bounded by the size of a block and of the largest event. A compressed
+transaction is decompressed into blocks of the same kind, between the payload event and the event after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dispatcher.inspect.transactions import EntryFilter, TransactionTracker
 from dispatcher.model.errors import BinlogError
 
 _TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
-_ROWS_BYTES_MAX = 8 << 20  # of rows that are decoded together
+_ROWS_BYTES_MAX = 8 << 20  # limit of the rows that are decoded together
 
 Write = Callable[[bytes | memoryview], object]
 
@@ -47,7 +47,8 @@ class InspectOptions:
 
 
 class Inspection:
-    """One run. `unread`: the number of events whose content could not be shown; `first_unread`: where and why."""
+    """One run. `unread`: the number of events whose content could not be shown; `first_unread`: the place and the
+    reason of the first."""
 
     def __init__(self, options: InspectOptions, write: Write) -> None:
         self._options = options
@@ -67,7 +68,8 @@ class Inspection:
         self.first_unread = ""
 
     def run(self, source: InspectSource) -> None:
-        """Write everything. Raises `BinlogError` at the first damage, after everything before it was written."""
+        """Write everything. Raises `BinlogError` at the first damage, after everything before the damage was
+        written."""
         self._range.set_files(source.names, more=source.more)
         try:
             for block in source.blocks(self._range):
@@ -82,7 +84,7 @@ class Inspection:
                 self._write(text.encode("utf-8", "backslashreplace"))
 
     def _event_texts(self) -> EventTexts | None:
-        """Returns a writer that makes no object per event; None unless every event is written, as text without
+        """Returns a writer that makes no object per event; None unless the options select every event, as text without
         hexdump."""
         options, output = self._options, self._output
         if options.summary or options.hexdump or not self._filter.selects_all:

@@ -30,7 +30,7 @@ def json_rows(events: RowsEvents, invalid_dates: InvalidDates) -> list[tuple[int
         bounds = [*starts.tolist(), len(lines)]
         try:
             offsets, data = arrow_buffers.cuts_of(_objects(batch, table_map, events.table))
-        except pa.ArrowException as error:  # such as more than 2 GiB of text
+        except pa.ArrowException as error:  # for example more than 2 GiB of text
             why = f"cannot be shown: {error}"
             raise BinlogError(ErrorKind.INVALID_VALUE, why) from None
         ends, view = offsets[bounds].tolist(), data.data
@@ -48,7 +48,7 @@ def _escaped(data: bytes) -> bytes:
 
 
 def _objects(batch: DecodedRows, table_map: TableMap, table: Table) -> pa.StringArray:
-    """Each row as `{"before":{...},"after":{...}},`."""
+    """Returns each row as `{"before":{...},"after":{...}},`."""
     images = []
     lists = absent_columns(batch.walked, table_map)
     for image, absent in zip((batch.before, batch.after), lists, strict=True):

@@ -1,8 +1,8 @@
 """The two outputs: text for people, JSON for programs.
 
-The text tells what `mysqlbinlog -v` tells, in the same order and with the same marks: `# at 1234` is the offset of an
-event, `###` lines are rows as statements, with the columns' real names. The text cannot be executed as SQL. The JSON is
-one object per event and line; `docs/inspect.md` lists the fields.
+The text contains the same as the output of `mysqlbinlog -v`, in the same order and with the same marks: `# at 1234` is
+the offset of an event, `###` lines are rows as statements, with the columns' real names. The text cannot be executed as
+SQL. The JSON is one object per event and line; `docs/inspect.md` lists the fields.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TextOutput:
         return (_title(kind, fields.note) + lines).encode()
 
     def rows_name(self, database: str, table: str) -> bytes:
-        """Returns the name of a table as the head of its rows events shows it."""
+        """Returns the name of a table in the form of the head of its rows events."""
         return printable(f"{_name(database, table)}  ").encode()
 
     def _changed(self, table_map: Fields) -> bool:
@@ -113,14 +113,14 @@ class JsonOutput:
 
     def rows(self, events: RowsEvents) -> list[tuple[int, bytes]]:
         """Renders each row as `{"before":{...},"after":{...}},`, with the images that the operation has."""
-        # Arrow is loaded for rows only.
+        # Arrow is loaded only if rows are shown.
         from dispatcher.inspect.json_rows import json_rows  # noqa: PLC0415
 
         return json_rows(events, self._invalid_dates)
 
 
 def hexdump(raw: bytes, offset: int) -> str:
-    """16 bytes a line: offset, hexadecimal, ASCII."""
+    """Returns lines of 16 bytes each: offset, hexadecimal, ASCII."""
     lines = []
     for at in range(0, len(raw), _HEXDUMP_BYTES):
         piece = raw[at : at + _HEXDUMP_BYTES]
@@ -142,7 +142,7 @@ def _name(database: str, table: str) -> str:
 
 
 def _title(kind: int, note: str) -> str:
-    """The end of an event's second line: its type and the note."""
+    """Returns the end of an event's second line: its type and the note."""
     return f"{type_name(kind)}{'  ' if note else ''}{printable(note)}\n"
 
 

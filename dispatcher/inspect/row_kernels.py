@@ -25,7 +25,7 @@ from dispatcher.binlog.kernel.jit import njit, part
 from dispatcher.binlog.kernel.short_copy import copy_short, padded
 from dispatcher.model.printable import UNSAFE
 
-# Forms of columns, and what A, B and C are.
+# The forms of columns. The comment of each form lists the meanings of its A, B and C.
 SIGNED = 0  # bytes
 UNSIGNED = 1  # bytes
 BOTH_SIGNS = 2  # bytes; a number whose sign the log does not tell
@@ -54,10 +54,10 @@ COLUMN_FIELDS = 6
 FIRST, COLUMNS, EXTRAS, LABEL, LABEL_SIZE, ROOM = range(6)
 TABLE_FIELDS = 6
 
-REFUSED = -1  # the kernel cannot write it; the decoder tells why
+REFUSED = -1  # the kernel cannot write the row; the decoder tells why
 FULL = -2
 
-HEAD_ROOM = 96  # of a row, besides the names of its table
+HEAD_ROOM = 96  # the room for the head of a row, without the names of its table
 NUMBER_ROOM = 48
 
 ANY = 0xFF  # greatest byte of UTF-8
@@ -82,8 +82,8 @@ _UTC = padded(b" UTC'")
 
 
 def _escape_letters() -> U8:
-    """Returns by byte: the letter behind the backslash, x for an escape like \\x1b, 0 if the byte needs no escape.
-    MySQL has no escapes for most control characters; mysqlbinlog shows them like \\x1b."""
+    """Returns for each byte: the letter behind the backslash, x for an escape like \\x1b, 0 if the byte needs no
+    escape. MySQL has no escapes for most control characters; mysqlbinlog shows them like \\x1b."""
     table: U8 = np.zeros(256, dtype=np.uint8)
     table[[*range(0x20), 0x7F]] = ord("x")
     for byte, letter in zip(b"\n\r\t\0\x1a'\\", b"nrt0Z'\\", strict=True):
@@ -102,8 +102,8 @@ for _first, _last in _HIDDEN.tolist():
 
 
 class RowTables(NamedTuple):
-    """The tables whose rows are written. `widths`: as `row_walk.walk` takes them, by the lines of `columns`; `labels`:
-    (offset in `texts`, bytes) of the literals of ENUM and the members of SET."""
+    """The tables whose rows are written. `widths`: the widths for `row_walk.walk`, one for each line of `columns`;
+    `labels`: (offset in `texts`, bytes) of the literals of ENUM and the members of SET."""
 
     tables: I64
     columns: I64
@@ -148,8 +148,8 @@ def _number(buf: U8, p: Int, width: Int, signed: bool) -> Int:
 
 @part
 def _classes(data: U8, p: Int, size: Int) -> Int:
-    """_HIGH if one of the bytes is not ASCII, _ESCAPED if one needs an escape, _LEADING if one may begin a character
-    that needs escapes; 0 if none of them does."""
+    """Returns the sum of _HIGH if one of the bytes is not ASCII, _ESCAPED if one needs an escape, and _LEADING if one
+    may begin a character that needs escapes; 0 if there is no such byte."""
     seen = np.uint8(0)
     for k in range(np.uint64(p), np.uint64(p + size)):
         seen |= _CLASSES[data[k]]
@@ -203,7 +203,8 @@ def _put_text(data: U8, p: Int, size: Int, classes: Int, out: U8, o: Int) -> Int
 
 @part
 def _put_bytes(data: U8, p: Int, size: Int, least: Int, out: U8, o: Int) -> Int:
-    """Write bytes as `0x` and two digits for each, padded with zeros to `least` bytes; no bytes as `''`."""
+    """Write bytes as `0x` and two digits for each, padded with zeros to `least` bytes; write `''` if there are no
+    bytes."""
     count = max(size, least)
     if count == 0:
         out[o], out[o + 1] = 39, 39
@@ -221,7 +222,7 @@ def _put_bytes(data: U8, p: Int, size: Int, least: Int, out: U8, o: Int) -> Int:
 
 @njit
 def put_double(bits: Int, out: U8, o: Int) -> Int:
-    """Write the double with these (uint64) bits in the fewest digits; from 1e+10 on and below 1e-6 with an exponent.
+    """Write the double with these (uint64) bits in the fewest digits; with an exponent from 1e+10 on and below 1e-6.
     Needs room for 34 bytes."""
     if bits >> np.uint64(63):
         out[o] = 45
@@ -447,8 +448,8 @@ def _put_image(  # noqa: PLR0913 - numbers that live in registers
     out: U8,
     o: Int,
 ) -> Int:
-    """Write a row image, a line for each column that it has. `base`: where the offsets of `cells` begin; `pair`: the
-    line of `extras.cuts` with the first extra column of the image."""
+    """Write a row image, one line for each column in it. `base`: the offset in `buf` to which the offsets of `cells`
+    are relative; `pair`: the line of `extras.cuts` with the first extra column of the image."""
     first, room, columns = tables.tables[table, FIRST], tables.tables[table, ROOM], tables.columns
     for c in range(tables.tables[table, COLUMNS]):
         cell = np.int64(cells[c, 0])
@@ -530,7 +531,7 @@ def put_rows(  # noqa: PLR0913 - numbers that live in registers
     out: U8,
     o: Int,
 ) -> Int:
-    """Write the rows of an event that `count_rows` has accepted; returns the offset behind them, REFUSED or FULL.
+    """Write the rows of an event that `count_rows` has accepted. Returns the offset behind the rows, REFUSED or FULL.
     `pair`: the line of `extras.cuts` with the first extra column of its first row."""
     first, columns = tables.tables[table, FIRST], tables.tables[table, COLUMNS]
     widths = tables.widths[first : first + columns]
@@ -549,7 +550,8 @@ def put_rows(  # noqa: PLR0913 - numbers that live in registers
                 continue
             if which == 1 and op == row_walk.DELETE:
                 continue
-            # The mark's newline ends the line before. Behind the first image of an UPDATE there is one already.
+            # The newline of the mark ends the line before. Behind the first image of an UPDATE a newline is already
+            # written.
             skipped = np.int64(1 if which == 1 and op == row_walk.UPDATE else 0)
             mark = _SET if which == 1 else _WHERE
             size = np.int64(9 if which == 1 else 11) - skipped

@@ -1,8 +1,8 @@
-"""Writes rows as the text output shows them: prepares what the kernels need to know of a table, and decodes values.
+"""Writes rows as the text output shows them: prepares what the kernels need to know about a table, and decodes values.
 
 `row_kernels` writes the columns of common types from their cells. Arrow decodes the other columns first (`Extras`), for
 all rows of a table together: JSON, geometries, vectors, FLOAT, character sets other than UTF-8, compressed columns,
-addresses, and dates unless invalid dates are shown as text. pyarrow is imported for these only.
+addresses, and dates unless invalid dates are shown as text. pyarrow is imported only for these columns.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Grown:
 
 
 class RowTexts:
-    """Writes rows. `arrays`: the tables so far, as the kernels take them, and `scratch` for the widest of them."""
+    """Writes rows. `arrays`: the tables so far, in the form that the kernels need; `scratch`: large enough for the
+    widest of these tables."""
 
     def __init__(self, invalid_dates: InvalidDates) -> None:
         self._invalid_dates = invalid_dates
@@ -93,7 +94,8 @@ class RowTexts:
     def forget(self) -> None:
         """Forget all tables."""
         self._numbers: dict[Table, int] = {}
-        self._decoders: dict[int, tuple[TableDecoder, list[Column]]] = {}  # of extra columns
+        # The decoders of extra columns.
+        self._decoders: dict[int, tuple[TableDecoder, list[Column]]] = {}
         self._tables = Grown(np.zeros((8, kernels.TABLE_FIELDS), np.int64))
         self._columns = Grown(np.zeros((64, kernels.COLUMN_FIELDS), np.int64))
         self._widths = Grown(np.zeros(64, np.int32))
@@ -258,7 +260,7 @@ def escaped(text: str) -> bytes:
 
 
 def _room(column: Column) -> int:
-    """Returns how many bytes a literal of the column needs at most, without those of a text."""
+    """Returns how many bytes a literal of the column needs at most, without the bytes of a text."""
     if column.type == Type.NEWDECIMAL:
         return kernels.NUMBER_ROOM + (column.meta >> 8)
     if column.type in (Type.ENUM, Type.SET):

@@ -1,7 +1,7 @@
 """Decodes the rows of many events at once: the rows events of a block, table by table, so no Python runs per row.
 
-If the decoder refuses the events of a table, each event is decoded alone: rows that can be decoded are shown, and each
-other event says why its rows are not shown.
+If the decoder refuses the events of a table, each event is decoded alone: rows that can be decoded are shown; for every
+other event the output says why its rows are not shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dispatcher.inspect.entry import InspectEntry, Table, error_text
 from dispatcher.inspect.row_text import RowsEvents
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# Returns (number of rows, their text) of each rows event. Raises `BinlogError`.
+# A function that returns (number of rows, their text) of each rows event. Raises `BinlogError`.
 RenderRows = Callable[[RowsEvents], list[tuple[int, bytes]]]
 
 _PERMANENT = (ErrorKind.UNSUPPORTED_TYPE, ErrorKind.METADATA_MISSING)
@@ -41,7 +41,7 @@ class RowsRenderer:
     def __init__(self, render: RenderRows) -> None:
         self._render = render
         self._pending: list[_RowsEvent] = []
-        self.bytes = 0  # of the events not decoded yet
+        self.bytes = 0  # the size of the events that are not decoded yet
 
     def add(
         self, entry: InspectEntry, table: Table, raw: bytes, tail: int, log: FormatDescription

@@ -1,7 +1,7 @@
 """A server's log as blocks of events: `mysql://user@host:port[/file]`.
 
-The events that the server makes for the dump are not in the file and are not shown: the ROTATE that names each file,
-heartbeats, a repeated FORMAT_DESCRIPTION.
+The events that the server makes for the dump are not in the file and are not shown: the ROTATE with the name of each
+file, heartbeats, a repeated FORMAT_DESCRIPTION.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _GTID_LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
 class RemoteLog:
-    """The log of a server from a file on, to its end, or forever if `follow`.
+    """The log of a server from a file on, to the end of the log, or without end if `follow`.
 
-    Begins with `file`; without one, with the file that `start` lies in, or with the oldest.
+    It begins with `file`; if this is "", with the file in which `start` lies, or with the oldest file.
     """
 
     more = True
@@ -109,8 +109,8 @@ def _lists_any(body: bytes, kind: int, start: GtidBound) -> bool:
 
 
 def _names_file(rotate: EventHeader) -> bool:
-    """True if the server made this ROTATE for the dump: then it names the file whose events follow. A ROTATE that is in
-    a file names the next file."""
+    """True if the server made this ROTATE for the dump: then it contains the name of the file whose events follow. A
+    ROTATE that is in a file contains the name of the next file."""
     return bool(rotate.flags & FLAG_ARTIFICIAL) or not rotate.timestamp
 
 
@@ -123,7 +123,7 @@ class DumpReader:
         self._format: FormatDescription | None = None
 
     def feed(self, events: Sequence[bytes]) -> Iterator[Block]:
-        """Yields blocks. Raises `BinlogError` at the first damage, after everything before it was yielded."""
+        """Yields blocks. Raises `BinlogError` at the first damage, after everything before the damage was yielded."""
         plain: list[bytes] = []
         for event in events:
             if len(event) < HEADER_SIZE:
@@ -174,7 +174,8 @@ class DumpReader:
             at = end
         lines = parts[0] if len(parts) == 1 else np.concatenate(parts)
         ends = self._offset + np.cumsum(lines[:, SIZE])
-        # If the header's position is higher, it is right: an encrypted file begins with bytes that are not sent.
+        # If the position in the header is higher, it is right: an encrypted file begins with bytes that the server does
+        # not send.
         log_pos, end = int(lines[-1, LOG_POS]), int(ends[-1]) & 0xFFFFFFFF
         if log_pos > end and log_pos - end < 1 << 20:
             ends += log_pos - end

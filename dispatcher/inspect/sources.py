@@ -16,7 +16,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 CHUNK_BYTES = 4 << 20
 HEAD_BYTES = (
     64 << 10
-)  # of a file; FORMAT_DESCRIPTION and the events that change its meaning lie within
+)  # the head of a file: contains FORMAT_DESCRIPTION and the events that change its meaning
 STDIN = "-"
 
 
@@ -29,7 +29,7 @@ class InspectSource(Protocol):
     def blocks(self, shown: Range) -> Iterator[Block]:
         """Yields the events in order, and may leave out files outside of `shown`.
 
-        Raises `BinlogError` at the first damage, after everything before it was yielded.
+        Raises `BinlogError` at the first damage, after everything before the damage was yielded.
         """
 
 

@@ -1,4 +1,5 @@
-"""`--summary`: counts instead of events. The bytes of a table are those of its rows events, after decompression."""
+"""`--summary`: shows counts instead of events. The bytes of a table are the bytes of its rows events, after
+decompression."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ class Summary:
             self._current.rows += entry.row_count
 
     def _close(self) -> None:
-        """End the current transaction; it is kept if it is one of the largest."""
+        """End the current transaction, and keep it if it is one of the largest."""
         if self._current is None:
             return
         item = (self._current.bytes, -self._transactions, self._current)
@@ -150,7 +151,7 @@ class Summary:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> str:
-    """Returns the rows in columns under their names, numbers to the right; "" without rows."""
+    """Returns the rows as a table with headings, numbers aligned to the right; "" without rows."""
     if not rows:
         return ""
     columns = [key for key in rows[0] if key != "unread_events" or any(row[key] for row in rows)]

@@ -1,9 +1,9 @@
 """The table maps in force, as rows events need them and as the output shows them.
 
 A TABLE_MAP without column names (MySQL before 8.0, binlog_row_metadata=MINIMAL) still tells the length of each cell. To
-decode such rows, the map is completed: columns are named @1, @2 ... as in mysqlbinlog, text of an unknown character set
-is decoded as bytes, ENUM and SET as their numbers. `Table.no_sign` and `Table.no_charset` list the columns whose sign
-or character set the log does not tell; the output shows them accordingly.
+decode such rows, this module completes the map: columns are named @1, @2 ... as in mysqlbinlog, text of an unknown
+character set is decoded as bytes, ENUM and SET as their numbers. `Table.no_sign` and `Table.no_charset` list the
+columns whose sign or character set the log does not tell; the output shows them accordingly.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _completed(raw_map: RawTableMap, body: bytes, columns: Sequence[Column]) -> 
         if code in LABEL_TYPES:
             code, meta, unsigned = _INTEGERS[column.meta], b"", True  # noqa: PLW2901
         elif code == Type.STRING and column.charset in (0, BINARY):
-            # The log strips trailing zero bytes of BINARY, and does not tell CHAR from BINARY here.
+            # The log strips trailing zero bytes of BINARY, and without metadata does not distinguish CHAR from BINARY.
             code, meta = Type.VARCHAR, column.meta.to_bytes(2, "little")  # noqa: PLW2901
         codes.append(code)
         metas += meta

@@ -26,7 +26,7 @@ _ENDS = frozenset((K.XID, K.XA_PREPARE))
 _CONTROL = (
     QueryKind.BEGIN, QueryKind.COMMIT, QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA,
 )  # fmt: skip
-# Looked up once: to read a member of an enumeration takes as long as the rest of the work on most events.
+# These are looked up once: reading a member of an enumeration takes as long as the rest of the work on most events.
 _MARIADB_GTID, _BEGIN = int(K.MARIADB_GTID), QueryKind.BEGIN
 
 
@@ -88,12 +88,13 @@ class EntryFilter:
         self.selects_all = not databases and not tables
         self._control: list[
             InspectEntry
-        ] = []  # of the transaction, until one of its events is shown
-        self._prelude: list[InspectEntry] = []  # of the next statement
+        ] = []  # held back until an event of the transaction is shown
+        self._prelude: list[InspectEntry] = []  # events that belong to the next statement
         self._shown = False
 
     def admit(self, entry: InspectEntry) -> Iterator[InspectEntry]:
-        """Yields the entries to show now: those of the transaction that were held back so far, then `entry`."""
+        """Yields the entries to show now: the entries of the transaction that were held back, then `entry`; none if
+        `entry` is not shown or is itself held back."""
         if entry.begins:
             self._control, self._prelude, self._shown = [], [], False
         kind = entry.kind

@@ -1,4 +1,4 @@
-"""Renders values that Arrow decodes as the outputs show them, a whole column at a time: columns that no kernel writes
+"""Renders values that Arrow decodes in the form of the outputs, a whole column at a time: columns that no kernel writes
 from their cells, and columns whose character set the log does not tell.
 """
 
@@ -71,12 +71,12 @@ def extra_texts(
                 used += len(data)
         cuts.append(pairs.reshape(-1, 2))
     data = np.concatenate(texts)
-    data.flags.writeable = False  # like a log's bytes, so that each kernel has one signature
+    data.flags.writeable = False  # as for the bytes of a log, so that each kernel has one signature
     return kernels.Extras(np.concatenate(cuts), data), counts
 
 
 def _written(values: pa.Array, column: Column) -> pa.Array:
-    """The values as strings or bytes that a kernel can write, null where they are null."""
+    """Returns the values as strings or bytes that a kernel can write, and null for null."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return values
@@ -112,7 +112,7 @@ def _literal(value: object) -> str | None:
 
 
 def _utf8_or_null(values: pa.Array) -> pa.Array:
-    """Bytes as strings; null where they are not UTF-8."""
+    """Returns bytes as strings; null for bytes that are not UTF-8."""
     cuts, data = arrow_buffers.cuts_of(values)
     offsets = (cuts - cuts[0]).astype(np.int64)
     if transcode.invalid_utf8(data[cuts[0] : cuts[-1]], offsets, 0xFF) < 0:
@@ -128,7 +128,7 @@ def _decoded(value: bytes | None) -> str | None:
 
 
 def with_texts(image: pa.StructArray, table: Table) -> pa.StructArray:
-    """Returns the image for JSON: columns of unknown character set as text where they are UTF-8, else as base64."""
+    """Returns the image for JSON: values of unknown character set as text if they are UTF-8, else as base64."""
     if image.null_count == len(image):
         return image
     arrays = [image.field(i) for i in range(image.type.num_fields)]

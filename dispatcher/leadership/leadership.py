@@ -1,14 +1,15 @@
-"""Which daemon leads, as one of them sees it.
+"""Which daemon leads, as one daemon sees it.
 
 The lease in the state store's database decides, by the database's clock. The local clock decides only when to ask the
-database again, and when a leader must stop because the database has not confirmed its lease: a whole lease after it
-sent the newest request whose answer confirmed it. The database counts the lease from a later moment, so a leader whose
-clock is right has stopped before anyone else can lead. Nothing depends on that: the store refuses its writes anyway.
+database again, and when a leader must stop because the database has not confirmed its lease. The leader counts the
+duration of the lease from the moment at which it sent the newest request that the database confirmed. The database
+counts it from a later moment, so a leader whose clock is right stops before another daemon can lead. Nothing depends on
+that: the store refuses the writes of a former leader anyway.
 
 A daemon leads a term only after the database has answered its own campaign for it. If that answer is lost, the term
 passes without a leader, and the daemon campaigns again when the lease has expired. After each term the daemon has a new
-id. So no id leads twice, even if the database loses its newest commits and gives a number twice: a write that was
-delayed since an earlier term is refused, whatever happens.
+id. So no id leads twice, even if the database loses its newest commits and gives the number of a term twice: the store
+always refuses a write that was delayed since an earlier term.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 POLL_S = 0.5
 """How often a standby reads the lease, and tries again after an error."""
 RENEWALS = 3
-"""A leader renews its lease so many times before it expires."""
+"""How often a leader renews its lease while one lease lasts."""
 ATTEMPTS = 4
-"""A leader waits at most this part of the lease for an answer, then asks again on another connection."""
+"""A leader waits for an answer at most the duration of its lease divided by this number, then asks again on another
+connection."""
 PATIENCE_MAX_S = 5.0
 """How long a request may take at most, however long the lease is."""
 LAST_PATIENCE_S = 2.0
-"""How long it may take if the process is to end."""
+"""How long a request may take at most if the process is to end."""
 RETRY_S = 0.25
 """How soon a leader asks again after an error."""
 
@@ -63,8 +65,8 @@ class _Asked:
 
 
 class Leadership:
-    """See the module. `now`: seconds of a local clock that never goes back. `trouble`: why the database has not
-    answered the newest request; "" if it has."""
+    """See the module. `now`: seconds of a local clock that never goes back. `trouble`: why the newest request that has
+    ended failed; "" if it did not fail."""
 
     def __init__(self, holder: str, lease_s: float) -> None:
         """`holder`: an id that no other daemon has; `lease_s`: how long a lease lasts."""
@@ -74,7 +76,7 @@ class Leadership:
         self._asked: _Asked | None = None
         self._number = 0
         self.trouble = ""
-        self._told: tuple[str, int] | None = None  # the leader that the log has last
+        self._told: tuple[str, int] | None = None  # the leader that was logged last
 
     # -- what others ask -------------------------------------------------------------------------------------
 
@@ -159,7 +161,7 @@ class Leadership:
         effects.append(SendRequest(self._number, request))
 
     def _end_request(self, number: int) -> _Asked | None:
-        """Return the open request if it has this number. Other answers come late or twice, and count for nothing."""
+        """Return the open request if it has this number. Other answers come late or twice, and are ignored."""
         asked = self._asked
         if asked is None or asked.number != number:
             return None
@@ -203,7 +205,7 @@ class Leadership:
         now: float,
         effects: list[Effect],
     ) -> None:
-        if row is None:  # a lease was given back
+        if row is None:  # the answer to a Release
             self.state = replace(state, next=ReadLease(), due_s=now)
             return
         campaigned = isinstance(asked.request, Campaign)
@@ -236,7 +238,7 @@ class Leadership:
             )
 
     def _failed(self, error: BinlogError, now: float, effects: list[Effect]) -> None:
-        """A request has failed, or is given up; it may have been executed."""
+        """A request has failed, or this daemon has given it up; the database may have executed it."""
         if str(error) != self.trouble:
             self.trouble = str(error)
             effects.append(LogEvent("warning", "lease not reached", {"error": str(error)}))
@@ -279,13 +281,14 @@ class Leadership:
                 effects.append(LogEvent("error", "cannot lead", fields))
 
     def _stand_by(self, event: Resigned | NotLed, now: float, patient_until_s: float) -> None:
-        """Give the lease back first: if no other daemon has taken it, it is still this one's."""
+        """Give the lease back first: if no other daemon has taken it, this daemon still holds it."""
         release = Release(self._holder, event.term)
         self.state = StandingBy(None, now, release, now, patient_until_s)
         self._holder = event.holder
 
     def _may_exit(self, state: Leaving) -> bool:
-        """True if nothing is left to do: a campaign that is still open may take the lease."""
+        """True if nothing is left to do. While a campaign is open, the process must stay: the campaign may take the
+        lease."""
         if self._asked is not None and not isinstance(self._asked.request, ReadLease):
             return False
         return state.term is None or state.asked

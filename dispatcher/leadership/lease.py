@@ -1,8 +1,8 @@
 """The lease: one row of the state store's database, which says which daemon leads, and the rules by which it changes.
 
 The daemon that changes the row, or writes anything else into the store, first locks the row in the same transaction.
-These functions then decide, with the row as it is under the lock; a write is admitted if the row is of its leader.
-`remaining_s` is computed by the database, by its clock.
+Then these functions decide by the locked row: a write is admitted if the row contains its leader and term. The database
+computes `remaining_s` by its own clock.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """`holder`: the id of a start of a process, "" before the first term; `address`: how readers reach its API;
-    `term`: +1 with each new holder; `remaining_s`: until the lease expires, <= 0: it is free."""
+    """`holder`: the id that a daemon has for one term, "" before the first term; `address`: how readers reach the API
+    of the holder; `term`: +1 with each new holder; `remaining_s`: seconds until the lease expires, <= 0: the lease is
+    free."""
 
     holder: str
     address: str

@@ -19,14 +19,14 @@ class ReadLease:
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Take the lease if it is free. The answer is the row as it then is."""
+    """Take the lease if it is free. The answer is the row after that."""
 
     holder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Extend the lease of this term. The answer is the row as it then is."""
+    """Extend the lease of this term. The answer is the row after that."""
 
     holder: str
     term: int
@@ -34,7 +34,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the lease of this term back, which this holder has. The answer is None."""
+    """Give back the lease that this holder has in this term. The answer is None."""
 
     holder: str
     term: int
@@ -75,7 +75,7 @@ class WriteRefused:
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """What `Resign` has ordered is done: nothing of this term runs any more. `holder`: a new id, for the next term."""
+    """The daemon has executed a `Resign`: nothing of this term runs any more. `holder`: a new id, for the next term."""
 
     term: int
     holder: str
@@ -83,8 +83,8 @@ class Resigned:
 
 @dataclass(frozen=True, slots=True)
 class NotLed:
-    """What `Lead` has ordered has failed, and nothing of this term runs. `holder`: a new id, for the next term. After a
-    `Resign` it counts for nothing."""
+    """A `Lead` has failed, and nothing of this term runs. `holder`: a new id, for the next term. After a `Resign` this
+    event is ignored."""
 
     term: int
     error: BinlogError
@@ -128,7 +128,7 @@ class Lead:
 class Resign:
     """End everything that runs under this term: queues, connections and the store. Then a `Resigned` follows.
 
-    `orderly`: True if the lease is still held: store first what is queued.
+    `orderly`: True if this daemon still holds the lease. Then the daemon first stores what is queued.
     """
 
     term: int

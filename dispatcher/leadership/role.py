@@ -1,4 +1,4 @@
-"""What a daemon is among those that share a state store, as people and programs are told."""
+"""The role of one of the daemons that share a state store, as people and programs are told."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`leads`: True for the leader, False for a standby; `term`: of the leader, 0 if none is known; `leader`: the
-    address of its API, "" if none is known."""
+    """`leads`: True for the leader, False for a standby; `term`: the term of the leader, 0 if unknown; `leader`: the
+    address of the API of the leader, "" if unknown."""
 
     leads: bool
     term: int
@@ -25,5 +25,5 @@ class Role:
         return f"standby: {known}"
 
     def as_dict(self) -> dict[str, str | int | None]:
-        """As in `GET /v1/leader`."""
+        """Return the role as `GET /v1/leader` shows it."""
         return {"role": self.name, "term": self.term or None, "leader": self.leader or None}

@@ -10,8 +10,8 @@ from dispatcher.leadership.messages import Request
 
 @dataclass(frozen=True, slots=True)
 class StandingBy:
-    """Another daemon may lead. `seen`: the row when it was read last, at `seen_s`; `next`: what is asked at `due_s`;
-    before `patient_until_s` this daemon does not campaign."""
+    """Another daemon may lead. `seen`: the row as it was read last, at `seen_s`; `next`: the request that is sent at
+    `due_s`; before `patient_until_s` this daemon does not campaign."""
 
     seen: LeaseRow | None
     seen_s: float
@@ -22,8 +22,8 @@ class StandingBy:
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """This daemon leads. `proven_s`: when the newest request was sent whose answer says so; the renewal is asked at
-    `due_s`."""
+    """This daemon leads. `proven_s`: when this daemon sent the newest request whose answer confirmed the lease;
+    `due_s`: when it sends the next renewal."""
 
     term: int
     proven_s: float
@@ -32,7 +32,8 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class Resigning:
-    """What runs under the term is being ended. `exits`: True if the process ends then, else it is a standby again."""
+    """The daemon is ending everything that runs under the term. `exits`: True if the process ends after that, False if
+    the daemon is a standby again."""
 
     term: int
     exits: bool
@@ -40,8 +41,8 @@ class Resigning:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The process ends as soon as the lease is given back. `term`: of the lease, None if this daemon has none, as far
-    as it knows; `asked`: True if giving back has been asked."""
+    """The process ends as soon as the lease is given back. `term`: the term of the lease, None if this daemon has no
+    lease, as far as it knows; `asked`: True if the daemon has sent the request to give the lease back."""
 
     term: int | None
     asked: bool = False

@@ -3,7 +3,8 @@
 The library is the daemon without HTTP: the same dispatching, runner, state store and spill files, put together by the
 same `runtime.client_service.ClientService`. So docs/sharing.md holds for binlogs as for consumers.
 
-`client` is the entry point, `binlogs` holds what a program iterates, `transactions` what the iteration returns.
+The module `client` is the entry point. `binlogs` holds what a program iterates; `transactions` holds what the iteration
+returns.
 """
 
 from dispatcher.model.extras import needs_extra

@@ -59,7 +59,7 @@ class Binlog:
         self._name = session.consumer.name
         self._after = session.acknowledged  # the end of what was taken from the queue
         self._ready: deque[Transaction] = deque()  # taken from the queue, not returned yet
-        self._returned: Transaction | Position = self._after  # the newest one, or its end
+        self._returned: Transaction | Position = self._after  # the newest one returned, or its end
         self._closed = False
         self._warned = False
 
@@ -78,8 +78,8 @@ class Binlog:
     def position(self) -> Position:
         """The position up to which all transactions of the binlog were returned.
 
-        It moves also while the server commits only transactions of other databases. A program that keeps positions
-        itself stores it now and then, also when the binlog is quiet.
+        The position advances also while the server commits only transactions of other databases. So a program that
+        keeps positions itself should store it now and then, also while the binlog returns nothing.
         """
         if not self._ready:
             return self._after
@@ -87,7 +87,7 @@ class Binlog:
 
     @property
     def acknowledged(self) -> Position:
-        """Where the binlog would begin after a crash."""
+        """The position at which the binlog would begin after a crash."""
         return self._session.acknowledged
 
     def status(self) -> dict[str, Any]:
@@ -115,8 +115,8 @@ class Binlog:
         """Returns the next transactions, as many as fit into `max_bytes` and at least one.
 
         Waits up to `wait_s` seconds for the first one (None: however long that takes). Returns an empty list if the
-        time is over, and where iterating would end. Raises BinlogError as iterating does, UserError if the binlog is
-        closed.
+        time is over, or if an iteration would end here. Raises BinlogError as an iteration does, and UserError if the
+        binlog is closed.
         """
         self._raise_closed()
         transactions: list[Transaction] = []
@@ -132,7 +132,7 @@ class Binlog:
         return transaction
 
     async def _fill(self, max_bytes: int, wait_s: float | None) -> bool:
-        """Wait for transactions. Returns False if the time is over, or if none will follow."""
+        """Wait for transactions. Returns False if the time is over, or if no transaction will follow."""
         if self._ready:
             return True
         deadline = None if wait_s is None else time.monotonic() + wait_s
@@ -150,13 +150,14 @@ class Binlog:
         return bool(self._ready)
 
     def _take(self, max_bytes: int) -> bool:
-        """Take the next transactions from the queue. Returns False if it has none."""
+        """Take the next transactions from the queue. Returns False if the queue has none."""
         session, queue = self._session, self._session.queue
         self._after = session.now(self._after)
         session.reader.called(time.monotonic(), full=session.lacks_room)
         answer = session.next(self._after, PollBounds(max_bytes))
         if answer is None:
-            # The queue was evicted. The client reads it again from the log, up to here even if that exceeds its limit.
+            # The queue was evicted. The client reads its transactions again from the log, up to this position even if
+            # the queue then exceeds its limit.
             queue.needed_seq = max(queue.needed_seq, self._after.seq)
             return False
         self._returned = self._after
@@ -194,8 +195,9 @@ class Binlog:
     async def acknowledge(self, upto: Transaction | Position | None = None) -> None:
         """Acknowledge all transactions up to one that was returned, or up to its position (None: all returned ones).
 
-        They are not delivered again. Durable when this returns, if the client has a state store. An acknowledgement
-        costs a write to the disk, which concurrent calls share: acknowledge many transactions together.
+        They are not delivered again. If the client has a state store, the acknowledgement is durable when this returns.
+        An acknowledgement costs a write to the disk, which concurrent calls share: acknowledge many transactions
+        together.
 
         Raises UserError (POSITION_UNKNOWN) for a position that was not returned yet, and BinlogError (STATE_STORE) if
         it cannot be stored; then the transactions stay in the queue, and the call may be repeated.

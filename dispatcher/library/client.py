@@ -1,4 +1,4 @@
-"""The entry point of the library: one client of one server, and the binlogs that a program reads of it.
+"""The entry point of the library: one client of one server, and the binlogs that a program reads from it.
 
 Opening a client opens the state store, whose lock excludes a daemon and other programs, loads the kernels, and starts
 the client without consumers; it connects to the server when the first binlog is created. Blocking calls run in threads.
@@ -53,7 +53,8 @@ START_S = 60.0
 class _NoStore:
     """A state store that stores nothing, for a program that keeps its positions itself.
 
-    The caller keeps the rows of prepared transactions in memory, and asks the server for table definitions again.
+    The client keeps the rows of prepared transactions in memory, and after each start asks the server for table
+    definitions again.
     """
 
     epoch = 0
@@ -122,8 +123,9 @@ class BinlogClient:
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         """`mysql`: "user@host:port", or "user@host1:port,host2:port" for hosts that replace each other. `state`: the
-        file that stores how far each binlog was acknowledged, one per client, or a mapping with `path` and limits;
-        None: nothing is stored, and the program keeps positions itself. The other options are the daemon's settings.
+        file that stores how far each binlog was acknowledged, or a mapping with `path` and limits; each client needs a
+        file of its own. None: nothing is stored, and the program keeps positions itself. The other options are the
+        daemon's settings.
 
         Does not connect yet. Raises UserError (SETTINGS) with everything that is wrong.
         """
@@ -237,9 +239,10 @@ class BinlogClient:
     ) -> Binlog:
         """Returns a binlog of some databases. Its positions are stored under `name`.
 
-        It goes on from what was acknowledged under this name, or begins at `start` if nothing is stored. A Position as
-        `start` replaces the stored position, and may make transactions come again. Returns once the start position is
-        known and stored: with "latest", the binlog returns every transaction that is committed from then on.
+        The binlog continues behind what was acknowledged under this name, or begins at `start` if nothing is stored. A
+        Position as `start` replaces the stored position, and may make transactions come again. Returns once the start
+        position is known and stored: with "latest", the binlog returns every transaction that is committed from then
+        on.
 
         Raises UserError (SETTINGS, UNKNOWN_CONSUMER: the name is in use), or BinlogError: it cannot begin there
         (POSITION_PURGED, HISTORY_DIFFERS, ...), an operator has to act (ACCESS_DENIED, GRANT_MISSING, ...), or the
@@ -322,7 +325,7 @@ class BinlogClient:
         return self._running
 
     def _on_error(self, name: str, error: BaseException) -> None:
-        """A task ended that should never end: every read and iteration raises its error from now on."""
+        """A task has ended that should never end: every later read and iteration raises its error."""
         self._broken = name, error
         for binlog in self._binlogs.values():
             binlog.wake()
@@ -338,7 +341,7 @@ def _close(store: _Store) -> None:
 
 
 class _Log:
-    """The Logger of the runtime, on the standard library's logging."""
+    """Implements the Logger of the runtime with the standard library's logging."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger("dispatcher")

@@ -1,4 +1,4 @@
-"""The options of a connection and of a binlog: the daemon's settings, by their own names.
+"""The options of a connection and of a binlog. They are the daemon's settings, with the same names.
 
 The models of the settings check them, so the messages are the same. Sizes are bytes, or text like "64MiB".
 """
@@ -62,7 +62,7 @@ class BinlogOptions(TypedDict, total=False):
     """The options of a `Binlog`."""
 
     tables: list[str]  # "database.table", also patterns such as "shop.order_*"
-    exclude_tables: list[str]  # the same
+    exclude_tables: list[str]  # in the same form
     max_bytes_in_binlog_queue: ByteSize
     max_milliseconds_to_wait_in_binlog_queue: int
     on_queue_full: Literal["detach", "wait"]
@@ -82,7 +82,7 @@ State = str | os.PathLike[str] | StateOptions
 
 
 def start_setting(start: StartAt) -> Any:
-    """Returns `start` as the setting of that name. A Position has no such form. Raises UserError."""
+    """Returns the value of the setting `start` that means the same. A Position has no such value. Raises UserError."""
     if isinstance(start, str):
         return start
     if isinstance(start, GtidSet | MariadbGtids):

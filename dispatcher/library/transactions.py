@@ -31,7 +31,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ROWS = 1024  # of a large transaction, converted to Python values at a time
+_ROWS = 1024  # how many rows of a large transaction are converted to Python values at a time
 _GROUP_BYTES = 1 << 18
 _MYSQL_GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED)
 
@@ -39,13 +39,14 @@ _MYSQL_GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED)
 class Change(NamedTuple):
     """One changed row, or (`op` is "ddl") one statement that is not a row change.
 
-    `before`, `after`: column name to value, or None if the operation has no such image. A column that the server left
-    out of the row image (binlog_row_image) is missing. Values are those of docs/types.md as Python types: int, float,
-    str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a zone), timedelta for TIME, None for NULL.
+    `before`, `after`: maps from column name to value, or None if the operation has no such image. A column that the
+    server left out of the row image (binlog_row_image) is missing. Values are those of docs/types.md as Python types:
+    int, float, str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a zone), timedelta for TIME,
+    None for NULL.
 
-    For a DDL statement `query` is its text, `database` the session's default database, which need not be that of the
-    table, and `table` is ""; `maybe_temporary`: the log does not tell whether it was executed on a table or on a
-    temporary table of that name. `ordinal` orders the changes of a transaction, and is the same in every replay.
+    For a DDL statement, `query` is its text, and `database` the session's default database, in which the table need not
+    be; `table` is "". `maybe_temporary`: the log does not tell whether the server executed the statement on a table or
+    on a temporary table of that name. `ordinal` orders the changes of a transaction, and is the same in every replay.
     """
 
     op: str  # "insert", "update", "delete", "ddl"
@@ -75,15 +76,15 @@ class Transaction:
 
     @property
     def position(self) -> Position:
-        """The position behind it, to acknowledge or to begin at.
+        """The position behind the transaction, to acknowledge or to begin at.
 
-        Where GTID sets are large it costs more than the other properties, so read it as rarely as you acknowledge.
+        If GTID sets are large, this property costs more than the others, so read it only as often as you acknowledge.
         """
         return self._single.position
 
     @property
     def epoch(self) -> int:
-        """Increases whenever the history changed, as behind a gap (`on_purged="latest"`)."""
+        """Increases whenever the history changes, for example behind a gap (`on_purged="latest"`)."""
         return self._single.epoch
 
     @property
@@ -98,7 +99,7 @@ class Transaction:
 
     @property
     def offset(self) -> int:
-        """The offset of its end in `file`."""
+        """The offset in `file` at which the transaction ends."""
         return self._record.offset
 
     @property
@@ -121,7 +122,7 @@ class Transaction:
 
     @property
     def size(self) -> int:
-        """The bytes of its events."""
+        """The number of bytes of its events."""
         return sum(len(part) for part in self._single.parts)
 
     def parts(self) -> list[bytes | memoryview]:
@@ -173,7 +174,7 @@ class Transaction:
         return record
 
     def _event(self, number: int) -> tuple[int, int, bytes]:
-        """Returns (type, server id, body) of an event before the first rows. These events lie in one part."""
+        """Returns (type, server id, body) of an event before the first rows. These events are in one part."""
         head, at = self._single.parts[0], 0
         for _ in range(number):
             at += EventHeader.read(head, at).size
@@ -187,7 +188,7 @@ class DecodeGroup:
 
     def __init__(self, singles: Sequence[QueuedTransaction]) -> None:
         self.singles = singles
-        self._decoded: dict[int, list[Change]] = {}  # by index; each is returned once
+        self._decoded: dict[int, list[Change]] = {}  # by index; each entry is returned once
         self._invalid_dates = InvalidDates.NULL
         self._decodable = True  # False once decoding several together has failed
 
@@ -223,7 +224,7 @@ class DecodeGroup:
                         by_seq[seq].append(change)
                 else:
                     by_seq[part.seq].append(_statement(part))
-        except BinlogError:  # the transaction that causes it raises it again
+        except BinlogError:  # decoding alone, the transaction that causes it raises it again
             self._decodable = False
             return {}
         for changes in decoded.values():

@@ -1,4 +1,4 @@
-"""The addresses of the daemons that a reader was given, and the choice of the one that its next request goes to. Pure.
+"""The addresses of the daemons that a reader was given, and the choice of the address for its next request. Pure.
 
 Of several daemons with one state store one is the leader, which answers the calls of readers. The others are standbys:
 they answer NOT_LEADER and name the leader. A request carries the reader's token, so it goes only to an address that the
@@ -45,7 +45,7 @@ class ApiAddress:
             )
         try:
             port = parts.port or _PORTS[parts.scheme]
-        except (ValueError, KeyError):  # such as a port above 65535, or the scheme ftp
+        except (ValueError, KeyError):  # for example a port above 65535, or the scheme ftp
             raise _no_address(text) from None
         if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
             raise _no_address(text)
@@ -56,10 +56,10 @@ class ApiAddress:
 
 
 def parse_addresses(text: str) -> tuple[ApiAddress, ...]:
-    """Returns the addresses of a list with commas, in its order. Raises `UserError`.
+    """Returns the addresses of a comma-separated list, in its order. Raises `UserError`.
 
-    All have one scheme, since TLS and the token are the same for all: a token that is sent with https to one daemon
-    must not be sent with http to another.
+    All addresses have one scheme, since TLS and the token are the same for all: a token that is sent with https to one
+    daemon must not be sent with http to another.
     """
     addresses = tuple(ApiAddress.parse(part) for part in text.split(",") if part.strip())
     if not addresses:
@@ -88,19 +88,19 @@ class AddressChoice:
     """Chooses the address of each request of a reader. Not thread-safe.
 
     A call makes requests in rounds, until one has a final answer. In a round each address gets at most one request.
-    `begin` begins a call and its first round, `begin_round` a further one, both at the address that answered last.
-    `failed`, `not_leader` and `busy` say what became of a request, and choose the address of the next one of the round.
-    They return False if the round is over; the caller then waits, or gives up with `fault`.
+    `begin` begins a call and its first round, `begin_round` a further round, both at the address that answered last. By
+    `failed`, `not_leader` and `busy` the caller says how a request ended; they choose the address of the next request
+    of the round. They return False if the round is over; the caller then waits, or gives up with `fault`.
 
-    While the leader does not answer, a round begins at a standby that does, although the standby names this leader: the
-    standby is probably the next leader, and a connection to a host that is down fails late.
+    While the leader does not answer, a round begins at a standby that answers, although the standby still names that
+    leader: the standby is probably the next leader, and a connection to a host that is down fails late.
     """
 
     def __init__(self, addresses: tuple[ApiAddress, ...], first: int = 0) -> None:
         """`first`: the number of the address that is assumed to have answered last."""
         self._addresses = addresses
         self._answered_last = self._at = first
-        self._tried = 0  # the bits of the addresses that have had a request in this round
+        self._tried = 0  # a bit for each address that has had a request in this round
         self._faults: dict[int, BinlogError] = {}  # the newest one of each address in this call
 
     @property
@@ -160,9 +160,10 @@ class AddressChoice:
         return another
 
     def fault(self) -> BinlogError:
-        """Returns the fault of the call. If several addresses were tried, it names each with its own fault.
+        """Returns the fault of the call. If several addresses were tried, the fault contains each address with its own
+        fault.
 
-        The kind and the remedy are those of an address that has answered, if there is one.
+        The kind and the remedy are those of an address that has answered, if any has.
         """
         faults = list(self._faults.values())
         if len(faults) == 1:

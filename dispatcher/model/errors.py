@@ -25,7 +25,7 @@ class Action(StrEnum):
 class ErrorKind(StrEnum):
     """Every kind of fault."""
 
-    # the bytes
+    # faults of the bytes of a log
     MALFORMED_EVENT = "malformed event"
     CHECKSUM_MISMATCH = "checksum mismatch"
     UNSUPPORTED_EVENT = "unsupported event"
@@ -35,7 +35,7 @@ class ErrorKind(StrEnum):
     STATEMENT_FORMAT = "statement in a row-format log"
     PREPARED = "prepared XA transaction"
     INVALID_VALUE = "value that the target cannot hold"
-    # the server
+    # faults of the server
     CONNECT_FAILED = "cannot connect"
     CONNECTION_LOST = "connection lost"
     ACCESS_DENIED = "access denied"
@@ -46,7 +46,7 @@ class ErrorKind(StrEnum):
     HISTORY_DIFFERS = "server history differs"
     DUPLICATE_SERVER_UUID = "another replica with the same identity"
     FILES = "binlog files"
-    # readers
+    # faults in requests of readers
     UNKNOWN_CONSUMER = "unknown consumer"
     UNKNOWN_TABLE = "unknown table"
     SESSION_FENCED = "session fenced"
@@ -58,7 +58,7 @@ class ErrorKind(StrEnum):
     FORBIDDEN = "not allowed"
     TOO_MANY_REQUESTS = "too many requests"
     REQUEST = "request"
-    # this side
+    # faults of the daemon itself, or of the Spark sink
     SETTINGS = "settings"
     STATE_STORE = "state store"
     STORED_POSITION = "stored position unreadable"
@@ -231,7 +231,7 @@ POLICY: dict[ErrorKind, Policy] = {
 class BinlogError(Exception):
     """A fault: what happened, where, and the remedy.
 
-    `what`: the details. `where`: consumer, server, file and offset. `remedy`: replaces the remedy of `POLICY`, where a
+    `what`: the details. `where`: consumer, server, file and offset. `remedy`: replaces the remedy of `POLICY` if a
     better one is known. `str()` is the line that a person reads. Parts of the texts may come from servers, files and
     tables, so the constructor escapes control characters (`dispatcher.model.printable`).
     """
@@ -254,7 +254,8 @@ class BinlogError(Exception):
         return POLICY[self.kind].action
 
     def at(self, where: str) -> BinlogError:
-        """Return a copy of the fault, with `where` put before its own place: the outermost place comes first."""
+        """Return a copy of the fault, with `where` in front of the fault's own place: the outermost place comes
+        first."""
         place = f"{where}, {self.where}" if self.where else where
         error = type(self)(self.kind, self.what, where=place, remedy=self.remedy)
         error.__cause__ = self.__cause__

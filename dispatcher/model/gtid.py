@@ -1,7 +1,7 @@
 """GTID sets as values: canonical, immutable, equal if and only if they hold the same transactions.
 
-A set maps a source (`uuid`, or `uuid:tag` since MySQL 8.3) to sorted, disjoint, non-adjacent half-open intervals.
-The first interval need not start at 1: the sets of a purged or restored server may start later.
+A set maps a source (`uuid`, or `uuid:tag` since MySQL 8.3) to sorted, disjoint, non-adjacent half-open intervals. The
+first interval need not start at 1: on a purged or restored server the set may start later.
 
 Source: MySQL manual, "GTID Format and Storage"; MariaDB knowledge base, "Global Transaction ID".
 """
@@ -50,8 +50,8 @@ def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Int
 
 
 def _subtract(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Interval]:
-    """Subtract `b` from `a`. Takes time linear in their lengths: the set of a fragmented log has tens of thousands of
-    intervals."""
+    """Subtract `b` from `a`. Takes time linear in their lengths: the GTID set of a fragmented log has tens of thousands
+    of intervals."""
     passed = 0
     for first, end in a:
         start = first
@@ -169,7 +169,7 @@ class GtidSet:
         """Return the set with [start, end) of `source` added. Without `end`, add one transaction. Idempotent."""
         end = start + 1 if end is None else end
         old = self._map.get(source, ())
-        # The daemon mostly adds the next transaction. Then the last interval is extended, without a sort.
+        # The daemon mostly adds the next transaction. In that case extend the last interval, without a sort.
         if old and old[-1][1] == start:
             return self._of({**self._map, source: (*old[:-1], (old[-1][0], end))})
         return GtidSet({**self._map, source: (*old, (start, end))})

@@ -1,8 +1,8 @@
 """A position: a point between two transactions in one server's history.
 
 Spark compares offsets as text, so equal positions must be byte-identical as JSON: with all keys, in one order, with
-canonical values. (`epoch`, `seq`) orders the positions of one consumer. A dump continues at the GTID set, or without
-GTIDs at file and offset.
+canonical values. (`epoch`, `seq`) orders the positions of one consumer. A dump continues behind the GTID set; without
+GTIDs it continues at file and offset.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Position:
 
 @lru_cache(maxsize=1024)
 def file_number(file: str) -> int:
-    """The number in a file name: `binlog.000123` -> 123. 0 if the name has no number, or one of more than 18 digits,
-    which no server writes."""
+    """The number in a file name: `binlog.000123` -> 123. 0 if the name has no number, or a number of more than 18
+    digits, which no server writes."""
     suffix = file.rpartition(".")[2]
     return int(suffix) if len(suffix) <= 18 and suffix.isascii() and suffix.isdigit() else 0
 
@@ -125,9 +125,9 @@ class EventPoint:
     """A point inside a transaction, before one of its events. It is used together with the position after the
     transaction.
 
-    `index`: of the event, in the delivered transaction. `offset`: delivered bytes from the first event behind BEGIN to
-    this event. The offset is a check: if the daemon reads the transaction again from another server, it may consist of
-    other events, and a reader that has some parts already would miss rows.
+    `index`: the number of the event in the delivered transaction. `offset`: number of delivered bytes from the first
+    event behind BEGIN to this event. The offset is a check: if the daemon reads the transaction again from another
+    server, the transaction may consist of other events, and a reader that has some parts already would miss rows.
     """
 
     index: int
@@ -156,7 +156,8 @@ def _bad(why: str) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A position in one server's log. `created`: when the file was created, seconds since 1970, 0 = unknown."""
+    """A position in one server's log. `created`: when the server created the file, in seconds since 1970, 0 =
+    unknown."""
 
     file: str
     offset: int

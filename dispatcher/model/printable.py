@@ -1,4 +1,4 @@
-"""Makes foreign text safe for a person to see: on a terminal, in a line of a log, in an error.
+"""Makes foreign text safe to show to a person: on a terminal, in a line of a log, in an error.
 
 Servers, tables, files and other programs choose the text of names and messages. Some characters of such text control a
 terminal, and some end a line of a log. These functions write such characters as escapes, \\x1b, \\u202e or \\n:
@@ -29,30 +29,30 @@ UNSAFE = (
 )  # fmt: skip
 _CLASS = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in UNSAFE)
 _ANY = re.compile(f"[{_CLASS}]")
-# For texts that have several lines, such as statements: line feeds and tabs stay.
+# For texts with several lines, such as statements: line feeds and tabs stay.
 _BUT_LINES = re.compile(rf"(?![\n\t])[{_CLASS}]")
 _LETTERS = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: str) -> str:
-    """The text in one line."""
+    """Returns the text in one line."""
     # `isprintable` is much faster than the expression, and True for nearly all texts.
     return text if text.isprintable() else _ANY.sub(_escape, text)
 
 
 def printable_lines(text: str) -> str:
-    """The text with its own line feeds and tabs."""
+    """Returns the text, in which line feeds and tabs stay."""
     return text if text.isprintable() else _BUT_LINES.sub(_escape, text)
 
 
 def indented(text: str) -> str:
-    """A text of several lines that follow a line of a log. They are indented, so that no reader takes one for a line of
-    the log."""
+    """Returns a text of several lines that follow a line of a log. The lines are indented, so that no reader takes one
+    of them for a line of the log."""
     return "\n".join(f"  {printable_lines(line)}" for line in text.split("\n"))
 
 
 def printable_values(value: Any) -> Any:
-    """A JSON value, with each text in it, at any depth, in one line."""
+    """Returns a JSON value, in which each text, at any depth, is in one line."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):

@@ -48,9 +48,10 @@ class Durations:
 
 @dataclass(slots=True)
 class ConnectionTimings:
-    """The timings of one client. `flush`: from the first byte of a buffer until its events are in all queues.
-    `delivery`: from the commit on the server until the answer that tells a reader of it. `logins`: number of logins
-    that succeeded. `faults`: number of connections that failed or were lost, by kind of error."""
+    """The timings of one client. `flush`: from the arrival of the first byte of a buffer until its events are in all
+    queues. `delivery`: from the commit on the server until the answer that announces the transaction to a reader.
+    `logins`: number of logins that succeeded. `faults`: number of connections that failed or were lost, by kind of
+    error."""
 
     flush: Durations = field(default_factory=lambda: Durations(SHORT_S))
     delivery: Durations = field(default_factory=lambda: Durations(DELIVERY_S))

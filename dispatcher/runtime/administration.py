@@ -1,7 +1,7 @@
 """Orders of administrators: move a consumer to a place in the server's log, or back to its start; pause its delivery.
 
-Both moves are one operation, which needs a place that the server has and an epoch that was never used before. It fences
-all older sessions; positions that they hold belong to an older epoch.
+Both moves are one operation, which needs a place that the server has and an epoch that was never used before. The
+operation fences all older sessions; the positions that their readers hold belong to an older epoch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Administration:
         return await self._move(name, start_spec(to))
 
     async def set_paused(self, name: str, paused: bool) -> None:
-        """Pause or resume the delivery to a consumer's reader. This is stored first, so that a restart keeps it."""
+        """Pause or resume the delivery to a consumer's reader. The order is stored first, so that a restart keeps
+        it."""
         session = self._sessions.get(name)
         async with session.acknowledging:
             self._check_current(session)

@@ -4,9 +4,9 @@ The declarations are compared with what runs, not with the previous declarations
 reload that failed half way. A client whose connection settings changed is replaced. In all other clients only the
 consumers that differ are added, removed or changed; a consumer that is declared as before is not touched.
 
-No acknowledgement may change a consumer's progress between the moment when it is loaded and the moment when the
-consumer's successor has its position, so `apply` holds the `acknowledging` locks of all changed consumers. A reader
-that waits goes on with the successor.
+No acknowledgement may change a consumer's progress between the moment when the progress is loaded and the moment when
+the consumer's successor has its position, so `apply` holds the `acknowledging` locks of all changed consumers. A call
+of a reader that waits continues with the successor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Follows the transactions that come into a consumer's queue, by waiting as a reader does."""
+"""Follows the transactions that come into a consumer's queue: waits for them as a reader's call does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 
 WAIT_S = 60.0
-GATHER_S = 0.05  # what is read within this time is one entry
+GATHER_S = 0.05  # transactions that come within this time are reported together
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ async def follow_commits(
 ) -> None:
     """Call `listener` with what comes into the consumer's queue, until the consumer is removed.
 
-    A reload may replace the consumer meanwhile. The new one begins at the acknowledged position, so the transactions
-    behind that position are reported again.
+    A reload may replace the consumer while this runs. The new consumer begins at the acknowledged position, so the
+    transactions behind that position are reported again.
     """
     followed, transactions, bytes_ = None, 0, 0
     while name in sessions.names():

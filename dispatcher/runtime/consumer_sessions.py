@@ -1,14 +1,14 @@
 """What readers may ask of the daemon: sessions, polls, ranges, acknowledgements, tables.
 
-A session is the right to read one consumer: a number, stored, one higher with each opening. It fences the older
-sessions, over restarts of the daemon too. Session 0 is read-only: it fences no other session and may not acknowledge.
-An acknowledgement is stored before data is forgotten and before it is answered.
+A session is the right to read one consumer. Its number is stored, and is higher than the numbers of all earlier
+sessions. A new session fences the older ones, also across restarts of the daemon. Session 0 is read-only: it fences no
+other session and may not acknowledge. An acknowledgement is stored before data is forgotten and before it is answered.
 
 What a reader sees does not depend on which dispatcher serves its consumer. The reader of a detached consumer gets what
-the queue holds, and then nothing new. A call for a position that is no longer in memory, after a restart or because the
-queue was evicted, waits until the log was read up to that position again. A consumer that skipped a purge gap
-(`on_purged: latest`) is in a new epoch: the answer to a reader with a position of an older epoch says that there is a
-gap, and where the consumer goes on.
+the queue holds, and then nothing new. If a call asks for a position that is no longer in memory, after a restart or
+because the queue was evicted, the call waits until the log was read up to that position again. A consumer that skipped
+a purge gap (`on_purged: latest`) is in a new epoch: the answer to a reader with a position of an older epoch says that
+there is a gap, and where the consumer continues.
 
 Consumers come and go while readers wait, when the settings are reloaded. So a consumer is looked up by its name after
 each wait, and a changed consumer keeps its sessions.
@@ -44,7 +44,7 @@ from dispatcher.settings.model import StartSettings
 RANGE_WAIT_S = 30.0
 
 Refusal = Callable[[], BinlogError]
-"""Makes the error with which a call is refused."""
+"""A function that makes the error with which a call is refused."""
 
 
 class ConsumerSessions:
@@ -58,7 +58,8 @@ class ConsumerSessions:
         self._refusal: Refusal | None = None
 
     def add(self, session: ConsumerSession) -> None:
-        """Add a consumer. If it replaces one of the same name, it keeps that consumer's newest session."""
+        """Add a consumer. If it replaces a consumer of the same name, it takes over the newest session of that
+        consumer."""
         name = session.consumer.name
         if (before := self._sessions.get(name)) is not None:
             session.moved = before.moved
@@ -70,13 +71,13 @@ class ConsumerSessions:
         self._sessions.pop(name).wake()
 
     def close(self) -> None:
-        """Answer all waiting calls with what there is, because the daemon is ending."""
+        """Answer all waiting calls with what the queues hold now, because the daemon is ending."""
         self._closing = True
         for session in self._sessions.values():
             session.wake()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Refuse all waiting and all later calls, because this daemon leads no more."""
+        """Refuse all waiting and all later calls, because this daemon no longer leads."""
         self._refusal = refusal
         self.close()
 
@@ -100,13 +101,14 @@ class ConsumerSessions:
             return _session_answer(session, READ_ONLY, None if gap else after, gap=gap)
         while True:
             session = self.get(name)
-            # An older session's acknowledgement that is being stored comes first.
+            # If an acknowledgement of an older session is being stored, wait for it.
             async with session.acknowledging:
                 if self._sessions.get(name) is session:
                     return await self._open(session, after)
 
     async def _open(self, session: ConsumerSession, after: Position | None) -> dict[str, Any]:
-        """Open a session at the reader's position if the server has it, else at the stored one if `after` is None.
+        """Open a session at the reader's position `after`, which the server must have, or at the stored position if
+        `after` is None.
 
         A position that is refused changes nothing and fences no session.
         """
@@ -169,7 +171,7 @@ class ConsumerSessions:
         markers: bool,
     ) -> dict[str, Any]:
         while True:
-            session = await self._started(name)  # settings may have changed it meanwhile
+            session = await self._started(name)  # a reload may have replaced it
             session.check_number(number)
             if session.before_gap(after):
                 return self._poll_answer(session, session.acknowledged, None, gap=True)
@@ -231,7 +233,7 @@ class ConsumerSessions:
         session = await self._until_read(name, number, end)
         unsent = session.queue.lent_bytes
         served = self.is_newest_session(name, number) and not session.reader.has_open_answers
-        # Bytes that other sessions do not receive must not keep the newest session from its next range.
+        # If only other sessions have not received their answers, the newest session still gets its next range.
         if unsent >= session.queue.bytes_max and not served:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
@@ -244,7 +246,7 @@ class ConsumerSessions:
         end_event = None if session.before_gap(end) else end_event
         parts = session.queue.read(first, last, start_event, end_event)
         if number == session.number != READ_ONLY:
-            # A transaction that is cut counts with the part that has its end.
+            # If a transaction is cut, the part with its end counts it.
             whole = session.transactions_of(first, last)
             ends = whole + (start_event is not None) - (end_event is not None)
             session.reader.answer_began(ends, sum(map(len, parts)))
@@ -255,13 +257,14 @@ class ConsumerSessions:
         return session is not None and number == session.number != READ_ONLY
 
     def answer_ended(self, name: str, number: int) -> None:
-        """Note that the answer to a `binlog` call was sent, or that its client has disconnected."""
+        """Record that the answer to a `binlog` call was sent, or that its client has disconnected."""
         session = self._sessions.get(name)
         if session is not None and number != READ_ONLY:
             session.reader.answer_ended(number, time.monotonic())
 
     def called(self, name: str, number: int, caller: Caller) -> None:
-        """Record who makes a call. Unknown consumers and fenced sessions are left to the call itself."""
+        """Record who makes a call. For an unknown consumer or a fenced session nothing is recorded; the call itself is
+        refused."""
         session = self._sessions.get(name)
         if session is not None:
             session.called(number, caller)
@@ -297,9 +300,9 @@ class ConsumerSessions:
             session = await self._started(name)
             async with session.acknowledging:
                 if self._sessions.get(name) is not session or not session.consumer.started:
-                    continue  # another one replaced it
+                    continue  # another session object has replaced it
                 session.check_number(number)
-                # Data before a purge gap is gone, acknowledged or not.
+                # Data before a purge gap is gone, whether acknowledged or not.
                 if not session.before_gap(position):
                     await session.acknowledge(position)
                 return session
@@ -325,7 +328,8 @@ class ConsumerSessions:
     # -- status and metrics ----------------------------------------------------------------------------------
 
     def rows(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield a row of `GET /v1/binlogs` for each consumer, in time slices: each row is of one moment."""
+        """Yield a row of `GET /v1/binlogs` for each consumer, in time slices. The values of one row are from the same
+        moment."""
         return in_slices(row for row, _ in self.rows_with_consumers())
 
     def rows_with_consumers(self) -> Iterator[tuple[dict[str, Any], Consumer]]:
@@ -371,11 +375,11 @@ class ConsumerSessions:
         return session
 
     async def _started(self, name: str) -> ConsumerSession:
-        """Wait until the consumer has a position, which it has once its server was reached for the first time."""
+        """Wait until the consumer has a position. It gets one when its server is reached for the first time."""
         return await self._until(name, _is_started)
 
     async def _started_or_failed(self, name: str) -> ConsumerSession:
-        """As `_started`, but does not wait for a consumer that has failed: its reader's own position may start it."""
+        """As `_started`, but does not wait for a consumer that has failed: the reader's own position may start it."""
 
         def started_or_failed(session: ConsumerSession) -> bool:
             return session.consumer.started or session.consumer.failed is not None
@@ -389,7 +393,8 @@ class ConsumerSessions:
             session.check_number(number)
             there = session.now(end)
             if session.consumer.started and not session.is_offered_end(there):
-                session.queue.executed_of(there)  # before the start its history is not known
+                # Before the consumer starts, its history is not known.
+                session.queue.executed_of(there)
             seq = there.seq
             session.queue.needed_seq = max(session.queue.needed_seq, seq)
             return seq <= session.queue.queued.seq
@@ -407,7 +412,7 @@ class ConsumerSessions:
     ) -> ConsumerSession:
         """Wait until `condition` is True; returns the consumer's session. Raises BinlogError, see `_wait_until`."""
         session = self.get(name)
-        if condition(session):  # as nearly always
+        if condition(session):  # nearly always true
             return session
         return await self._wait_until(name, condition, reason)
 
@@ -420,8 +425,8 @@ class ConsumerSessions:
         """As `_until`.
 
         Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason` the call
-        waits for the server: the server's error is the reason, and an error that an operator has to resolve ends the
-        wait at once.
+        waits for the server: then the consumer's error is the reason, and an error that an operator has to resolve ends
+        the wait at once.
         """
         deadline = time.monotonic() + RANGE_WAIT_S
 

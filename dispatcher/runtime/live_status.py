@@ -17,7 +17,7 @@ from dispatcher.runtime.status.timeline import Timeline, TimelineEvent
 
 
 class LiveStatus:
-    """`sessions` returns the sessions of all consumers, None on a standby; `clients` the present clients."""
+    """`sessions` returns the sessions of all consumers, None on a standby; `clients` returns the present clients."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LiveStatus:
         self._history = StatusHistory()
 
     async def sample_regularly(self) -> None:
-        """Fill the history for ever."""
+        """Fill the history. Never returns."""
         while True:
             await asyncio.sleep(SAMPLE_EVERY_S)
             await self.sample()

@@ -16,7 +16,7 @@ from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
 
 
 def prepare_process() -> None:
-    os.umask(0o077)  # for every file created from here on, also by libraries
+    os.umask(0o077)  # for every file that is created after this, also by libraries
     # A watchdog sends SIGABRT to a daemon whose loop is stuck: then stderr gets the stack of each thread.
     faulthandler.enable()
     _raise_file_limit()
@@ -35,9 +35,9 @@ def _raise_file_limit() -> None:
 def warm_up_kernels() -> None:
     """Load the kernels before the first connection needs them.
 
-    If the cache has no compiled kernels, a child process compiles them, because compiling leaves about 100 MB of the
-    compiler's memory in the process. Then this process loads them from the cache; if the cache is not writable, this
-    process compiles them, too.
+    If the cache has no compiled kernels, a child process compiles them, because the compiler leaves about 100 MB of
+    memory in its process. Then this process loads them from the cache; if the cache is not writable, this process
+    compiles them, too.
     """
     log = structlog.get_logger("dispatcher")
     log.debug("loading kernels")
@@ -59,8 +59,8 @@ _MADV_DONTNEED = 4
 def release_compiler() -> None:
     """Give back the resident memory of LLVM's code and constants, some 70 MB, which were needed to load the kernels.
 
-    They are pages of a file that this process has not changed, so the system reads them again if a kernel is compiled
-    later. Without this call they stay resident until the machine runs short of memory.
+    These are pages of a file that this process has not changed, so the system reads them again if a kernel is compiled
+    later. Without this call the pages stay resident until the machine runs short of memory.
     """
     smaps = Path("/proc/self/smaps")
     if not smaps.exists():  # not Linux

@@ -44,13 +44,15 @@ def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
 
 
 def _of_the_other_source(tree: Tree, name: str, key: str) -> bool:
-    """True if the key belongs to a server and the consumer reads files, or the other way round."""
+    """True if the key belongs to servers and the consumer reads files, or the key belongs to files and it reads a
+    server."""
     from_files = "files" in tree.values["consumers"][name]
     return key == ("tls" if from_files else "files")
 
 
 def _of_the_other_store(tree: Tree, key: str) -> bool:
-    """True if the key belongs to a database and the state is in a file, or the other way round."""
+    """True if the key belongs to a database and the state is in a file, or the key belongs to a file and the state is
+    in a database."""
     state = tree.values.get("state")
     if isinstance(state, dict) and "mysql" in state:
         return key == "path"

@@ -19,8 +19,8 @@ _SECRET_FILE_KEYS = frozenset({"password_file", "token_file", "key"})
 
 
 def warnings_of(tree: Tree) -> tuple[str, ...]:
-    """Returns one line per file that every user can read. It looks at settings files that contain a secret, and at the
-    files of secrets that they name."""
+    """Returns one line per file that every user can read. Checks the settings files that contain a secret, and the
+    files of secrets to which settings refer."""
     messages: dict[Path, str] = {}
     for file, origin in tree.inline_secrets.items():
         messages[file] = f"{origin}: every user of this machine can read the secret in this file"
@@ -53,7 +53,7 @@ def password_warnings(settings: Settings) -> tuple[str, ...]:
 
 
 def _risk(addresses: Sequence[HostPort], tls: MysqlTlsSettings) -> str:
-    """How an impostor could learn the password that is sent to a server at these addresses; "" if it could not."""
+    """How a program that poses as the server at these addresses could learn the password; "" if it could not."""
     if all(address.loopback for address in addresses):
         return ""
     if tls.mode in ("preferred", "required"):

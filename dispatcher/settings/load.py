@@ -33,7 +33,7 @@ from dispatcher.settings.mqtt import MqttSettings
 from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree, read_sources
 
-# Keys that people try in a consumer, and where the setting is.
+# Keys that people try in a consumer, with the place of the right setting.
 _INSTEAD = {
     "hosts": "list several hosts in mysql: user@host1:port,host2:port",
     **{key: f"set the {key} in mysql: user@host:port" for key in ("host", "port", "user")},
@@ -77,7 +77,7 @@ def load_settings(
     """Read and validate the settings. Raises `SettingsError` with all errors.
 
     `paths`: YAML files, or folders of them; later ones override earlier ones. `overrides`: dotted key to (command line
-    option, value). `environment` defaults to that of the process.
+    option, value). `environment`: by default the environment of the process.
     """
     return validated_settings(read_tree(paths, overrides, environment))
 
@@ -173,8 +173,8 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
 
 
 def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
-    """Report a missing source or password of a consumer that has other invalid keys; then the model does not check
-    it."""
+    """Report a missing source or password of a consumer that has other invalid keys: the model does not check this for
+    such a consumer."""
     if values.keys().isdisjoint(("mysql", "files")):
         tree.report(path, NO_SOURCE)
     elif "files" not in values and values.keys().isdisjoint(("password", "password_file")):
@@ -261,7 +261,8 @@ def _check_mqtt(tree: Tree, consumers: Mapping[str, ConsumerSettings]) -> None:
 def _check_state_database(
     tree: Tree, consumers: Mapping[str, ConsumerSettings], state: StateSettings
 ) -> None:
-    """A consumer that read the state would get a change with each acknowledgement, for ever."""
+    """Report a consumer that could read the database of the state: it would get a change with each acknowledgement,
+    without end."""
     for name, consumer in consumers.items():
         if state.mysql is not None and state.mysql.database in consumer.databases:
             remedy = "remove it, or keep the state in a database of another name"
@@ -286,7 +287,8 @@ def _check_listen(tree: Tree) -> None:
 
 
 def _check_address(tree: Tree, api: ApiSettings, state: StateSettings) -> None:
-    """A standby names the address of its leader."""
+    """Report port 0 without `api.advertise` if daemons share the state: a standby tells readers the address of its
+    leader."""
     if state.mysql is not None and api.advertise is None and not api.listen.port:
         remedy = "set a port, or set api.advertise to the URL at which readers reach this daemon"
         what = "with port 0 other daemons of this state cannot name this one's address"

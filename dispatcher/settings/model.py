@@ -1,7 +1,7 @@
 """The settings, with their defaults and limits, as frozen pydantic models. The names of the keys tell the units.
 
-Unknown keys are errors. `load` turns validation errors into messages with file and line; messages never repeat a value
-that may contain a secret.
+Unknown keys are errors. The module `load` turns validation errors into messages with file and line; messages never
+repeat a value that may contain a secret.
 """
 
 from __future__ import annotations
@@ -330,8 +330,8 @@ class ConnectionSettings(ConnectionLimitSettings):
 
     @property
     def connection_key(self) -> tuple[str | None, ...]:
-        """The identity of the source: consumers with equal keys share a connection to the server, or one reading of the
-        folder."""
+        """The identity of the source: consumers with equal keys share a connection to the server, or read the folder
+        together."""
         if self.files is not None:
             return "files", str(self.files.path), self.files.prefix
         assert self.mysql is not None
@@ -535,8 +535,8 @@ class Settings(SettingsSection):
     api: ApiSettings = ApiSettings()
     state: StateSettings = StateSettings()
     log: LogSettings = LogSettings()
-    mqtt: MqttSettings | None = None  # None: nothing is published
-    warnings: tuple[str, ...] = ()  # each says what is risky and what to do
+    mqtt: MqttSettings | None = None  # None: the daemon publishes nothing
+    warnings: tuple[str, ...] = ()  # each text says what is risky and what to do
 
     def secrets(self) -> tuple[str, ...]:
         """All passwords and tokens; the log redacts them."""

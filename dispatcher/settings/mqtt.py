@@ -1,4 +1,4 @@
-"""The settings of MQTT: the broker, and what is published to it. docs/mqtt.md describes the topics."""
+"""The settings of MQTT: the broker, and what the daemon publishes to the broker. docs/mqtt.md describes the topics."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ class MqttSettings(SettingsSection):
     status_seconds: WholeNumber = Field(
         default=10, ge=1, le=3600, description="How often statuses that changed are published"
     )
-    # The newest status of each consumer waits for the broker, and at most this many events and this many commits.
+    # While the broker is not reached, the newest status of each consumer waits, and at most this many events and this
+    # many commits.
     max_queued_messages: WholeNumber = Field(
         default=10_000,
         ge=1,
@@ -157,12 +158,12 @@ class MqttSettings(SettingsSection):
 
     @property
     def prefix(self) -> str:
-        """`topic_prefix` with the name."""
+        """`topic_prefix` with the name filled in."""
         return self.topic_prefix.replace("{name}", self.name)
 
     @property
     def identifier(self) -> str:
-        """`client_id` with the name."""
+        """`client_id` with the name filled in."""
         return self.client_id.replace("{name}", self.name)
 
     @property

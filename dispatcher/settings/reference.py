@@ -28,7 +28,7 @@ from dispatcher.settings.values import parse_bytes
 REQUIRED = "required"
 NONE = ""  # the default of a setting that is not set
 
-# Sections that the settings file has as one value, and its form.
+# Sections that a settings file writes as one value, each with the form of that value.
 _WRITTEN_AS = {
     MysqlSettings: "user@host:port",
     StateDatabase: "user@host:port/database",
@@ -183,7 +183,7 @@ def _written(value: Any, *, size: bool) -> str:
 
 
 def format_size(value: int) -> str:
-    """Returns 67108864 as 64MiB, and a size that is no multiple of a unit in bytes."""
+    """Returns a size as text, such as 64MiB for 67108864; a size that is no multiple of a unit as a number of bytes."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if value and value % 1024**power == 0:
             return f"{value // 1024**power}{unit}"

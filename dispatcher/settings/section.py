@@ -1,4 +1,5 @@
-"""What all sections of the settings use: the frozen base model, addresses, and secrets that one of two keys sets."""
+"""What all sections of the settings use: the frozen base model, addresses, and secrets, each of which one of two keys
+sets."""
 
 from __future__ import annotations
 

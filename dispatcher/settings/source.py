@@ -1,9 +1,9 @@
 """Reads settings from their sources into one tree of plain values, and records the file and line of each value.
 
-Each of these sources overrides those before it: YAML files in the given order (a folder stands for its *.yaml and *.yml
-in the order of their names), environment variables `DISPATCHER__SECTION__KEY`, the command line. Mappings are merged
-key by key; any other value is replaced. `${NAME}` in a file stands for an environment variable, `$${NAME}` for
-`${NAME}`.
+The sources are YAML files in the given order (a folder stands for its *.yaml and *.yml files in the order of their
+names), then environment variables `DISPATCHER__SECTION__KEY`, then the command line. Each source overrides the sources
+before it. Mappings are merged key by key; any other value is replaced. `${NAME}` in a file stands for an environment
+variable, `$${NAME}` for `${NAME}`.
 
 YAML is read as nodes, because plain values have no line numbers and do not show duplicate keys. The sources of
 pydantic-settings have no line numbers either, and they ignore unknown environment variables.
@@ -63,7 +63,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One error, and where it is."""
+    """One error, and the place where it is."""
 
     origin: Origin
     path: KeyPath
@@ -94,7 +94,8 @@ class Tree:
         return Origin("settings")
 
     def report(self, path: KeyPath, message: str) -> None:
-        """Add a finding, unless the value could not be read completely, which is a finding of its own."""
+        """Add a finding, unless the value could not be read completely: then the tree already has a finding about
+        it."""
         partly_read = len(path) > 2 and any(u[: len(path)] == path for u in self.unread)
         if path not in self.unread and not partly_read:
             self.findings.append(Finding(self.origin(path), path, message))
@@ -122,7 +123,8 @@ def read_sources(
 ) -> Tree:
     """Read all sources. Errors are in the tree's findings.
 
-    `overrides`: dotted key to (command line option, value); `prefix`: of the names of the environment variables.
+    `overrides`: dotted key to (command line option, value); `prefix`: the prefix of the names of the environment
+    variables.
     """
     tree = Tree()
     for path in paths:
@@ -206,7 +208,7 @@ class _NodeReader:
             if not isinstance(key_node, ScalarNode):
                 self._report(key_node, path, "a key must be text, not a list or mapping")
                 continue
-            # A key is taken as it is written: the name of a database or a consumer may be 2024 or null.
+            # A key stays the text that was written: the name of a database or a consumer may be 2024 or null.
             key: str = key_node.value
             if key in values:
                 self._report(

@@ -1,1 +1,2 @@
-"""Where a log comes from: MySQL and MariaDB servers, and folders of binlog files. No rules of dispatching live here."""
+"""The sources of a log: MySQL and MariaDB servers, and folders of binlog files. This package has no rules of
+dispatching."""

@@ -38,7 +38,8 @@ class ViewRequest(NamedTuple):
 
 
 class SchemaAt(NamedTuple):
-    """A table's definition at a position in the server's log, or the error why the server does not tell it."""
+    """A table's definition at a position in the server's log, or the error why the server does not tell the
+    definition."""
 
     table: TableName
     definition: Definition | BinlogError
@@ -108,7 +109,7 @@ class SchemaServer(Protocol):
         """
 
 
-SURVEY = 0  # the number of the surveys, where other numbers are dispatchers
+SURVEY = 0  # the number that stands for surveys; the other numbers are dispatchers
 
 
 class Source(Protocol):

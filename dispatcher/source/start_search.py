@@ -1,24 +1,24 @@
 """Searches a log for the position that a start means: a time, a file and offset, or MariaDB's GTIDs.
 
 **A time** has the same meaning as in Kafka. The position is before the first transaction, in the order of the log, that
-was committed at or after the time. If there is none, the position is the end of the log; if the log has been purged
-beyond the time, it is the beginning of the log. The commit time is the one in the log: since MySQL 8.0 it is in
-microseconds, and older logs have only the second at which the transaction's first statement began.
+was committed at or after the time. If there is no such transaction, the position is the end of the log; if the log has
+been purged beyond the time, the position is the beginning of the log. The commit time is read from the log: since MySQL
+8.0 it is in microseconds; older logs have only the second at which the transaction's first statement began.
 
-A binary search finds the last file whose first transaction is older than the time, and that file is read up to the
-time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run backwards,
-because a clock was set or a statement took long. Then older transactions that follow the position are delivered, too,
-and a transaction in an earlier file than the one that the binary search finds is missed.
+A binary search finds the last file whose first transaction is older than the time, and the search then reads that file
+up to the time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run
+backwards, because a clock was set or a statement took long. In that case older transactions that follow the position
+are delivered, too, and the search misses a transaction in a file before the file that the binary search finds.
 
-**A file and offset** mean the position behind all transactions that end at the offset or before. The offset must be
-that of a transaction's first event, the end of a transaction, or the beginning of a file.
+**A file and offset** mean the position behind all transactions that end at the offset or before. The offset must be the
+offset of a transaction's first event, the end of a transaction, or the beginning of a file.
 
 **MariaDB's GTIDs** mean the position before the first transaction, in the order of the log, whose number is greater
-than the given number of its domain. Where domains interleave, older transactions of other domains may follow the
-position, and are delivered, too. (MySQL's GTIDs need no search: the server gets the set and searches itself.)
+than the given number of its domain. If domains interleave, older transactions of other domains may follow the position,
+and are delivered, too. (MySQL's GTIDs need no search: the server gets the set and searches itself.)
 
-Each result holds the set of GTIDs that precede it. They come from the file's head, from the part of the file that was
-read, and from the server's purged set, which may hold GTIDs that were never in its log.
+Each result holds the set of GTIDs that precede it. These GTIDs come from the file's head, from the part of the file
+that was read, and from the server's purged set, which may hold GTIDs that were never in its log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 
-FIRST_OFFSET = 4  # of a file's first event
+FIRST_OFFSET = 4  # the offset of a file's first event
 NUMBERED = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
 NOT_NUMBERED = frozenset({EventType.ANONYMOUS_GTID, EventType.QUERY, EventType.TABLE_MAP})
 # Events that stand between two transactions, and events that always begin a transaction.
@@ -77,7 +77,8 @@ _SOURCE_ERRORS = frozenset(
 
 
 class FirstTransaction(NamedTuple):
-    """The first transaction in a file or behind it: where it begins, and when it was committed (µs since 1970)."""
+    """The first transaction in a file or in a later file: where it begins, and when it was committed (µs since
+    1970)."""
 
     file: str
     offset: int
@@ -148,7 +149,7 @@ def at_moment(log: SearchableLog, moment_us: int) -> ExecutedPosition:
         try:
             first = log.first(name)
         except BinlogError as error:
-            # The file is from before gtid_mode=ON. It is read only if the search ends there.
+            # The file is from before gtid_mode=ON. It is read only if the search ends in this file.
             if error.kind is ErrorKind.UNSUPPORTED_EVENT:
                 return False
             raise
@@ -177,7 +178,7 @@ def _first_of(
 
 
 def at_offset(log: SearchableLog, file: str, offset: int) -> ExecutedPosition:
-    """Return the position at a file and offset. Raises BinlogError unless it lies between two transactions."""
+    """Return the position at a file and offset. Raises BinlogError unless the offset lies between two transactions."""
     _check_exists(log, file, offset)
     reading = _Reading(log, file)
     beyond = 0
@@ -304,7 +305,7 @@ def _check_exists(log: SearchableLog, file: str, offset: int) -> None:
 
 
 def _is_between(log: SearchableLog, reading: _Reading, offset: int) -> bool:
-    """True if an offset that is no transaction's end still lies between two transactions."""
+    """True if an offset at which no transaction ends still lies between two transactions."""
     if (reading.file, offset) in ((log.end.file, log.end.offset), *log.files):
         return True
     first = log.first(reading.file) if reading.offset == FIRST_OFFSET else None

@@ -1,7 +1,7 @@
 """Reads and copies a state store beside the daemon that uses it.
 
-The store is in WAL mode: a reader sees the file as it was at one moment, whatever the daemon writes meanwhile, and does
-not block the daemon. So `dump` and `backup` each show one moment, and the daemon need not be stopped.
+The store is in WAL mode: a reader sees the file as it was at one moment, whatever the daemon writes at the same time,
+and does not block the daemon. So `dump` and `backup` each show one moment, and the daemon need not be stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def dump_state(path: Path) -> dict[str, Any]:
 
     {"schema", "installation", "epoch", "consumers": [{"name", "session", "paused", "acknowledged", "covered"}],
     "connections": [{"connection", "server", "file", "offset", "table_versions"}], "prepared": [{"connection",
-    "transactions", "bytes"}]}. Positions are as in the API, or None before the first one.
+    "transactions", "bytes"}]}. Positions have the form of the API, or are None before the first position.
 
     Raises BinlogError (STATE_STORE).
     """
@@ -46,7 +46,8 @@ def dump_state(path: Path) -> dict[str, Any]:
 
 
 def contents_of(db: Statements, prepared: str) -> dict[str, Any]:
-    """As `dump_state`, of any store. `prepared`: a query for client, number and bytes of prepared transactions."""
+    """Return the result of `dump_state` for any store. `prepared`: a query for client, number and bytes of prepared
+    transactions."""
     installation, epoch = db.execute("SELECT id, epoch FROM installation").fetchone()
     return {
         "schema": SCHEMA_VERSION,
@@ -80,7 +81,8 @@ def _position(text: str | None) -> Any:
 def back_up(path: Path, target: Path) -> int:
     """Copy the store to `target`, which must not exist. Returns the size in bytes.
 
-    The copy is one file without companions, readable by its owner only, on disk when this returns. Raises BinlogError.
+    The copy is one file without companion files, which only its owner can read. It is on disk when this returns. Raises
+    BinlogError.
     """
     part = target.with_name(f"{target.name}.part")
     if target.exists():
@@ -92,7 +94,7 @@ def back_up(path: Path, target: Path) -> int:
         try:
             with closing(sqlite3.connect(part)) as copy:
                 db.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")  # no -wal beside it
+                copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy has no -wal file
                 check = str(copy.execute("PRAGMA quick_check(1)").fetchone()[0])
             if check != "ok":
                 what = f"the copy is damaged: {check.splitlines()[-1]}"

@@ -1,19 +1,20 @@
 """The state store in a database of MySQL or MariaDB, for the one daemon that holds the lease.
 
-It has the contract of the store in a file (`store`), and the same tables. Invariants:
+It has the same contract and the same tables as the store in a file (`store`). Invariants:
 
-* `save` and `next_session` return once their transaction is committed. Nothing is reported as stored that is not known
-  to be committed, and nothing is written by a daemon whose lease another one has taken: `server.fence`.
-* A transaction is short, because it holds the lock of the lease, for which renewals wait: large rows of prepared
-  transactions are written before, in parts, each part in a transaction of its own. A part counts once a row of
-  `prepared` names it.
-* The server may be the one that is read. Then each write is a transaction of the log, which moves the covered position
-  of every consumer, and storing these would be the next write. So a covered position alone is not stored at once, but
-  with the next acknowledgement, or by `checkpoint` when it is a MiB ahead or in another file. What a crash loses of it
-  is read again, and holds nothing for the consumer. The same goes for how far a client has read its log.
+* `save` and `next_session` return once their transaction is committed. The store reports nothing as stored that is not
+  known to be committed, and a daemon whose lease another daemon has taken writes nothing: `server.fence`.
+* A transaction is short, because it holds the lock of the lease, for which renewals wait. So large rows of prepared
+  transactions are written before it, in parts, each part in a transaction of its own. A part counts once a row of
+  `prepared` contains its id.
+* The daemon may read the log of the same server. Then each write is a transaction in that log, which moves the covered
+  position of every consumer, and storing these positions would be the next write. So a covered position alone is not
+  stored at once, but with the next acknowledgement, or by `checkpoint` when it is a MiB ahead or in another file. If a
+  crash loses a covered position, the daemon reads that part of the log again, which contains nothing for the consumer.
+  The position up to which a client has read its log is stored in the same way.
 
 How durable a commit is depends on the server: `warnings`. A failover to a replica that lags loses the newest commits;
-`server.fence` says what is noticed, and what follows.
+`server.fence` says which losses the daemon notices, and what it does then.
 
 Calls wait for the server, so callers use a thread. Calls from several threads are serialized by a mutex.
 """
@@ -71,21 +72,22 @@ class DatabaseStore:
     Every method raises BinlogError: NOT_LEADER if another daemon has taken the lease, or if the database has lost
     writes; else STATE_STORE, or STORED_POSITION for one consumer's row.
 
-    `warnings`: why a crash of the server could lose positions, a line each.
+    `warnings`: the reasons why a crash of the server could lose positions, one per line.
     """
 
     installation_id: UUID
-    epoch: int  # of consumers without a stored position
+    epoch: int  # the epoch of consumers without a stored position
 
     def __init__(self, settings: StateSettings, holder: str, term: int) -> None:
         self._mutex = threading.Lock()
         self._closed = False
         idle_s = max(2, settings.lease)  # `check` asks every second
         self._session = DatabaseSession(settings, SessionLimits(idle_s=idle_s))
-        # By consumer, as they were when the term began. One is removed before it is written, by this store alone.
+        # The row of each consumer when the term began. Before this store, the only writer, writes a row, it removes the
+        # row here.
         self._rows: dict[str, tuple[Any, ...]] = {}
-        self._stored: dict[str, Progress] = {}  # as far as it is known
-        self._waiting: dict[str, Progress] = {}  # with newer covered positions than the stored ones
+        self._stored: dict[str, Progress] = {}  # what is stored, as far as known
+        self._waiting: dict[str, Progress] = {}  # newer covered positions, not stored yet
         self._streams: dict[str, LogPosition] = {}
         self._waiting_streams: dict[str, StoreVersions] = {}
         try:
@@ -210,7 +212,8 @@ class DatabaseStore:
     def next_session(self, consumer: str) -> int:
         """Store and return a session number higher than all earlier ones.
 
-        It is based on the server's time (ms since 1970), so that numbers do not repeat after the newest were lost.
+        The number is based on the server's time (ms since 1970), so that numbers do not repeat after the server has
+        lost the newest ones.
         """
 
         def number(db: Statements) -> int:
@@ -238,7 +241,7 @@ class DatabaseStore:
         return row or (consumer, 0, 0, None, None, 0)
 
     def _forget_rows(self, *consumers: str) -> None:
-        """Read these rows from the database from now on: they are going to be written."""
+        """Forget the rows of these consumers, because the caller will write them: later reads ask the database."""
         for consumer in consumers:
             self._rows.pop(consumer, None)
 
@@ -248,7 +251,7 @@ class DatabaseStore:
             self._fence.write(lambda db: db.execute(_SET_PAUSED, (consumer, int(paused))))
 
     def forget(self, consumer: str) -> None:
-        """Delete the state of a consumer. It, and all later new consumers, begin in a new epoch."""
+        """Delete the state of a consumer. This consumer, and all later new consumers, begin in a new epoch."""
 
         def delete(db: Statements) -> int:
             db.execute("DELETE FROM consumer WHERE name = ?", (consumer,))
@@ -269,7 +272,7 @@ class DatabaseStore:
             self._fence.check()
 
     def checkpoint(self) -> None:
-        """Store covered positions that wait, if one of them is far ahead of the stored one."""
+        """Store covered positions that wait, if one of them is far ahead of the stored position."""
         with self._calling():
             if self._is_far():
                 self._write({})
@@ -288,7 +291,7 @@ class DatabaseStore:
         """
         with self._mutex:
             if self._waiting or self._waiting_streams:
-                with contextlib.suppress(BinlogError):  # it is read again
+                with contextlib.suppress(BinlogError):  # what is not stored is read again
                     self._write({})
                 self._waiting.clear()
                 self._waiting_streams.clear()
@@ -314,7 +317,8 @@ def _row_of(name: str, progress: Progress) -> tuple[str, str, str, int]:
 
 
 def _rows(db: Statements) -> dict[str, tuple[Any, ...]]:
-    """All rows, by consumer. A daemon that takes over reads them in one call, not a few times for each consumer."""
+    """All rows, by consumer. A daemon that takes over reads them in one call, not with several calls for each
+    consumer."""
     return {str(row[0]): row for row in db.execute(_ROWS)}
 
 

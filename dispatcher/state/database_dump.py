@@ -20,7 +20,7 @@ FROM prepared LEFT JOIN prepared_part ON prepared_part.id = "rows" GROUP BY clie
 
 
 def dump_database(settings: StateSettings) -> dict[str, Any]:
-    """As `dump_state`, and "leader": {"address", "term"}, or None if the lease is free.
+    """Return the result of `dump_state` with one more key: "leader": {"address", "term"}, or None if the lease is free.
 
     Raises BinlogError (STATE_STORE).
     """
@@ -32,7 +32,7 @@ def dump_database(settings: StateSettings) -> dict[str, Any]:
 
 @contextmanager
 def reading_database(settings: StateSettings) -> Iterator[Statements]:
-    """All statements see the database as it was at one moment."""
+    """Open the database for reading: all statements see it as it was at one moment."""
     with closing(DatabaseSession(settings, isolation="REPEATABLE READ")) as session:
         readable(session)
         with session.transaction() as db:

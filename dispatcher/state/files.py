@@ -24,7 +24,8 @@ def beside(path: Path, end: str) -> Path:
 
 
 def resolved(path: Path) -> Path:
-    """Returns the file behind symbolic links. SQLite's companion files and the lock are beside that file."""
+    """Returns the file to which symbolic links lead. SQLite's companion files and the lock are in the folder of that
+    file."""
     try:
         return path.resolve()
     except (OSError, RuntimeError) as error:
@@ -33,7 +34,7 @@ def resolved(path: Path) -> Path:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """(device, inode) of a file; None if it does not exist."""
+    """Returns (device, inode) of a file; None if it does not exist."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -1,14 +1,17 @@
 """The row of the lease in the state's database: which of several daemons leads, by the clock of that database.
 
 Each call is one transaction that locks the row, lets the rules (`leadership.lease`) decide, and writes what they say.
-The row says in UTC when the lease expires; NOW(6) is compared with it in the statement that reads it. A statement's
-NOW(6) is the time at which it began, so after waiting for the lock a lease seems to expire later, never earlier.
+The row contains the time in UTC when the lease expires; the statement that reads the row compares that time with
+NOW(6). NOW(6) is the time at which the statement began, so after a wait for the lock a lease seems to expire later,
+never earlier.
 
 A `LeaseTable` has a session of its own, not the store's, so that a renewal waits only for the transaction that has the
-lock. If a daemon is stopped or cut off within a transaction, the server ends its session soon (`server.session`).
+lock. If a daemon is stopped or loses the network within a transaction, the server ends its session soon
+(`server.session`).
 
-A call whose session is lost is made once more. If its commit had succeeded, the second call finds its own row: a
-campaign returns it like a lease that is held, a renewal extends it again.
+If a session is lost during a call, the call is repeated once. If the commit of the first attempt succeeded, the second
+attempt finds the row that the first one wrote: a campaign returns it like a lease that is held, a renewal extends it
+again.
 """
 
 from __future__ import annotations
@@ -33,9 +36,9 @@ _US = 1_000_000
 
 
 class LeaseTable:
-    """One thread at a time may call; `interrupt` may be called by any. Creates the tables if there are none.
+    """One thread at a time may call; any thread may call `interrupt`. Creates the tables if there are none.
 
-    Every method raises BinlogError (STATE_STORE). The call may have succeeded then.
+    Every method raises BinlogError (STATE_STORE). After an error the change may have been made nevertheless.
     """
 
     def __init__(self, settings: StateSettings) -> None:
@@ -45,16 +48,17 @@ class LeaseTable:
         self._created = False
 
     def campaign(self, holder: str, address: str, duration_s: float) -> LeaseRow:
-        """Take the lease, in the next term, if it is free. Returns the row as it then is."""
-        create(self._session)  # the first start; and a standby of an older version must not lead
+        """Take the lease, in the next term, if it is free. Returns the row after that."""
+        # At the first start. This also refuses a newer schema, so that an older version never leads.
+        create(self._session)
         return self._change(lambda row: campaigned(row, holder, address, duration_s))
 
     def renew(self, holder: str, term: int, duration_s: float) -> LeaseRow:
-        """Extend the lease unless another daemon has taken it. Returns the row as it then is."""
+        """Extend the lease unless another daemon has taken it. Returns the row after that."""
         return self._change(lambda row: renewed(row, holder, term, duration_s))
 
     def release(self, holder: str, term: int) -> None:
-        """Let the lease expire now, if it is the holder's."""
+        """Let the lease expire now, if this holder has it."""
         self._change(lambda row: released(row, holder, term))
 
     def read(self) -> LeaseRow:
@@ -64,7 +68,7 @@ class LeaseTable:
         return self._session.run(lease_row)
 
     def interrupt(self) -> None:
-        """End the call that another thread waits in: it raises BinlogError."""
+        """End the call in which another thread waits: that call raises BinlogError."""
         self._session.interrupt()
 
     def close(self) -> None:

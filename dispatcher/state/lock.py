@@ -2,17 +2,18 @@
 
 There are two locks, because a file can have several names, and a name can get another file:
 
-* `StoreLock`, a `flock` on `<file>.lock`, excludes other processes also while the store's file is deleted and
+* `StoreLock`, a `flock` on `<file>.lock`, keeps other processes out even while the store's file is deleted and
   rewritten. The lock file contains the pid of the last owner and, once a store was opened, its installation id. The id
-  distinguishes a store truncated to 0 bytes from a new one. The store resolves symbolic links before it names the lock.
+  distinguishes a store truncated to 0 bytes from a new one. The store resolves symbolic links before it makes the name
+  of the lock.
 * `FileLock` locks the store's file itself, whatever its name: the file can be mounted alone in another folder.
 
 `FileLock` is an open file description lock of one byte far behind those that SQLite locks. SQLite's own locks are
 traditional POSIX locks: they belong to the process, and closing any descriptor of the file drops all of them. So
-`FileLock` is closed after SQLite has closed the file. A `flock` would do on local disks, but on NFS it locks the whole
-file, which would exclude SQLite, too.
+`FileLock` is closed after SQLite has closed the file. A `flock` would suffice on local disks, but on NFS it locks the
+whole file, and so would lock out SQLite, too.
 
-A store with several hard links is refused: its write-ahead log lies beside one name only. After a crash, another name
+A store with several hard links is refused: its write-ahead log belongs to one name only. After a crash, another name
 would open an older state, and the write-ahead log would later overwrite the file's pages with unrelated ones.
 """
 
@@ -39,7 +40,7 @@ _STOP_OTHER = "stop the other daemon, or set another state.path for this one"
 class StoreLock:
     """A lock, held from the constructor to `close`. Raises BinlogError (STATE_STORE) if another process holds it.
 
-    `store_id`: installation id of the store that was opened under this lock before; "" = none.
+    `store_id`: the installation id of the store that was last opened under this lock; "" = none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,7 +107,7 @@ def refuse_hard_links(path: Path) -> None:
     try:
         status = path.stat()
     except OSError:
-        return  # what opens the file next reports it
+        return  # the next code that opens the file reports this
     names = status.st_nlink
     if stat.S_ISREG(status.st_mode) and names > 1:
         what = f"the file has {names} names (hard links), and its -wal lies beside one of them"
@@ -114,7 +115,7 @@ def refuse_hard_links(path: Path) -> None:
         remedy = (
             f"stop the daemon, then give this name a file of its own: cp -p {file} {copy} && mv {copy} {file}"
             if _lock_path(path).exists()
-            # No daemon has used this name, so the -wal lies beside another one.
+            # No daemon has used this name, so the -wal file belongs to another name.
             else f"set state.path to the name that the daemon has used, and remove this one: rm {file}"
         )
         raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)

@@ -2,15 +2,15 @@
 
 SQLite ends its recovery at the first frame of the write-ahead log that is damaged, and ignores a log that was removed:
 the store then opens with older positions and without an error. The same happens when a person restores a backup. This
-file reveals the loss: `compare` returns the consumers whose stored position is older than the newest known one.
+file reveals the loss: `compare` returns the consumers whose stored position is older than the newest known position.
 
 * A record is written after its transaction is on disk, and before the acknowledgement is answered. So a record that is
   newer than the store shows that the store has lost a position. If a position goes back on purpose (a seek), its record
   is cleared before the transaction.
-* A record is written over the former one of the consumer, without a sync: one small write per acknowledgement. It
-  survives a kill of the process. After a loss of power it may be older than the store, which is no loss. `sync` is
-  called with each checkpoint.
-* A record that cannot be read is taken for unknown.
+* A record replaces the consumer's former record, without a sync: one small write per acknowledgement. The record
+  survives a kill of the process. After a loss of power the record may be older than the store; that does not count as a
+  loss. `sync` is called with each checkpoint.
+* A record that cannot be read counts as unknown.
 
 The file is text: the installation id of the store, then one line per consumer with the name as JSON, the epoch and the
 seq in fixed width, and a checksum.
@@ -32,7 +32,7 @@ from dispatcher.state.private import FILE_MODE
 
 _HEADER = b"installation "
 _UNKNOWN = "-"
-_WIDTH = 20  # of the largest 64-bit number
+_WIDTH = 20  # the width of the largest 64-bit number
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,7 +49,7 @@ class EpochSeq:
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A consumer whose newest acknowledged position is not in the store. `stored`: the position in the store, None if
-    there is none; `new_store`: True if the newest position was acknowledged in another store."""
+    the store has none; `new_store`: True if the newest position was acknowledged in another store."""
 
     consumer: str
     newest: EpochSeq
@@ -57,7 +57,7 @@ class Loss:
     new_store: bool
 
     def __str__(self) -> str:
-        """What happened, and what it means for the reader."""
+        """Returns a text: what happened, and what this means for the reader."""
         if self.new_store:
             return (
                 f"{self.newest} was acknowledged in another state store, which this one has replaced: the consumer"
@@ -113,7 +113,8 @@ class NewestPositions:
         )
 
     def clear_before(self, marks: Iterable[tuple[str, EpochSeq]]) -> None:
-        """Called before the transaction that stores these positions: clear the record of each that goes back."""
+        """Called before the transaction that stores these positions: clear the record of each consumer whose position
+        goes back."""
         for name, mark in marks:
             known = self.marks.get(name)
             if known is not None and mark < known:
@@ -150,7 +151,7 @@ class NewestPositions:
             os.close(fd)
 
     def _write(self, name: str, mark: EpochSeq | None) -> None:
-        if self._fd < 0:  # there was no file, or one that cannot be continued
+        if self._fd < 0:  # there was no file, or a file that cannot be continued
             if self._of_other_store:
                 self.marks, self._of_other_store = {}, False
             self._rewrite()
@@ -197,7 +198,7 @@ def _line(prefix: bytes, mark: EpochSeq | None) -> bytes:
 
 
 def _read(path: Path) -> tuple[bytes, dict[str, EpochSeq | None], int]:
-    """The first line, the records in the order of the file, and how many lines are unreadable."""
+    """Returns the first line, the records in the order of the file, and how many lines are unreadable."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:

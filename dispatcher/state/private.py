@@ -12,9 +12,9 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def tighten(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Remove access by group and others from those of the files and folders that exist.
+    """Remove access by group and others from the files and folders that exist.
 
-    Returns those whose mode this process may not change, because they belong to another user.
+    Returns the paths whose mode this process may not change, because they belong to another user.
     """
     refused = []
     for path in paths:

@@ -12,7 +12,7 @@ from dispatcher.state.statements import Statements
 SCHEMA_VERSION = 5
 # "BiDi" in ASCII: distinguishes a state store from other SQLite files, also for the command `file`.
 APPLICATION_ID = 0x42694469
-# "BiDm": of a state store whose contents were moved to another store. No version of the daemon opens such a file.
+# "BiDm": marks a state store whose contents were moved to another store. No version of the daemon opens such a file.
 MOVED_ID = 0x4269446D
 
 _SCHEMA = """
@@ -25,7 +25,7 @@ CREATE TABLE consumer (
   file_created INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 """
-# The statements that upgrade the schema of the previous version, by version.
+# For each version: the statements that upgrade the schema of the previous version.
 _MIGRATIONS: dict[int, str] = {
     2: """
 CREATE TABLE stream (

@@ -21,7 +21,7 @@ _UNCLEAR = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 
 
 def what_failed(error: sqlite3.Error | OSError, folder: Path) -> tuple[str, bool]:
-    """Returns (the message for an error that a file of `folder` has caused, True if the disk is full)."""
+    """Returns the message for an error of a file in `folder`, and True if the disk is full."""
     text = str(getattr(error, "strerror", None) or error)
     if isinstance(error, OSError):
         return text, error.errno in _ERRNOS
@@ -44,7 +44,7 @@ def full_disk(path: Path) -> BinlogError | None:
 
 
 def _missing(folder: Path) -> str:
-    """What the file system has too little of; "" if it has room."""
+    """Returns a text that says what the file system lacks; "" if it has room."""
     try:
         found = os.statvfs(folder)
     except OSError:

@@ -4,9 +4,10 @@ Each segment is a mapped file of its own, so its space is freed with the last vi
 with their transaction, so there are few of them.
 
 * Space is reserved before anything is written (`posix_fallocate`): on a full disk the allocation fails, and the process
-  does not get SIGBUS while it writes. A file system that does not honour reservations, such as ZFS, can still cause it.
-* The files are unlinked when they are opened, or never have a name (O_TMPFILE), so that a process leaves none behind. A
-  file that was opened but not yet unlinked is removed at the next start.
+  does not get SIGBUS while it writes. A file system that does not honour reservations, such as ZFS, can still cause
+  SIGBUS.
+* The files are unlinked when they are opened, or never have a name (O_TMPFILE), so that no file stays when the process
+  ends. A file that was opened but not yet unlinked is removed at the next start.
 * All consumers share `bytes_max`.
 
 Nothing is synced to disk: after a crash the data is read from the server again.
@@ -34,7 +35,8 @@ _LIMIT_REMEDY = (
 
 
 class Spill:
-    """Allocates segments on disk. `bytes`: allocated now. One process per folder: the caller holds the store's lock.
+    """Allocates segments on disk. `bytes`: the number of bytes allocated now. One process per folder: the caller holds
+    the store's lock.
 
     Raises BinlogError (SPILL) if the folder cannot be created or written to.
     """

@@ -1,4 +1,4 @@
-"""What executes the statements that a state store in a file and one in a database have in common.
+"""The interface that executes the statements which the state stores in a file and in a database have in common.
 
 These statements are SQL that SQLite, MySQL and MariaDB understand. `?` stands for a value; double quotes enclose names
 that a server reserves.

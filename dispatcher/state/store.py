@@ -5,8 +5,9 @@ Invariants:
 * `save` and `next_session` return once their data is on disk: WAL with `synchronous=FULL`, one transaction per call.
   Callers release acknowledged bytes only after `save` has returned.
 * One process per file: two daemons would overwrite each other's acknowledgements. `lock` locks `<file>.lock` and the
-  file as long as the store is open. SQLite's exclusive mode would also exclude a person with `sqlite3`.
-* A store that is older than what was acknowledged is noticed: `newest` keeps the newest positions beside the file.
+  file as long as the store is open. SQLite's exclusive mode would also lock out a person who uses `sqlite3`.
+* The daemon notices a store that is older than what was acknowledged: `newest` keeps the newest positions beside the
+  file.
 * A row contains both positions of one save: `acknowledged`, up to which the reader has stored the data, and `covered`,
   up to which the log contains nothing else for the consumer.
 * Only the daemon's user can read the files: mode 0600, the folder 0700, whatever the umask. Files of earlier versions
@@ -72,12 +73,12 @@ class StateStore:
 
     `clock`: seconds since 1970. `rewritten`: how often the file was deleted and rewritten. `exposed`: files that other
     users can read and whose mode cannot be changed, because they belong to another user. `losses`: the consumers whose
-    stored position was older than the newest known one when the store was opened. `unreadable`: how many lines of the
-    file with the newest positions could not be read then.
+    stored position was older than the newest known position when the store was opened. `unreadable`: how many lines of
+    the file with the newest positions could not be read at that time.
     """
 
     installation_id: UUID
-    epoch: int  # of consumers without a stored position
+    epoch: int  # the epoch of consumers without a stored position
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path = resolved(path)
@@ -185,7 +186,7 @@ class StateStore:
     def next_session(self, consumer: str) -> int:
         """Store and return a session number higher than all earlier ones.
 
-        It is based on the time (ms since 1970), so that numbers do not repeat after an older copy was restored.
+        The number is based on the time (ms since 1970), so that numbers do not repeat after an older copy was restored.
         """
         with self._transaction() as db:
             now_ms = int(self._clock() * 1000)
@@ -210,7 +211,7 @@ class StateStore:
         self.checkpoint()
 
     def check(self) -> None:
-        """Rewrite the store's file if it was deleted. Raises BinlogError if it was replaced by another file."""
+        """Rewrite the store's file if it was deleted. Raises BinlogError if another file has replaced it."""
         with self._mutex, self._converted_errors():
             self._check_file()
             self._known.renew()
@@ -224,10 +225,10 @@ class StateStore:
     def _checkpoint(self) -> None:
         """The caller holds `_mutex`. While another process reads the store, a part may stay in the log.
 
-        RESTART lets the next write begin the log anew. This method makes such a write at once: until then, recovery
-        would read the frames of the old log, and if one is damaged, those before it are older than the file. TRUNCATE
-        would avoid that, too. But a log that keeps its size needs no space for acknowledgements, and syncing it writes
-        no metadata of the file.
+        RESTART lets the next write begin the log again from its start. This method makes such a write at once: without
+        it, recovery would read the frames of the old log, and if a frame is damaged, the frames before it are older
+        than the file. TRUNCATE would avoid that, too. But a log that keeps its size needs no new space for
+        acknowledgements, and a sync of such a log writes no metadata of the file.
         """
         (wait_ms,) = self._db.execute("PRAGMA busy_timeout").fetchone()
         self._db.execute("PRAGMA busy_timeout = 0")  # do not wait for readers
@@ -236,7 +237,7 @@ class StateStore:
         finally:
             self._db.execute(f"PRAGMA busy_timeout = {wait_ms}")
         if frames and not busy:
-            # Not an UPDATE to the same value: SQLite writes nothing for it.
+            # An UPDATE to the same value would not do: SQLite writes nothing for it.
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._known.sync()
 
@@ -261,7 +262,7 @@ class StateStore:
             self._files = store, current_log
 
     def _rewrite(self) -> None:
-        """Copy the open store to its path. A deleted file is complete as long as it is open."""
+        """Copy the open store to its path. While a deleted file is open, its content is complete."""
         self._lock.renew()
         fresh = beside(self._path, ".new")
         fresh.unlink(missing_ok=True)
@@ -285,7 +286,7 @@ class StateStore:
         self.rewritten += 1
 
     def forget(self, consumer: str) -> None:
-        """Delete the state of a consumer. It, and all later new consumers, begin in a new epoch."""
+        """Delete the state of a consumer. This consumer, and all later new consumers, begin in a new epoch."""
         with self._transaction() as db:
             self._known.clear(consumer)
             db.execute("DELETE FROM consumer WHERE name = ?", (consumer,))
@@ -298,7 +299,7 @@ class StateStore:
     def transaction(self) -> Iterator[Statements]:
         """A transaction for statements of the caller. It is on disk when the block has ended.
 
-        A BinlogError of the block is raised as it is.
+        A BinlogError of the block is raised unchanged.
         """
         of_block: BinlogError | None = None
         try:
@@ -350,12 +351,13 @@ class StateStore:
         self.unreadable = known.unreadable
         stored = {name: self._stored_order(name, mark) for name, mark in known.marks.items()}
         self.losses = known.compare(stored)
-        # A consumer that began at its `start` again would skip rows, or count from 0 in an epoch that readers know.
+        # If a consumer began at its `start` again, it would skip rows, or count from 0 in an epoch that readers know.
         lost = (loss for loss in self.losses if loss.stored is None and not loss.new_store)
         self._lost_rows = {loss.consumer: loss for loss in lost}
 
     def _stored_order(self, consumer: str, known: EpochSeq | None) -> EpochSeq | None:
-        """Returns what orders the stored position; `known` if the row is unreadable, which is reported elsewhere."""
+        """Returns the epoch and seq of the stored position; `known` if the row is unreadable, which is reported
+        elsewhere."""
         query = "SELECT acknowledged FROM consumer WHERE name = ?"
         row = self._db.execute(query, (consumer,)).fetchone()
         if row is None or row[0] is None:

@@ -1,8 +1,9 @@
 """Copies everything that one state store holds into another one, and moves the state from a file to a database or back.
 
-A move needs both stores for itself: it holds the locks of a file, and the lock of a database's lease. The target gets
-everything in one transaction. Then the source is marked as moved, and keeps its contents: no daemon opens it any more,
-so a daemon with the former settings does not go on from positions that are old by then.
+During a move no daemon may use either store: the move holds the locks of the file, and the lock of the database's
+lease. The target gets everything in one transaction. Then the source is marked as moved, and keeps its contents. No
+daemon opens such a store any more, so a daemon with the former settings cannot go on from positions that have become
+old.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ SELECT (SELECT count(*) FROM consumer) + (SELECT count(*) FROM stream) + (SELECT
 
 @dataclass(frozen=True, slots=True)
 class StateCounts:
-    """What was copied. `sessions`: consumers with a session; `prepared_bytes`: of rows of prepared transactions.
+    """What was copied. `sessions`: consumers with a session; `prepared_bytes`: the bytes of rows of prepared
+    transactions.
 
-    `losses`: consumers whose positions in the source are older than those that were acknowledged, see `newest`.
+    `losses`: consumers whose positions in the source are older than their acknowledged positions, see `newest`.
     """
 
     installation: str
@@ -56,7 +58,8 @@ class StateCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A store within a transaction. `load`, `save`: a client's prepared transactions; `mark`: marks it as moved."""
+    """A store within a transaction. `load`, `save`: read and write a client's prepared transactions; `mark`: marks the
+    store as moved."""
 
     db: Statements
     load: Callable[[str], list[XaEntry]]
@@ -66,7 +69,7 @@ class _Place:
 
 
 def move_state(source: StateSettings, target: StateSettings) -> StateCounts:
-    """Move the state. Raises BinlogError, and then the target is as before, unless its commit has no answer."""
+    """Move the state. Raises BinlogError; after an error the target is unchanged, unless its commit got no answer."""
     if source.label == target.label:
         what = f"both settings name the store {source.label}"
         raise UserError(ErrorKind.SETTINGS, what, remedy="name another store in the new settings")
@@ -78,7 +81,8 @@ def move_state(source: StateSettings, target: StateSettings) -> StateCounts:
 
 
 def back_up_database(settings: StateSettings, target: Path) -> int:
-    """Copy the state in a database, of one moment, to a file that must not exist. Returns its size in bytes."""
+    """Copy the state in a database, as it is at one moment, to a file that must not exist yet. Returns the size of the
+    file in bytes."""
     with reading_database(settings) as db:
         place = _Place(db, lambda client: _load_parts(db, client), _refuse, _refuse)
         with _file(target, new=True) as copy:
@@ -129,7 +133,8 @@ def _clients(db: Statements, table: str) -> list[str]:
 
 @contextmanager
 def _used_alone(state: StateSettings, *, new: bool = False) -> Iterator[_Place]:
-    """The store that these settings name, for the length of a transaction. `new`: it must be empty."""
+    """Open the store of these settings for one transaction, so that no daemon can use it. `new`: True if the store must
+    be empty."""
     if state.mysql is None:
         with _file(state.path, new=new) as place:
             yield place
@@ -152,7 +157,7 @@ def _file(path: Path, *, new: bool) -> Iterator[_Place]:
             ErrorKind.SETTINGS, f"{path}: no such file", remedy="check state.path in the settings"
         )
     if new:
-        beside(path, ".newest").unlink(missing_ok=True)  # of an earlier store
+        beside(path, ".newest").unlink(missing_ok=True)  # left from an earlier store
     try:
         with closing(StateStore(path)) as store, store.transaction() as db:
             yield _Place(

@@ -1,7 +1,7 @@
 """Prometheus text format: https://prometheus.io/docs/instrumenting/exposition_formats.
 
-The lines are formatted directly, without the library's sample objects: a thousand consumers have about 30,000 samples,
-and the objects take half a second of the loop's thread, the lines a tenth of that.
+The code formats the lines directly, without the library's sample objects: a thousand consumers have about 30,000
+samples. The objects would take half a second of the loop's thread; the lines take a tenth of that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 def kind_of(name: str) -> str:
-    """Counters end in `_total`; everything else but a histogram is a gauge."""
+    """Returns the kind of a metric by its name: names of counters end in `_total`; every other metric except a
+    histogram is a gauge."""
     return COUNTER if name.endswith("_total") else GAUGE
 
 
@@ -24,7 +25,7 @@ class Family:
     """The samples of one counter or gauge as lines of text."""
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
-        """`name`: with its prefix; `labels`: the names of the labels."""
+        """`name`: the name with its prefix; `labels`: the names of the labels."""
         self.lines = [f"# HELP {name} {label_text(meaning)}\n# TYPE {name} {kind_of(name)}\n"]
         names = ",".join(f'{label}="%s"' for label in labels)
         self._template = f"{name}{{{names}}} %s\n" if labels else f"{name} %s\n"

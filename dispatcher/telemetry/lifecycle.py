@@ -1,7 +1,7 @@
 """Events in the life of the daemon, of its connections and of its consumers, made from the lines of the log.
 
 The rules report what they do as notes, which the runtime logs through an `AnnouncingLog`. It writes each line to the
-log, and makes an event of each line that `EVENTS` names, so the log and the events cannot differ.
+log, and makes an event of each line that `EVENTS` contains, so the log and the events cannot differ.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-# Line of the log: kind of event. docs/mqtt.md describes each kind.
+# Maps a line of the log to the kind of its event. docs/mqtt.md describes each kind.
 EVENTS = {
     "attached": "attached",
     "detached": "detached",

@@ -48,7 +48,7 @@ def configure(
     ]
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     final: list[_Processor] = [
-        # Before `redact`, which then sees tracebacks as text.
+        # This comes before `redact`, so that `redact` gets tracebacks as text.
         structlog.processors.format_exc_info,
         _order,
         redact(secrets),
@@ -84,7 +84,7 @@ def configure(
 def redact(secrets: Collection[str]) -> _Processor:
     """A processor that replaces secrets in all values of an event, at any depth."""
     whole = frozenset(secret for secret in secrets if secret)
-    # Longest first: a secret can be part of another one.
+    # Replace the longest secrets first: a secret can be part of another one.
     parts = sorted((s for s in whole if len(s) >= _PART_LENGTH_MIN), key=len, reverse=True)
 
     def clean(value: Any) -> Any:

@@ -40,7 +40,7 @@ S = TypeVar("S")
 
 
 class ConsumerStatus(NamedTuple):
-    """What the metrics of a consumer are read from."""
+    """The objects from which the metrics of a consumer are read."""
 
     row: StatusRow
     consumer: Consumer
@@ -223,7 +223,7 @@ TIMED = (
 
 
 class MqttCounts(NamedTuple):
-    """`dropped`: by kind of message."""
+    """`dropped`: the number of dropped messages by kind."""
 
     connected: bool
     connects: int
@@ -235,9 +235,9 @@ class MqttCounts(NamedTuple):
 class Measured:
     """What was counted and timed outside of the rules.
 
-    `connections`: the labels of all clients with their timings; `store_up`: False after a call that failed; `spill`:
-    bytes allocated, and their limit; `reloaded`: False if the last reload of the settings was refused; `role`: of
-    several daemons, None if there is one.
+    `connections`: the labels of all clients with their timings; `store_up`: False while progress cannot be stored;
+    `spill`: the number of allocated bytes, and its limit; `reloaded`: False if the last reload of the settings was
+    refused; `role`: the role of this daemon, None if the state is in a file.
     """
 
     connections: Callable[[], Iterable[tuple[str, ConnectionTimings]]] = list
@@ -321,7 +321,7 @@ class Metrics:
 def memory_limit_bytes(
     groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
 ) -> int | None:
-    """The memory limit of the process's control group or of one above it (version 2), None if there is none.
+    """The memory limit of the process's control group or of a group above it (version 2), None if no group has a limit.
 
     https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
@@ -349,7 +349,7 @@ def _limit_of(file: Path) -> int | None:
 
 
 def store_bytes(path: Path) -> int:
-    """The size of the state store's file and of its write-ahead log; a missing one counts as 0."""
+    """The sizes of the state store's file and of its write-ahead log; a missing file counts as 0."""
     total = 0
     for file in (path, Path(f"{path}-wal")):
         try:
@@ -360,7 +360,8 @@ def store_bytes(path: Path) -> int:
 
 
 def free_bytes(folder: Path) -> int | None:
-    """What a process without privileges may still write into a folder, None if the file system does not say."""
+    """How many bytes a process without privileges may still write into a folder; None if the file system does not
+    tell."""
     try:
         found = os.statvfs(folder)
     except OSError:

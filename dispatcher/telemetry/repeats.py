@@ -2,8 +2,8 @@
 
 A line repeats another one if it has the same level (warning or error), event and fields; how long the daemon waits
 until it tries again is not compared. The first such line is written, the others are counted. At the end of a window one
-line tells their number, with `repeated`, `in_s` and `last_at`, and the next window is twice as long, up to an hour.
-After a window without a repetition, the next such line is written again.
+line tells the number of repetitions, with `repeated`, `in_s` and `last_at`. The next window is twice as long, up to an
+hour. After a window without a repetition, the next such line is written again.
 
 If a line says that a fault is over, the number so far is written before that line, so that no count follows it. Then a
 short window begins, in which repetitions of the fault are still counted.
@@ -36,7 +36,7 @@ _ANSWERS = frozenset({
     "settings not reloaded, nothing was changed",
 })  # fmt: skip
 
-# The line that says that a fault is over, and the line of the fault, about the same thing.
+# Maps the line that says that a fault is over to the line of that fault.
 _RECOVERIES = {
     "streaming": "not connected",
     "no other daemon has this state any more": "another daemon has this state",
@@ -56,10 +56,10 @@ class _Fault:
     began: float
     window_s: float = WINDOW_MIN_S
     count: int = 0
-    last_at: str = ""  # of the newest repetition
+    last_at: str = ""  # the time of the newest repetition
 
     def line(self, now: float) -> dict[str, Any]:
-        """The fields of the line that says how often it was repeated."""
+        """The fields of the line that says how often the fault was repeated."""
         counted = {"repeated": self.count, "in_s": round(now - self.began), "last_at": self.last_at}
         return {**self.fields, **counted}
 

@@ -1,7 +1,8 @@
 """Reports the daemon's state to the service manager: ready, reloading, stopping, a status line, and that its loop runs.
 
-The protocol is that of sd_notify(3): one datagram per message to the socket that `NOTIFY_SOCKET` names. Without that
-variable nothing is sent. If the manager cannot be reached, that is logged once and has no other effect.
+The protocol is the one of sd_notify(3): one datagram per message to the socket whose name is in `NOTIFY_SOCKET`.
+Without that variable nothing is sent. If the manager cannot be reached, the daemon logs this once and does nothing
+else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import structlog
 from dispatcher.model.printable import printable
 
 STATUS_EVERY_S = 5.0
-_NAMED_MAX = 5  # failed consumers that the status names
+_NAMED_MAX = 5  # how many failed consumers the status lists by name
 
 
 class ServiceManager:
@@ -30,7 +31,7 @@ class ServiceManager:
         address = variables.pop("NOTIFY_SOCKET", "")
         watchdog_us = variables.pop("WATCHDOG_USEC", "")
         watched_pid = variables.pop("WATCHDOG_PID", str(os.getpid()))
-        # A name that begins with @ is one of the abstract namespace of Linux.
+        # A name that begins with @ belongs to the abstract namespace of Linux.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         watched = bool(address) and watchdog_us.isdigit() and watched_pid == str(os.getpid())
         self.watchdog_s = int(watchdog_us) / 1e6 if watched else 0.0  # 0: there is no watchdog
@@ -45,7 +46,7 @@ class ServiceManager:
             self._send(f"STATUS={text}")
 
     def ready(self) -> None:
-        """The daemon has started, or has finished to reload."""
+        """Report that the daemon has started, or has finished a reload."""
         self._send("READY=1")
 
     def reloading(self) -> None:
@@ -85,7 +86,7 @@ class ServiceManager:
 
 
 def states_in_words(states: Iterable[tuple[str, str]]) -> str:
-    """`3 consumers: 2 streaming, 1 failed (shop)`. `states`: pairs of consumer and state."""
+    """Returns a text such as `3 consumers: 2 streaming, 1 failed (shop)`. `states`: pairs of consumer and state."""
     states = list(states)
     counts = Counter(state for _, state in states)
     failed = [name for name, state in states if state == "failed"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _HINT = "q ends"
-_RATES_S = 1.0  # between the two readings of a view that is printed once
+_RATES_S = 1.0  # the time between the two readings of a view that is printed once
 
 
 class Readings(Protocol):
@@ -39,16 +39,16 @@ class Readings(Protocol):
         ...
 
     def read(self) -> None:
-        """Read all. Raises BinlogError."""
+        """Read everything that the view shows. Raises BinlogError."""
 
     def view(self, hint: str = "") -> RenderableType: ...
 
     def as_json(self) -> Any:
-        """The newest reading; None if it has failed, and nothing else is known."""
+        """The newest reading; None if it has failed and the view knows no other values."""
 
 
 def check_terminal(*, once: bool, as_json: bool) -> None:
-    """Raises UserError if there is no terminal, and one is needed."""
+    """Raises UserError if a terminal is needed and there is none."""
     if not (once or as_json or (sys.stdin.isatty() and sys.stdout.isatty())):
         remedy = "pass --once to print one view, or --json"
         raise UserError(ErrorKind.SETTINGS, "top needs a terminal", remedy=remedy)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 T = TypeVar("T")
-PIPE_WIDTH = 10_000  # columns of a table that is not for a terminal
+PIPE_WIDTH = 10_000  # the columns of a table that is printed into a file or a pipe
 
 
 def say(line: str, *, err: bool = False) -> None:
@@ -27,13 +27,13 @@ def say(line: str, *, err: bool = False) -> None:
 
 
 def say_lines(text: str, *, err: bool = False) -> None:
-    """Print a text that has lines by itself; its parts are printable already."""
+    """Print a text that may have several lines; its parts are printable already."""
     for line in text.split("\n"):
         say(line, err=err)
 
 
 def say_error(error: Exception) -> None:
-    """Print an error; the one of settings has several lines."""
+    """Print an error. A SettingsError has several lines."""
     say_lines(str(error), err=True)
 
 

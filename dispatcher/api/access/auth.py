@@ -1,6 +1,6 @@
-"""Bearer tokens. Each has scopes, and is valid for some consumers or for all.
+"""Bearer tokens. Each token has scopes, and is valid for some consumers or for all.
 
-Without tokens every request is allowed. Therefore the settings then allow loopback addresses only, and
+Without tokens every request is allowed. Therefore, without tokens, the settings allow loopback addresses only, and
 `dispatcher.api.middleware.origin` refuses requests of web pages.
 """
 
@@ -23,13 +23,13 @@ class Scope(StrEnum):
 
     READ = "read"  # read-only sessions, polls, ranges, tables
     ACKNOWLEDGE = "acknowledge"  # sessions that fence others, acknowledgements
-    ADMINISTER = "administer"  # forget and seek
+    ADMINISTER = "administer"  # forget, seek, pause and resume
     METRICS = "metrics"  # GET /metrics, with all consumers and connections
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`consumers`: those that the token is valid for; None = all."""
+    """`consumers`: the consumers for which the token is valid; None = all."""
 
     secret: str = field(repr=False)
     consumers: frozenset[str] | None
@@ -58,8 +58,8 @@ EVERYTHING = Token("", None, frozenset(Scope))
 
 
 class Tokens:
-    """The accepted tokens. They are looked up by a keyed digest, so the time of a look-up reveals nothing about a token
-    and does not depend on the number of tokens."""
+    """The accepted tokens. A token is looked up by a keyed digest, so the time of a look-up reveals nothing about the
+    token and does not depend on the number of tokens."""
 
     def __init__(
         self, tokens: Sequence[Token], wrong: Callable[[Client], None] = lambda _client: None

@@ -13,7 +13,7 @@ from dispatcher.settings.api import ApiLimitSettings
 
 
 class _BoundedRequest(Request):
-    """Raises HTTPException (413) once the body exceeds `bytes_max`."""
+    """A request that raises HTTPException (413) once its body exceeds `bytes_max`."""
 
     bytes_max = 0
 
@@ -33,7 +33,7 @@ class _BoundedRequest(Request):
 
 
 class Guard:
-    """Access to routes. `open_`: what can be requested without a token (`metrics`, `docs`, `readyz`)."""
+    """Controls the access to routes. `open_`: what can be requested without a token (`metrics`, `docs`, `readyz`)."""
 
     def __init__(self, tokens: Tokens, limits: ApiLimitSettings, open_: frozenset[str]) -> None:
         self.tokens = tokens
@@ -45,7 +45,7 @@ class Guard:
         return name in self.open or not self.tokens
 
     def identify(self, request: Request) -> Token:
-        """The request's token. Raises UserError (UNAUTHORIZED)."""
+        """Returns the request's token. Raises UserError (UNAUTHORIZED)."""
         header = request.headers.get("authorization")
         return self.tokens.identify(header, request.scope.get("client"))
 

@@ -21,7 +21,7 @@ LOGIN_S = 12 * 3600
 LOGINS_MAX = 1000
 LOGIN_REMEDY = "enter a token of api.tokens in the daemon's settings"
 VIEW_SCOPES = (Scope.READ, Scope.METRICS)
-"""A viewer's token must have one of these, as for GET /v1/binlogs."""
+"""A viewer's token must have one of these scopes, as for GET /v1/binlogs."""
 
 
 def cookie_name(request: Request) -> str:
@@ -33,12 +33,12 @@ def cookie_name(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Login:
-    secret: str = field(repr=False)  # of the token
+    secret: str = field(repr=False)  # the secret of the token
     ends_at: float
 
 
 class Logins:
-    """All logins, at most `LOGINS_MAX`: a further login ends the oldest one."""
+    """All logins, at most `LOGINS_MAX`: one more login ends the oldest one."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -60,7 +60,7 @@ class Logins:
         return number
 
     def identify(self, number: str, now: float | None = None) -> Token:
-        """The token of a login. Raises UserError (UNAUTHORIZED)."""
+        """Returns the token of a login. Raises UserError (UNAUTHORIZED)."""
         login = self._logins.get(_hash(number))
         now = time.monotonic() if now is None else now
         # The settings may have removed the token, or changed its consumers.

@@ -98,7 +98,7 @@ class ResolveRequest(StartRequest):
 
 
 class ResolvedAnswer(BaseModel):
-    """`position`: of the place, in the consumer's present epoch."""
+    """`position`: the position of the place, in the consumer's present epoch."""
 
     position: PositionBody
 
@@ -129,8 +129,9 @@ class PollAnswer(BaseModel):
     """`gap`: True if the server purged transactions after `after`; the consumer continues at `end`. `paused`: True if
     an administrator has paused the delivery: `end` is `after` until it is resumed.
 
-    `lag_...`: how far `end` is behind the end of the server's log: transactions of the whole log, None without MySQL's
-    GTIDs; bytes of it, None if not known; age of the first transaction of the consumer that is not in the range.
+    `lag_...`: how far `end` is behind the end of the server's log. `lag_transactions`: transactions of the whole log,
+    None without MySQL's GTIDs; `lag_bytes`: bytes of the log, None if not known; `lag_seconds`: age of the consumer's
+    first transaction that is not in the range.
     """
 
     end: PositionBody
@@ -176,8 +177,8 @@ class SlicesRequest(_PositionRange):
 
 
 class SlicesAnswer(BaseModel):
-    """`events`: of each cut, the point inside of the transaction that ends at the position, or null if the cut is the
-    position itself; `bytes`: of the whole range."""
+    """`events`: for each cut, the point inside of the transaction that ends at the position, or null if the cut is the
+    position itself; `bytes`: the bytes of the whole range."""
 
     cuts: list[PositionBody]
     events: list[EventBody | None]
@@ -212,11 +213,11 @@ class TableAnswer(BaseModel):
 class ConsumerRow(BaseModel):
     """One consumer. Sizes in bytes, `_timestamp` in seconds since 1970; `runway_seconds`: null if unknown or never.
 
-    `state_store_error` is equal in all rows: why the daemon cannot store positions, so that it refuses acknowledgements
-    with 503; null if it can.
+    `state_store_error` is equal in all rows: why the daemon cannot store positions and therefore refuses
+    acknowledgements with 503; null if it can store them.
 
-    `reader` and what follows describe the newest session (0: there was none). An age is null if the session has not
-    made such a call since the daemon started.
+    `reader` and the fields after it describe the newest session (0: there was none). An age is null if the session has
+    not made such a call since the daemon started.
     """
 
     binlog_client_name: str
@@ -283,11 +284,11 @@ class Problem(BaseModel):
 
 
 class LeaderAnswer(BaseModel):
-    """Which of several daemons with one state store leads. A daemon with its state in a file leads always.
+    """Which of several daemons with one state store leads. A daemon with its state in a file always leads.
 
-    `role`: of this daemon; `term`: grows with each new leader, null for a daemon with its state in a file, or if no
-    leader is known; `leader`: the address of the leader, null for a daemon with its state in a file, or if there is
-    none.
+    `role`: the role of this daemon; `term`: grows with each new leader, null for a daemon with its state in a file, or
+    if no leader is known; `leader`: the address of the leader, null for a daemon with its state in a file, or if there
+    is no leader.
     """
 
     role: Literal["leader", "standby"]
@@ -343,14 +344,14 @@ class ConsumerService(Protocol):
     def rows(self) -> AsyncIterator[dict[str, Any]]: ...
 
     def called(self, name: str, number: int, caller: Caller) -> None:
-        """Note that a session makes a call."""
+        """Record that a session makes a call."""
 
     def is_newest_session(self, name: str, number: int) -> bool:
         """True for the number of the consumer's newest session; False for a read-only one."""
         ...
 
     def answer_ended(self, name: str, number: int) -> None:
-        """Note that an answer of `binlog` was sent, or that its client has disconnected."""
+        """Record that an answer of `binlog` was sent, or that its client has disconnected."""
 
 
 Consumers = Callable[[], ConsumerService]
@@ -361,7 +362,8 @@ RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]
 
 
 class Administrator(Protocol):
-    """What the routes call. Every method may raise BinlogError; those that move a consumer return its new position."""
+    """What the routes call. Every method may raise BinlogError; the methods that move a consumer return its new
+    position."""
 
     async def set_paused(self, name: str, paused: bool) -> None: ...
 

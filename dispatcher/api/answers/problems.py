@@ -24,7 +24,7 @@ from dispatcher.model.errors import (
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_S = 1
 LEADER = "Binlog-Leader"
-"""The header with the address of the leader, in the answers of a standby."""
+"""The header in the answers of a standby that contains the address of the leader."""
 _MESSAGE_MAX = 1000  # characters; a message may quote parts of the request
 
 _STATUS = {
@@ -56,7 +56,8 @@ _HINT = {
 
 
 def status_of(error: BinlogError) -> int:
-    """4xx for an invalid request, 503 for an error that can pass, 410 for a failed consumer."""
+    """Returns the HTTP status: 4xx for an invalid request, 503 for an error that can pass, 410 for a failed
+    consumer."""
     if error.kind in _STATUS:
         return _STATUS[error.kind]
     if error.action in (Action.RETRY, Action.OPERATOR):
@@ -88,7 +89,7 @@ def refusal(status: int, what: str, headers: Mapping[str, str] | None = None) ->
 
 def invalid(first: Mapping[str, Any], *place: str) -> JSONResponse:
     """The answer to a request that is not valid. `first`: pydantic's first error; `place`: the part of the request that
-    pydantic has validated, such as `body`, if the error's location does not begin with it."""
+    pydantic has validated, such as `body`, if the error's location does not begin with that part."""
     if first["type"] == "json_invalid":
         return refusal(400, f"the body is not valid JSON: {first['ctx']['error']}")
     field = ".".join(map(str, (*place, *first["loc"])))
@@ -96,12 +97,13 @@ def invalid(first: Mapping[str, Any], *place: str) -> JSONResponse:
 
 
 def disconnected() -> Response:
-    """The answer to a request whose client has disconnected. It is never received."""
+    """The answer to a request whose client has disconnected. No client receives it."""
     return Response(status_code=400)
 
 
 def defect(error: Exception) -> JSONResponse:
-    """The answer to a request that failed by a defect. It has only the exception's type; the log has the rest."""
+    """The answer to a request that failed because of a defect. It contains only the exception's type; the log has the
+    details."""
     return refusal(500, type(error).__name__)
 
 
@@ -120,7 +122,7 @@ def raw_refusal(status: int, what: str) -> bytes:
 
 
 def _refusal_parts(status: int, what: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """(problem document, headers)"""
+    """Returns the problem document and the headers."""
     kind = _KIND.get(status, ErrorKind.REQUEST)
     hint = _HINT.get(status, POLICY[kind].remedy)
     return _document(status, kind, f"{kind.value}: {what}; {hint}", hint), headers_of(status)

@@ -1,1 +1,2 @@
-"""What calls do after their token and body are checked. Routes with FastAPI and without it use this package."""
+"""The work of calls after their token and body are checked. The routes with FastAPI and the routes without it use this
+package."""

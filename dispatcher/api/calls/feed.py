@@ -19,11 +19,12 @@ from dispatcher.api.answers.models import GetRole
 from dispatcher.api.connections.limits import Holder, Slots
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
-VIEWERS_MAX = 32  # with one token; with all tokens twice as many
+VIEWERS_MAX = 32  # viewers with one token; with all tokens together twice as many
 EVERY_S = 1.0
 _ROWS_PER_S = 250  # with more consumers than this, snapshots are less frequent
 _EVERY_MAX_S = 5.0
-# GTID sets of many intervals are large. A viewer gets them with the complete row of one consumer.
+# GTID sets of many intervals are large, so snapshots leave these fields out. A viewer gets them with the complete row
+# of one consumer.
 _LEFT_OUT = frozenset({"mysql_binlog_executed_gtid_set", "dispatcher_mysql_binlog_executed_gtid_set"})  # fmt: skip
 _PAGE = "the status page"
 _POSITIONS = ("acknowledged", "covered")
@@ -60,8 +61,8 @@ class Happening(Protocol):
 
 
 class StatusSource(Protocol):
-    """What the page shows. `row` raises UserError (UNKNOWN_CONSUMER); `history`: lists of samples by name; `events`:
-    the version of the timeline, and its events, oldest first."""
+    """The data that the page shows. `row` raises UserError (UNKNOWN_CONSUMER); `history` returns lists of samples by
+    name; `events` returns the version of the timeline, and its events, oldest first."""
 
     def rows(self) -> AsyncIterator[Json]: ...
     def row(self, consumer: str) -> Json: ...

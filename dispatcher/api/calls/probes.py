@@ -1,4 +1,5 @@
-"""Answers `/livez` and `/readyz` without the framework: a supervisor sends them from the daemon's start on."""
+"""Answers `/livez` and `/readyz` without the framework: a supervisor sends these requests from the daemon's start
+on."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Ready = Callable[[], Sequence[str]]
 
 
 class _Probe(NamedTuple):
-    """`path`: requests are also counted by it; `meaning`: the description that `framework.status` publishes."""
+    """`path`: also the route by which requests are counted; `meaning`: the description that `framework.status`
+    publishes."""
 
     path: str
     meaning: str

@@ -24,11 +24,11 @@ from dispatcher.settings.api import ApiLimitSettings
 Part = bytes | memoryview
 
 JOINED_BYTES_MAX = 1 << 14
-"""If all parts have at most so many bytes together, they are joined: the copy costs less than several sends."""
+"""If all parts together have at most this many bytes, they are joined: the copy costs less than several sends."""
 
 
 class Call(NamedTuple):
-    """One call of a reader. `scope`, `receive`: ASGI's; they report that the client disconnects."""
+    """One call of a reader. `scope`, `receive`: the ASGI arguments, which report that the client disconnects."""
 
     consumer: str
     token: auth.Token
@@ -56,8 +56,8 @@ class ReaderCalls:
     async def poll(self, call: Call, body: PollRequest) -> Response:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
 
-        With `min_bytes` the wait is for so many bytes, or for a range that cannot become larger: because of
-        `max_bytes` or `max_transactions`, or because the queue has no room.
+        With `min_bytes` the call waits for this many bytes, or for a range that cannot become larger because of
+        `max_bytes`, `max_transactions` or a queue without room.
 
         A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
         """
@@ -66,7 +66,7 @@ class ReaderCalls:
     async def read(self, call: Call, body: PollRequest) -> Response:
         """Do what `poll` does, and return its answer as one line of JSON, with the range's binlog behind the line feed.
 
-        Without transactions the binlog is empty. The range is acknowledged by the next `read` or `poll`.
+        Without transactions the binlog is empty. The next `read` or `poll` acknowledges the range.
         """
         after = body.after.value()
         answer = await self._poll(call, body, after)
@@ -77,10 +77,11 @@ class ReaderCalls:
         return await self._range(call, body.session, span, head=head)
 
     async def binlog(self, call: Call, body: RangeRequest) -> Response:
-        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
+        """Return the range (start, end] as a binlog file. The call can be repeated for any range after the acknowledged
+        position.
 
-        `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
-        The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
+        `start_event` and `end_event` are points that `slices` returned, inside of the transactions that end at `start`
+        and `end`. The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
         """
         self._consumers().called(call.consumer, body.session, call.caller)
         start_event = body.start_event.value() if body.start_event else None
@@ -128,7 +129,7 @@ class ReaderCalls:
         events: tuple[EventPoint | None, EventPoint | None] = (None, None),
         head: bytes = b"",
     ) -> Response:
-        """The binlog of a range, behind `head`."""
+        """Return the binlog of a range, preceded by `head`."""
         consumers = self._consumers()
         holder = Holder.of(call.token, session)
         slot = self.answers.acquire(call.consumer, holder, session)
@@ -218,5 +219,5 @@ class BinlogAnswer(Response):
         while parts:
             part = parts.pop()
             await send({"type": "http.response.body", "body": part, "more_body": bool(parts)})
-            release_pages(sent)  # the previous part; the transport may still hold this one
+            release_pages(sent)  # the part before: the transport may still hold the newest part
             sent = part

@@ -1,7 +1,7 @@
 """Writes the head of an answer together with the beginning of its body.
 
-uvicorn writes the two one after the other, and uvloop sends each at once. An answer of a kilobyte would cost two system
-calls and two packets, and would wake up its reader twice.
+Without this module, uvicorn writes head and body one after the other, and uvloop sends each at once: an answer of a
+kilobyte would cost two system calls and two packets, and would wake up its reader twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AnswerWriter:
         return self._transport.is_closing()
 
     def close(self) -> None:
-        """Close the connection once what was written is sent."""
+        """Close the connection once everything that was written is sent."""
         self._flush()
         self._transport.close()
 

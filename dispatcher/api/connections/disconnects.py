@@ -1,7 +1,8 @@
 """Ends a call whose client disconnects.
 
 In plain ASGI a task has to wait for the message that the client disconnected, which costs more than most polls do. So
-the listener's protocol offers an extension in ASGI's scope that calls back. Under another server a task waits.
+the listener's protocol offers an extension in ASGI's scope that calls back. Under a server without this extension a
+task waits.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Disconnects:
     ) -> None:
         """`watch` is called when a callback is added; it must resume reading, because only a read notices the end of a
         connection. `wait` is called with True when the connection may be closed to make room for a new one, and with
-        False when it no longer may."""
+        False when it must stay open again."""
         self._watch = watch
         self.wait = wait
         self._callbacks: list[Callable[[], None]] = []
@@ -50,8 +51,8 @@ class Disconnects:
 
 @contextmanager
 def waiting(scope: Scope) -> Iterator[None]:
-    """While the context is open, the request's connection may be closed to make room for a new one, like an idle
-    one."""
+    """While the context is open, the server may close the request's connection to make room for a new one, as it may
+    close an idle connection."""
     disconnects = scope.get("extensions", {}).get(EXTENSION)
     if not isinstance(disconnects, Disconnects):
         yield

@@ -14,15 +14,15 @@ Key = TypeVar("Key")
 HEADER_BYTES_MAX = 1 << 15  # request line and headers of a request
 HEADERS_MAX = 100  # per request
 PIPELINED_MAX = 16  # requests of a connection that wait while an earlier one is processed
-LINGER_BYTES_MAX = 1 << 22  # of a body that still arrives after its request was answered
+LINGER_BYTES_MAX = 1 << 22  # limit of a body that still arrives after its request was answered
 TLS_CLOSE_S = 1.0  # how long a closed TLS connection waits until its client closes it, too
 
 
 class Holder(NamedTuple):
-    """Open requests with equal holders are counted together: those of one token with a session, or those of one token
-    without a session (read-only)."""
+    """Open requests with equal holders are counted together: the requests of one token with a session, or the requests
+    of one token without a session (read-only)."""
 
-    token: str  # its secret
+    token: str  # the secret of the token
     reads_only: bool = True
 
     @classmethod
@@ -43,8 +43,8 @@ class Slots:
     """Counts the open requests of one kind, for each consumer and holder, and refuses too many.
 
     A consumer has twice `maximum` slots. A holder may take a slot while it has fewer than `maximum`, and fewer than are
-    free. So one holder cannot take all slots, and each further holder can take half of those that the earlier ones have
-    left. The newest session of a consumer always has one slot besides these.
+    free. So one holder cannot take all slots, and each further holder can take half of the slots that the earlier
+    holders have left. The newest session of a consumer always has one more slot.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Slots:
         setting: str,
         is_newest: Callable[[str, int], bool] = lambda _consumer, _session: False,
     ) -> None:
-        """`kind`: plural, for messages; `setting`: the key that sets the limit; `is_newest`: True for the newest
+        """`kind`: the plural noun in messages; `setting`: the key that sets the limit; `is_newest`: True for the newest
         session of a consumer."""
         self._kind = kind
         self._setting = setting
         self._is_newest = is_newest
         self.maximum = maximum
         self._held: dict[Slot, int] = {}
-        self._all: dict[str, int] = {}  # by consumer
+        self._all: dict[str, int] = {}  # open requests by consumer
 
     def open(self, consumer: str) -> int:
         return self._all.get(consumer, 0)

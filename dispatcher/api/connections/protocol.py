@@ -1,19 +1,20 @@
 """uvicorn's HTTP/1.1 protocol with limits on headers, arrival times, connections and slow readers.
 
-The limits are in `limits`: size and number of headers, time for the headers and then for the body to arrive, number of
-connections, time for a reader to receive an answer. A refused request is answered with a problem document if an answer
-is still possible.
+The limits are in `limits`: size and number of headers, time in which the headers and then the body must arrive, number
+of connections, time in which a reader must receive an answer. A refused request is answered with a problem document if
+an answer is still possible.
 
-What a connection holds is bounded by one read of its socket (256 KB), the limits of headers and one body of
-`api.max_bytes_in_request`. uvicorn parses all requests of a read and queues those behind the one that is being
-processed. So the protocol takes at most `PIPELINED_MAX` of them, and reads nothing more until the queue is empty. The
-parser keeps an incomplete header, trailer or chunk size without reporting it, so the protocol counts the bytes of
-reads.
+The memory of a connection is bounded by one read of its socket (256 KB), the limits of headers and one body of
+`api.max_bytes_in_request`. uvicorn parses all requests of a read, and queues the requests behind the one that is being
+processed. So the protocol accepts at most `PIPELINED_MAX` queued requests, and reads nothing more until the queue is
+empty. The parser keeps an incomplete header, trailer or chunk size without reporting it, so the protocol counts the
+bytes of reads.
 
 At the limit of connections the protocol closes the connection that has waited longest for a request: idle, in its TLS
-handshake, with incomplete headers, or closing. It never closes one whose request is being processed. So in a flood of
-incomplete requests, probes and readers that send complete requests are still served. For this the protocol does the TLS
-handshake itself: the event loop would report a connection to it only after the handshake.
+handshake, with incomplete headers, or closing. It never closes a connection whose request is being processed. So in a
+flood of incomplete requests, probes and readers that send complete requests are still served. Therefore the protocol
+does the TLS handshake itself: otherwise the event loop would report a connection to the protocol only after the
+handshake.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class _Phase(Enum):
     IDLE = auto()  # the next request has not begun
     HEAD = auto()  # its headers are arriving
     BODY = auto()  # its body is arriving
-    COMPLETE = auto()  # it has arrived
+    COMPLETE = auto()  # the request has arrived
 
 
-_IDLE, _HEAD, _BODY, _COMPLETE = _Phase  # a global costs less than an attribute of an Enum
+_IDLE, _HEAD, _BODY, _COMPLETE = _Phase  # reading a global costs less than an attribute of an Enum
 
 
 class _Flow(FlowControl):
@@ -83,9 +84,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._arrival: asyncio.TimerHandle | None = None
         self._drain: asyncio.TimerHandle | None = None
         self._disconnects = Disconnects(self._resume_reading, self._wait)
-        self._running: RequestResponseCycle | None = None  # in process; `cycle` is the newest
+        # The request that is being processed; `cycle` is the newest request.
+        self._running: RequestResponseCycle | None = None
         self._handshake: asyncio.Task[None] | None = None
-        self._early = b""  # received before the handshake began
+        self._early = b""  # bytes received before the handshake began
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -103,7 +105,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.loop.call_soon(self._pass_on, transport)
 
     def _pass_on(self, transport: asyncio.Transport) -> None:
-        """Pass the bytes that came before `start_tls` was called to the handshake, before it reads more."""
+        """Pass the bytes that came before the call of `start_tls` to the handshake, before the handshake reads more."""
         early, self._early = self._early, b""
         handshake: Any = transport.get_protocol()  # an asyncio.BufferedProtocol
         if handshake is self:
@@ -202,7 +204,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def _take_no_more(self) -> None:
-        """Answer the requests that are queued, then close: the client sends the others on another connection."""
+        """Answer the queued requests, then close: the client sends its other requests on another connection."""
         self._refused = True
         self._cancel_arrival()
         self.cycle.keep_alive = False
@@ -213,7 +215,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Also called for the trailers of a chunked body, which must not become headers (RFC 9110, 6.5.1)."""
+        """The parser calls this also for the trailers of a chunked body, which must not become headers (RFC 9110,
+        6.5.1)."""
         if self._phase is not _HEAD or self._refused:
             return
         self._head_bytes += len(name) + len(value) + 4  # b": " and b"\r\n"
@@ -318,7 +321,7 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, status: int, what: str) -> None:
-        """Answer the newest request, unless an answer to it or to an earlier one has begun; then close."""
+        """Answer the newest request, unless an answer to it or to an earlier request has begun; then close."""
         if self._refused:
             return
         self._refused = True
@@ -350,14 +353,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limit_closing()
 
     def _limit_closing(self) -> None:
-        """Limit the time until a closing connection is closed. Until then `_make_room` may abort it."""
+        """Limit the time that closing takes. While the connection is closing, `_make_room` may abort it."""
         if self not in self.connections:
             return
         self.waiting[self] = None
         if self.transport.get_write_buffer_size():
             self._limit_drain()
         elif self.tls is not None:
-            # A close waits until the client closes too, which an idle client does not do before its next request.
+            # A TLS connection is closed only when the client closes it, too, and an idle client does not do that before
+            # its next request.
             self._drain = self._drain or self.loop.call_later(TLS_CLOSE_S, self.transport.abort)
 
     # -- timers ----------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ _MEANINGS = {
     503: "Try again: the server is down, the range is being read again, the state store is not writable, or another"
     " daemon leads",
 }
-# Statuses that any request can get before it is routed.
+# Statuses that any request can get before a route handles it.
 EVERY = (400, 403, 408, 431, 500, 503)
 GUARDED = (*EVERY, 401, 413, 422, 429)
 OF_CONSUMER = (*GUARDED, 404, 409, 410)
@@ -113,7 +113,7 @@ def _add_example(operation: dict[str, Any], example: dict[str, Any]) -> None:
 
 
 def _as_integers(part: Any) -> None:
-    """Turn bounds back into integers: FastAPI makes floats of them, which cannot represent 2^63 - 1."""
+    """Turn bounds back into integers: FastAPI converts bounds to floats, which cannot represent 2^63 - 1."""
     if isinstance(part, dict):
         for name in ("minimum", "maximum"):
             bound = part.get(name)

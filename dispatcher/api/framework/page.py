@@ -37,7 +37,7 @@ _HTML = """<!DOCTYPE html>
 </body>
 </html>
 """
-# Without the validator badge, which sends the URL of the document to a server of Swagger.
+# Leave out the validator badge, which sends the URL of the document to a server of Swagger.
 _START = """SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#swagger-ui",

@@ -74,8 +74,8 @@ def _session_routes(router: APIRouter, consumers: Consumers, calls: ReaderCalls)
     ) -> SessionAnswer:
         """Open a reading session at `after`, or at the stored position if `after` is null.
 
-        The session fences all older ones: their calls are refused. A read-only session fences none and cannot
-        acknowledge. Other sessions also need the scope `acknowledge`.
+        The session fences all older ones: the daemon refuses their calls. A read-only session fences no other and
+        cannot acknowledge. Sessions that are not read-only also need the scope `acknowledge`.
         """
         if not body.read_only:
             token_of(request).require(Scope.ACKNOWLEDGE)
@@ -113,7 +113,7 @@ def _session_routes(router: APIRouter, consumers: Consumers, calls: ReaderCalls)
     ) -> ResolvedAnswer:
         """Return the position of a place in the server's log, at which a session may be opened. Changes nothing.
 
-        The server is asked, and a time, a file or MariaDB's GTIDs are searched for in its log.
+        The daemon asks the server, and searches the server's log for a time, a file or MariaDB's GTIDs.
         """
         with calls.polls.hold(consumer, Holder.of(token_of(request))):
             position = await consumers().resolve(consumer, body.start)

@@ -37,7 +37,8 @@ def status_routes(
         responses=problems(*GUARDED),
     )
     async def binlogs(request: Request) -> Response:
-        """List the consumers that the token is valid for. Each row is a consistent snapshot; the list is not."""
+        """List the consumers that the token is valid for. Each row is a consistent snapshot; the list as a whole is
+        not."""
         token = token_of(request)
         rows = [
             json.dumps(row, ensure_ascii=True).encode()
@@ -53,7 +54,7 @@ def status_routes(
         responses=problems(*GUARDED),
     )
     async def leader(request: Request) -> LeaderAnswer:  # noqa: ARG001 - the route's class checks its token
-        """Tell whether this daemon leads, and the address of the one that does."""
+        """Tell whether this daemon leads, and the address of the leader."""
         known = role()
         answer = (
             {"role": "leader", "term": None, "leader": None} if known is None else known.as_dict()

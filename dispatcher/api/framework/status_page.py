@@ -1,7 +1,8 @@
 """The status page at /, its files, its login, and the data that it shows.
 
-Everything comes from the daemon, and the content security policy makes the browser load nothing else. The files are
-the same for everyone and need no token; the data do. `static/vendor/` holds libraries as their authors published them.
+Everything comes from the daemon, and the content security policy makes the browser load nothing else. The files are the
+same for everyone and need no token; the data need a token. `static/vendor/` holds libraries as their authors published
+them.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def _form(error: str, status: int = 200) -> Response:
 
 
 def _redirect(to: str) -> Response:
-    """`to`: relative, because a proxy may serve the page below a path of its own."""
+    """`to`: a relative URL, because a proxy may serve the page below a path of its own."""
     return Response(status_code=303, headers={"Location": to, **_HEADERS})
 
 

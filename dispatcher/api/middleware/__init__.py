@@ -1,1 +1,1 @@
-"""ASGI applications that a request passes before it comes to the framework."""
+"""ASGI applications through which a request passes before it comes to the framework."""

@@ -2,9 +2,9 @@
 
 Wrong tokens are counted for each network: an IPv4 address, or the /64 of an IPv6 address. After `FREE` wrong tokens,
 the network's requests with a token are let through one by one, `PER_S` each second, and each waits at most
-`WAIT_MAX_S`. A request with a right token waits as long as one with a wrong token; otherwise the time of the answer
-would tell them apart. But a right token waits only once, and is never refused. So a guesser delays only the first
-request of a rightful client in the same network.
+`WAIT_MAX_S`. A request with a right token waits as long as a request with a wrong token, because otherwise the time of
+the answer would show which token is right. But a right token waits only once, and is never refused. So a guesser delays
+only the first request of a rightful client in the same network.
 
 At most `NETWORKS_MAX` networks are kept, so memory is bounded; all further networks count as one.
 """
@@ -27,7 +27,7 @@ from dispatcher.api.connections.disconnects import waiting
 
 FREE = 10
 """How many wrong tokens of a network cost nothing: a client may still send a token that was replaced."""
-FORGET_S = 10.0  # per wrong token
+FORGET_S = 10.0  # the time after which one wrong token is forgotten
 PER_S = 5.0
 WAIT_MAX_S = 10.0
 NETWORKS_MAX = 1024
@@ -37,8 +37,8 @@ UNKNOWN = "no IP address"
 
 @dataclass(slots=True)
 class _Network:
-    """`wrong`: the number of wrong tokens, at the time `at`, that are not forgotten yet; `turn_at`: when the newest
-    waiting request goes on; `proven`: right tokens that have waited."""
+    """`wrong`: the number of wrong tokens that were not forgotten yet at the time `at`; `turn_at`: when the newest
+    waiting request goes on; `proven`: the right tokens that have waited."""
 
     at: float
     wrong: float = 0.0
@@ -81,7 +81,7 @@ class Guesses:
         structlog.get_logger("dispatcher").warning("wrong token", address=name)
 
     def wait_s(self, client: Client, secret: str | None, now: float | None = None) -> float:
-        """How long a request that carries a token has to wait. `secret`: None if it is not known yet."""
+        """How long a request that carries a token has to wait. `secret`: the token, None if it is not known yet."""
         now = time.monotonic() if now is None else now
         network = self._find(client)
         if network is None or network.wrong_now(now) < FREE or secret in network.proven:
@@ -91,7 +91,7 @@ class Guesses:
         return turn_at - now
 
     def prove(self, client: Client, secret: str) -> None:
-        """Note that a client has waited, and that its token is right: it does not wait again."""
+        """Record that a client has waited and that its token is right: this token does not wait again."""
         if (network := self._find(client)) is not None:
             network.proven.add(secret)
 
@@ -155,7 +155,7 @@ class GuessLimit:
 
 
 def _secret_of(scope: Scope) -> str | None:
-    """What follows the scheme in the Authorization header."""
+    """Returns the part of the Authorization header behind the scheme."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             return str(value.decode("latin-1").partition(" ")[2].strip())

@@ -6,13 +6,13 @@ Host must be the listen address, a loopback name or address if the daemon listen
 Ports are not compared, because a forwarded port has another number.
 
 With tokens and without `api.hosts` any Host is accepted, because behind a Service, an Ingress or a published port the
-daemon does not know its own names. A rebinding page then gains only the network position of its visitor. It has no
-token, and the browser sends the cookie of a login (`dispatcher.api.access.logins`) only to the host name under which
-the login was made. So the page sees only what needs neither of them (`/livez`, `/readyz`, `api.open`, the login form).
-With tokens an IP address is always accepted as Host: a rebinding page has a name, and a kubelet probes a pod by its
-address.
+daemon does not know its own names. A rebinding page then gains only the network position of its visitor. The page has
+no token, and the browser sends the cookie of a login (`dispatcher.api.access.logins`) only to the host name under which
+the login was made. So the page sees only what needs neither token nor login (`/livez`, `/readyz`, `api.open`, the login
+form). With tokens an IP address is always accepted as Host: a rebinding page has a name, and a kubelet probes a pod by
+its address.
 
-Cross-origin: a request with a foreign Origin, or one that the browser marks as cross-site, is always refused.
+Cross-origin: a request with a foreign Origin, or a request that the browser marks as cross-site, is always refused.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class OriginGuard:
         return None
 
     def _is_accepted(self, header: str) -> bool:
-        """True if a Host header names the daemon. Accepted headers are remembered: most requests have the same one, and
-        parsing it costs time."""
+        """True if a Host header contains a name of the daemon. Accepted headers are remembered: most requests have the
+        same header, and parsing it costs time."""
         if header in self._accepted:
             return True
         if not self._is_ours(host_of(header)):

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dispatcher.model.timings import RequestTimings
 
 UNMATCHED = "unmatched"
-"""Route of requests that no route matches. Their paths can be anything, so they are not used as labels."""
+"""The label of requests that no route matches. Their paths can be any text, so paths are not used as labels."""
 ABORTED = "aborted"
 """Status of requests whose client disconnected before the answer began."""
 

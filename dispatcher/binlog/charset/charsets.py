@@ -12,7 +12,7 @@ NEAREST_CODEC = {
     "big5": "big5", "cp932": "cp932", "eucjpms": "euc_jp", "euckr": "cp949", "gb18030": "gb18030", "gb2312": "gb2312",
     "gbk": "gbk", "sjis": "shift_jis", "ujis": "euc_jp",
 }  # fmt: skip
-"""For each character set with characters of one or more bytes: Python's codec that differs least."""
+"""For each character set with characters of one or more bytes: the codec of Python that differs least."""
 
 UNITS = {
     "ucs2": (2, False, False),

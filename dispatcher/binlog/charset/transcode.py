@@ -39,7 +39,8 @@ PAIRS = 0  # two bytes
 TRIPLES = 1  # two bytes, or three if the first one is 0x8F
 QUADS = 2  # two bytes, or four if the second one is a digit
 
-# The code points of rows 0xF5-0xFE of the EUC sets begin here: two-byte characters first, then three-byte ones.
+# The first code point of rows 0xF5-0xFE of the EUC sets: first those of two-byte characters, then those of three-byte
+# characters.
 _USER_DEFINED = 0xE000
 # The entry in a table of code points for bytes that are not a character.
 _ILL_FORMED = 0
@@ -49,8 +50,8 @@ _QUAD_CODES = 39_420  # codes of four bytes that lie in the BMP
 
 
 class Wide(NamedTuple):
-    """Tables of code points. `first`: by a single byte, `_ILL_FORMED` if it is not a character. `pairs`: by two bytes.
-    `more`: by the last two of three bytes, or by the number of a four-byte code."""
+    """Tables of code points. `first`: indexed by a single byte, `_ILL_FORMED` if the byte is not a character. `pairs`:
+    indexed by two bytes. `more`: indexed by the last two of three bytes, or by the number of a four-byte code."""
 
     form: int
     first: U16
@@ -114,7 +115,7 @@ def _unpacked(text: str) -> bytes:
 
 @cache
 def single_table(charset: str) -> U8:
-    """Return the table for `from_single`: by byte, (length, up to 3 bytes of UTF-8)."""
+    """Return the table for `from_single`: for each byte, (length, up to 3 bytes of UTF-8)."""
     at = 512 * tables.SINGLE.index("latin2" if charset == CZECH else charset)
     codes = np.frombuffer(_unpacked(tables.SINGLE_CODES), dtype=">u2", offset=at, count=256)
     if charset == CZECH:
@@ -129,8 +130,8 @@ def single_table(charset: str) -> U8:
 
 
 def characters(charset: str) -> dict[bytes, int]:
-    """Returns the code point of each character of a multi-byte set, by its bytes. They come from Python's codec and
-    from the rule for user-defined characters."""
+    """Returns a map from the bytes of each character of a multi-byte set to its code point. The code points come from
+    Python's codec and from the rule for user-defined characters."""
     codec, points = NEAREST_CODEC[charset], {}
     codes = [bytes((a,)) for a in range(256)]
     codes += [bytes((a, b)) for a in range(0x80, 256) for b in range(0x40, 256)]

@@ -1,1 +1,1 @@
-"""The executor's path: delivered bytes to rows and values."""
+"""The executor's path: converts delivered bytes to rows and values."""

@@ -43,7 +43,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# Of one `TableSlice`. A reader holds a few slices beside the delivered bytes, which may be 16 times as large.
+# The limit of one `TableSlice`. A reader holds a few slices beside the delivered bytes, which may be 16 times as large.
 MAX_PAYLOAD_BYTES = 4 << 20
 
 # `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`. Only needed for tables whose
@@ -69,9 +69,9 @@ class Ddl:
     """A statement that is neither a row change nor transaction control: CREATE, ALTER, DROP, TRUNCATE, GRANT ...
 
     `database`: the session's default database ("" if none), not necessarily the table's. `committed_at`: µs since 1970
-    UTC. `query`: the text as the server executed it: where the server executed a comment `/*! ... */`, its content is
-    code, and where it skipped one, there are blanks. `sql_mode`: the session's, as MySQL's bit mask (4 = ANSI_QUOTES).
-    `thread_specific`: True if the statement may have used a temporary table of its session, see
+    UTC. `query`: the text as the server executed it: the content of a comment `/*! ... */` that the server executed is
+    code, and a comment that it skipped is replaced by blanks. `sql_mode`: the sql_mode of the session, as MySQL's bit
+    mask (4 = ANSI_QUOTES). `thread_specific`: True if the statement may have used a temporary table of its session, see
     `ParsedStatement.maybe_temporary`.
     """
 
@@ -99,10 +99,10 @@ class Ddl:
 class TableSlice:
     """Adjacent row changes of one table, of one layout and one epoch, as bytes.
 
-    `rows`: number of row changes, the sum of `inserts`, `updates` and `deletes`. `committed_at`: of the last
-    transaction, µs since 1970 UTC. `table_map`: the body of the TABLE_MAP event, from which the driver gets the schema
-    by `TableMap.parse`. `payload`: a delivered binlog with only this table's events, for `decode_table`; rows keep
-    their (seq, ordinal).
+    `rows`: number of row changes, the sum of `inserts`, `updates` and `deletes`. `committed_at`: the commit time of the
+    last transaction, µs since 1970 UTC. `table_map`: the body of the TABLE_MAP event, from which the driver gets the
+    schema by `TableMap.parse`. `payload`: a delivered binlog with only this table's events, for `decode_table`; rows
+    keep their (seq, ordinal).
     """
 
     database: str
@@ -228,7 +228,7 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
 
 
 def _server_at(index: Index, offset: int) -> ServerVersion:
-    """The server version in the FORMAT_DESCRIPTION that is in force at an offset. Raises `BinlogError`."""
+    """Returns the server version in the FORMAT_DESCRIPTION that is in force at an offset. Raises `BinlogError`."""
     at = int(index.formats[np.searchsorted(index.formats, offset) - 1])
     size = EventHeader.read(index.buf[at : at + HEADER_SIZE].tobytes()).size
     return ServerVersion.of(parse_format_description(index.buf[at : at + size].tobytes()))

@@ -42,8 +42,8 @@ class Selection(Protocol):
     """What a reader selects."""
 
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
-        """Called once for each layout. Returns None to leave its rows out. May raise `BinlogError`, to which the caller
-        adds the place of the first row."""
+        """Called once for each layout. Returns None to leave the rows of the layout out. May raise `BinlogError`, to
+        which the caller adds the place of the first row."""
 
     def selects_statement(self, ddl: Ddl) -> bool: ...
 
@@ -75,9 +75,9 @@ def selected_changes(
     invalid_dates: InvalidDates = InvalidDates.NULL,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[SelectedRows | SelectedDdl]:
-    """Decode delivered bytes in the order of `delivered.changes`. Raises `BinlogError` as that does.
+    """Decode delivered bytes in the order of `delivered.changes`. Raises `BinlogError` as that function does.
 
-    `cut`: the facts about transactions of which `data` holds only a part. `query` of the first one is the text of the
+    `cut`: the facts about transactions of which `data` holds only a part. `query` of the first entry is the text of the
     statement in which `data` begins. `batch_bytes`: about the size of the rows events in a batch.
     """
     selected = _Selected(data, selection)

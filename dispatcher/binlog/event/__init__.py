@@ -1,1 +1,1 @@
-"""Single events: their types, headers and bodies, and the files that they stand in."""
+"""Single events: their types, headers and bodies, and the files that contain them."""

@@ -36,7 +36,7 @@ def parse_annotate_rows(body: bytes) -> str:
 
 
 def _lenient_text(cursor: ByteCursor) -> str:
-    # A statement is in its session's character set, which these events do not name.
+    # A statement is in its session's character set, which these events do not contain.
     return cursor.rest().decode("utf-8", "replace")
 
 
@@ -181,8 +181,8 @@ class Heartbeat:
 
 
 def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
-    """Parse a HEARTBEAT event. `log_pos`: of the event's header, which is the only place of the position in version 1
-    (32 bits)."""
+    """Parse a HEARTBEAT event. `log_pos`: the field of the event's header. In version 1 the position is only there (32
+    bits)."""
     cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.HEARTBEAT:
         return Heartbeat(cursor.decode(cursor.rest()), log_pos)
@@ -233,7 +233,7 @@ class TransactionContext:
 def parse_transaction_context(body: bytes) -> TransactionContext:
     cursor = ByteCursor("TRANSACTION_CONTEXT_EVENT", body)
     uuid_size, thread_id = cursor.number(1), cursor.number(4)
-    cursor.read(1)  # whether the session gave the GTID
+    cursor.read(1)  # tells whether the session gave the GTID
     snapshot_size, writes, reads = cursor.number(4), cursor.number(4), cursor.number(4)
     uuid = cursor.text(uuid_size)
     cursor.read(snapshot_size)
@@ -298,7 +298,7 @@ def parse_load_query(body: bytes) -> LoadQuery:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """LOAD, NEW_LOAD and CREATE_FILE, which MySQL wrote before 5.0.3. `file_id`: of CREATE_FILE, else None."""
+    """LOAD, NEW_LOAD and CREATE_FILE, which MySQL wrote before 5.0.3. `file_id`: the id in CREATE_FILE, else None."""
 
     database: str
     table: str

@@ -59,8 +59,8 @@ class ByteCursor:
     def varint(self) -> int:
         """Read an integer of MySQL's serialization library.
 
-        From the lowest bit on, the first byte has as many one bits as bytes follow it, then a zero bit, then the value.
-        Source: libs/mysql/serialization/readme.md, "Variable-length integers".
+        From the lowest bit on, the first byte has one set bit for each byte that follows, then a zero bit, then the
+        value. Source: libs/mysql/serialization/readme.md, "Variable-length integers".
         """
         first = self.number(1)
         follow = ((~first & 0xFF) & -(~first & 0xFF)).bit_length() - 1 if first != 0xFF else 8

@@ -7,8 +7,9 @@ fraction of a second.
 Reading ends at the first fault. By then the reader has yielded all events before it, and the error names file and
 offset. A truncated last event is a fault, too: the server still writes the file, or it crashed.
 
-Since MySQL 5.6.1 and MariaDB 5.3 a FORMAT_DESCRIPTION names a checksum algorithm. Older servers write neither the name
-nor checksums. Files of servers before 5.0 begin with START_V3 instead, and are refused, as by the servers' own tools.
+Since MySQL 5.6.1 and MariaDB 5.3 a FORMAT_DESCRIPTION contains a checksum algorithm. Older servers write neither the
+algorithm nor checksums. Files of servers before 5.0 begin with START_V3 instead, and are refused, as by the servers'
+own tools.
 
 Sources: MySQL source, sql/binlog_reader.h, libs/mysql/binlog/event/control_events.cpp (Format_description_event),
 sql/binlog_istream.cc (magic numbers); MariaDB, sql/log_event.cc (Start_encryption_log_event).
@@ -82,8 +83,8 @@ class Block:
 
 
 def parse_format(raw: bytes) -> FormatDescription:
-    """Parse a FORMAT_DESCRIPTION_EVENT of a file. The event must name the server's version, because on it depends
-    whether the event has a checksum algorithm.
+    """Parse a FORMAT_DESCRIPTION_EVENT of a file. The event must contain the server's version, because the version
+    decides whether the event has a checksum algorithm.
 
     Raises `BinlogError` MALFORMED_EVENT, UNSUPPORTED_EVENT, CHECKSUM_MISMATCH.
     """
@@ -101,7 +102,8 @@ def parse_format(raw: bytes) -> FormatDescription:
 
 
 class LogReader:
-    """Reads one file, whose bytes are fed in order. `offset`: of the first byte that is not part of a block yet."""
+    """Reads one file, whose bytes are fed in order. `offset`: the offset of the first byte that is not part of a block
+    yet."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -33,8 +33,8 @@ _TAGGED = type_name(EventType.GTID_TAGGED)
 
 class Gtid(NamedTuple):
     """A MySQL GTID event. An anonymous GTID has `source` "" and `gno` 0. Times are microseconds since 1970 UTC; the
-    length is that of the whole transaction in bytes, including the GTID event. Fields that the server did not write are
-    None."""
+    length is the size of the whole transaction in bytes, including the GTID event. Fields that the server did not write
+    are None."""
 
     source: str  # uuid
     tag: str
@@ -162,7 +162,7 @@ GROUP_COMMIT_ID = 0x02
 DDL = 0x20
 PREPARED_XA = 0x40  # the event implies XA START; the group ends with XA_PREPARE
 COMPLETED_XA = 0x80  # XA COMMIT or XA ROLLBACK
-_COMMIT_ALTER, _ROLLBACK_ALTER = 0x04, 0x08  # of the extra flags
+_COMMIT_ALTER, _ROLLBACK_ALTER = 0x04, 0x08  # bits of the extra flags
 
 
 _XID = re.compile(r"\bX'((?:[0-9a-fA-F]{2})*)',X'((?:[0-9a-fA-F]{2})*)',(\d{1,20})\s*$")
@@ -199,9 +199,9 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """A MariaDB GTID event. `flags`: STANDALONE and the others above. `commit_id`: of the group commit. `xid`: with
-    PREPARED_XA and COMPLETED_XA. `alter_of`: the sequence number of the START ALTER that this event ends. A field that
-    the event does not have is None."""
+    """A MariaDB GTID event. `flags`: STANDALONE and the others above. `commit_id`: the id of the group commit. `xid`:
+    set with PREPARED_XA and COMPLETED_XA. `alter_of`: the sequence number of the START ALTER that this event ends. A
+    field that the event does not have is None."""
 
     domain: int
     server: int
@@ -221,7 +221,7 @@ class MariadbGtid:
 
 
 def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
-    """Parse a MariaDB GTID event. `server_id`: from its header. Raises `BinlogError` MALFORMED_EVENT."""
+    """Parse a MariaDB GTID event. `server_id`: the server id in its header. Raises `BinlogError` MALFORMED_EVENT."""
     cursor = ByteCursor(type_name(EventType.MARIADB_GTID), body)
     sequence, domain, flags = cursor.number(8), cursor.number(4), cursor.number(1)
     commit_id = cursor.number(8) if flags & GROUP_COMMIT_ID else None
@@ -231,7 +231,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
         xid = Xid(format_id, cursor.read(gtrid), cursor.read(bqual))
     if len(cursor):
         extra = cursor.number(1)
-        if extra & 1:  # several storage engines take part; their number follows
+        if extra & 1:  # several storage engines take part; the count of engines follows
             cursor.number(1)
         if extra & (_COMMIT_ALTER | _ROLLBACK_ALTER):
             alter_of = cursor.number(8)

@@ -39,21 +39,21 @@ MARIADB_DOMAIN_AT, MARIADB_FLAGS_AT, MARIADB_GTID_SIZE_MIN = 8, 12, 12
 # No server writes a larger event: max_allowed_packet is at most 1 GiB, and a server adds a few KiB to it. (Cells are
 # found by 32-bit offsets.)
 EVENT_BYTES_MAX = (1 << 30) + (1 << 16)
-FILE_NAME_BYTES_MAX = 255  # of a binlog file's name, on Linux and in our record
+FILE_NAME_BYTES_MAX = 255  # limit of a binlog file's name, on Linux and in our record
 
 FLAG_IN_USE = (
-    0x0001  # in a FORMAT_DESCRIPTION on disk: the server has the file open, or crashed meanwhile
+    0x0001  # in a FORMAT_DESCRIPTION on disk: the server has the file open, or crashed while it had
 )
 # The statement, or the definition of a table that it opened, used a temporary table or CONNECTION_ID().
 FLAG_THREAD_SPECIFIC = 0x0004
 FLAG_ARTIFICIAL = 0x0020  # the server made the event for this dump; it is not in the file
 FLAG_IGNORABLE = 0x0080
-STMT_END_F = 0x0001  # in the flags of a rows event: the last one of its statement
+STMT_END_F = 0x0001  # in the flags of a rows event: the event is the last of its statement
 
 
 class EventHeader(NamedTuple):
-    """The fields of an event's header. `type`: a type code, which need not be an `EventType`. `size`: of the whole
-    event. `log_pos`: the low 32 bits of the offset in the file after the event, 0 = unknown."""
+    """The fields of an event's header. `type`: a type code, which need not be an `EventType`. `size`: the size of the
+    whole event. `log_pos`: the low 32 bits of the offset in the file after the event, 0 = unknown."""
 
     timestamp: int
     type: int
@@ -85,7 +85,8 @@ class FormatDescription:
     fixed part of each event's body, by type code - 1. `created`: when the file was created, seconds since 1970, from
     the header's timestamp (which is right in dumps from the middle of a file, too). `started`: when the server was
     started; 0 in all files but the first one after the start. `in_use`: True if the server has the file open, or
-    crashed meanwhile. `has_algorithm`: True if this event names a checksum algorithm, and so ends in a checksum itself.
+    crashed while it had the file open. `has_algorithm`: True if this event contains a checksum algorithm, and so ends
+    in a checksum itself.
     """
 
     raw: bytes

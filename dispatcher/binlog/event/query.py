@@ -1,6 +1,6 @@
 """QUERY events: a statement as text, and the settings of the session that ran it.
 
-The event's status variables hold the session's character set, which is that of the text, and its sql_mode, without
+The event's status variables hold the session's character set, in which the text is written, and its sql_mode, without
 which double quotes are ambiguous. The variables are a list of codes and values without sizes, so an unknown code ends
 the parsing of the list. The statement behind the list can still be read.
 
@@ -118,7 +118,7 @@ def _status(cursor: ByteCursor) -> Status:
             found["sql_mode"] = cursor.number(8)
         elif code == 4:
             found["client"] = cursor.number(2)
-            cursor.read(4)  # of the connection, of the server
+            cursor.read(4)  # collation ids of the connection and of the server
         elif code == 5:
             found["time_zone"] = cursor.sized_text()
         elif code == 12:

@@ -1,5 +1,5 @@
-"""The daemon's own event in a delivered binlog: an IGNORABLE_LOG_EVENT before each transaction, and wherever events are
-left out.
+"""The daemon's own event in a delivered binlog: an IGNORABLE_LOG_EVENT before each transaction, and at each place where
+events are left out.
 
 The servers' tools and replicas skip an event with the flag LOG_EVENT_IGNORABLE_F, so `mysqlbinlog` can read a delivered
 binlog.
@@ -77,8 +77,8 @@ def continued_record(record: bytes, first_event: int, *, checksum: bool) -> byte
 
 
 def parse_record(body: bytes) -> Record | None:
-    """Parse the body (no header, no checksum) of an IGNORABLE_LOG_EVENT. None if the event is not a record of the
-    daemon. Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for another version of the record."""
+    """Parse the body (no header, no checksum) of an IGNORABLE_LOG_EVENT. Returns None if the event is not a record of
+    the daemon. Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for another version of the record."""
     if body[:2] != RECORD_MAGIC:
         return None
     if len(body) < RECORD.size:

@@ -2,7 +2,8 @@
 
 The body is a list of fields (type, size, value: all packed integers), an end mark (type 0), and the compressed bytes.
 Decompressed, these are the transaction's events one after the other. They have no checksums, because the payload event
-has one, and their `log_pos` is that of the payload event. The GTID event comes before the payload event, uncompressed.
+has one, and their `log_pos` is the `log_pos` of the payload event. The GTID event comes before the payload event,
+uncompressed.
 
 Sources: MySQL source, libs/mysql/binlog/event/codecs/binary.cpp, sql/binlog/decompressing_event_object_istream.cc.
 """
@@ -75,7 +76,7 @@ def parse_payload(body: bytes | memoryview) -> Payload:
 
 def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
     """Yield the inner events' bytes, at most CHUNK_BYTES at a time. Raises `BinlogError` MALFORMED_EVENT if they cannot
-    be decompressed, or have another size than the event says."""
+    be decompressed, or if their size differs from the size in the event."""
     if payload.compression is Compression.NONE:
         for at in range(0, len(payload.data), CHUNK_BYTES):
             yield bytes(payload.data[at : at + CHUNK_BYTES])

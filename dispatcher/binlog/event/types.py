@@ -74,9 +74,9 @@ class EventType(IntEnum):
 
 @lru_cache(256)
 def type_name(code: int) -> str:
-    """The name of a type code in messages, metrics and all output: `WRITE_ROWS_EVENT`, with the version behind it as in
-    the server's source (`WRITE_ROWS_EVENT_V1`). MySQL's and MariaDB's GTID events are both `GTID_EVENT`. An unknown
-    code gives `UNKNOWN_EVENT_250`."""
+    """Returns the name of a type code in messages, metrics and all output: `WRITE_ROWS_EVENT`, followed by the version
+    as in the server's source (`WRITE_ROWS_EVENT_V1`). MySQL's and MariaDB's GTID events are both `GTID_EVENT`. An
+    unknown code gives `UNKNOWN_EVENT_250`."""
     try:
         name = EventType(code).name.removeprefix("MARIADB_")
     except ValueError:

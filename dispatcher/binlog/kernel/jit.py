@@ -44,7 +44,7 @@ def release_folder(cache_folder: str, sources: Path) -> str:
     return str(Path(cache_folder) / state.hexdigest()[:16])
 
 
-_config: Any = numba.config  # its names are not declared
+_config: Any = numba.config  # numba does not declare its attributes
 if _config.CACHE_DIR:
     _config.CACHE_DIR = release_folder(_config.CACHE_DIR, Path(__file__).parents[1])
 

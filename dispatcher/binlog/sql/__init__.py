@@ -1,1 +1,1 @@
-"""SQL statements as far as replication must understand them."""
+"""Parses SQL statements as far as replication must understand them."""

@@ -1,6 +1,6 @@
 """Parses ALTER TABLE: each clause becomes an object of `clauses`, which describes its effect on columns, keys and rows.
 
-A clause that is neither understood nor listed as harmless counts as one that changes rows. So if the list lacks a
+A clause that is neither understood nor listed as harmless counts as a clause that changes rows. So if the list lacks a
 clause, the mirror makes a needless copy of the table, but it never misses a change.
 Sources: MySQL 9.7 manual, "ALTER TABLE Statement"; MariaDB knowledge base, "ALTER TABLE"; sql_yacc.yy of both.
 """
@@ -63,7 +63,8 @@ class ParsedAlter:
 
 
 def parse_alter_table(query: str, default_database: str, sql_mode: int = 0) -> ParsedAlter:
-    """Parse an ALTER TABLE statement. Raises NotUnderstoodError if it is not one, or its table has no name.
+    """Parse an ALTER TABLE statement. Raises NotUnderstoodError if the statement is another one, or if its table has no
+    name.
 
     The time is linear in the statement's length.
     """
@@ -250,7 +251,7 @@ class _Clauses:
     # -- the other verbs -------------------------------------------------------------------------------------
 
     def _change(self, *, renames: bool) -> None:
-        """Consume CHANGE or MODIFY. `renames`: True for CHANGE, which names the old column."""
+        """Consume CHANGE or MODIFY. `renames`: True for CHANGE, which contains the name of the old column."""
         tokens = self._tokens
         tokens.accept("COLUMN")
         exists = tokens.accept("IF", "EXISTS")

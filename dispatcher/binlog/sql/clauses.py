@@ -1,4 +1,5 @@
-"""The clauses of an ALTER TABLE statement, as they are written: what each does to columns, keys and rows.
+"""The clauses of an ALTER TABLE statement, in the form in which they are written: what each does to columns, keys and
+rows.
 
 All names are those before the statement, because MySQL applies the clauses together: `RENAME COLUMN a TO b, RENAME
 COLUMN b TO a` exchanges two columns. `alter_clauses` parses the clauses.
@@ -42,10 +43,10 @@ class Computed(StrEnum):
 class DefinedColumn:
     """A column definition of a statement.
 
-    `type`: as information_schema prints it, in lower case, with labels as in the statement: `int unsigned`,
-    `varchar(20)`, `enum('a','b')`, `text`. `charset`: of the column, "" if the definition does not name it. `nullable`:
-    None if the definition has neither NULL nor NOT NULL. `default`: None without DEFAULT, or if the default is not a
-    constant. `primary`: True if the definition says PRIMARY KEY.
+    `type`: in the form of information_schema, in lower case, with labels as in the statement: `int unsigned`,
+    `varchar(20)`, `enum('a','b')`, `text`. `charset`: the character set of the column, "" if the definition does not
+    contain it. `nullable`: None if the definition has neither NULL nor NOT NULL. `default`: None without DEFAULT, or if
+    the default is not a constant. `primary`: True if the definition says PRIMARY KEY.
     """
 
     name: str
@@ -59,8 +60,8 @@ class DefinedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPosition:
-    """FIRST (`after` is "") or AFTER a column. A clause without a position adds a column at the end, or leaves it where
-    it is."""
+    """FIRST (`after` is "") or AFTER a column. Without a position, a new column is added at the end, and an existing
+    column stays in its place."""
 
     after: str = ""
 
@@ -97,7 +98,7 @@ class ChangeColumnClause:
 
 @dataclass(frozen=True, slots=True)
 class ConvertCharsetClause:
-    """CONVERT TO CHARACTER SET. `charset`: "" for DEFAULT, which is the database's."""
+    """CONVERT TO CHARACTER SET. `charset`: "" for DEFAULT, which means the character set of the database."""
 
     charset: str
 

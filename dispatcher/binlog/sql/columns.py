@@ -165,8 +165,8 @@ def _skip_brackets(tokens: SqlTokens) -> None:
 
 
 def _literal(tokens: SqlTokens) -> Literal | None:
-    """Consume a constant. None for another expression, of which a part may have been consumed. (A constant in brackets
-    is another expression, too.)"""
+    """Consume a constant. Returns None for any other expression, of which a part may have been consumed. (A constant in
+    brackets counts as another expression, too.)"""
     following = tokens.peek()
     if following is None:
         raise NotUnderstoodError

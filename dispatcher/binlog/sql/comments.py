@@ -1,13 +1,13 @@
 """Resolves the comments that a server may execute: `/*! ... */`, `/*!80034 ... */`, and MariaDB's `/*M! ... */`.
 
 Whether a server executes such a comment or skips it depends on the kind and version of the server. So the text alone
-does not show what was executed. `executed_text` returns the text as it was for the server that wrote the log, and the
-parsers read only that. Before they log the statement, most servers replace the `!` of a comment that they skip by a
-space; MySQL leaves MariaDB's comments unchanged.
+does not show what was executed. `executed_text` returns the text as the server that wrote the log executed it, and the
+parsers read only that text. Before they log the statement, most servers replace the `!` of a comment that they skip by
+a space; MySQL leaves MariaDB's comments unchanged.
 
 The rules, tested on servers:
-* A version is five digits, or six if the sixth character is a digit, too. MySQL 5.6 always reads five. For the versions
-  between 5.6 and 9.7 this is not tested, so from these versions a statement with six digits is not understood.
+* A version is five digits, or six if the sixth character is a digit, too. MySQL 5.6 always reads five digits. For the
+  versions between 5.6 and 9.7 this is not tested, so a statement of these versions with six digits is not understood.
 * A comment without a version, or with fewer than five digits, is executed; then the digits are code.
 * A comment with a version is executed by servers of that version and later. MariaDB skips `/*!50700` to `/*!99999`,
   which are MySQL's versions. It executes `/*M!` like `/*!`, but without this exception. To MySQL, `/*M!` begins an
@@ -35,7 +35,7 @@ COMMENTS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
-    """The kind and version of the server that wrote a statement. `number`: the version as comments name it, such as
+    """The kind and version of the server that wrote a statement. `number`: the version in the form of comments, such as
     80034 for 8.0.34."""
 
     mariadb: bool = False

@@ -29,8 +29,8 @@ class ParsedCreate:
 def parse_create_table(
     query: str, default_database: str, sql_mode: int = 0, bounds: Bounds | None = None
 ) -> ParsedCreate:
-    """Parse a CREATE TABLE statement, in linear time. Raises NotUnderstoodError for another statement, or for one that
-    exceeds `bounds`."""
+    """Parse a CREATE TABLE statement, in linear time. Raises NotUnderstoodError for another statement, or for a
+    statement that exceeds `bounds`."""
     tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database
     if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):

@@ -47,7 +47,7 @@ _ESCAPES = {"\\": r"\\", "\0": r"\0", "\n": r"\n", "\r": r"\r"}
 
 
 class DataType(NamedTuple):
-    """`text`: as information_schema shows it. `charset`: "" if the type does not name it. `serial`: True for the
+    """`text`: the form in information_schema. `charset`: "" if the type does not contain it. `serial`: True for the
     synonym SERIAL."""
 
     text: str
@@ -227,7 +227,7 @@ def quoted_label(label: str) -> str:
 
 
 def _charset(tokens: SqlTokens) -> str:
-    """Consume the attributes behind a text type. Return the character set, "" if they do not name it."""
+    """Consume the attributes behind a text type. Return the character set, "" if they do not contain it."""
     charset = ""
     while True:
         if tokens.accept("CHARACTER", "SET") or tokens.accept("CHAR", "SET") or tokens.accept("CHARSET"):  # fmt: skip

@@ -137,7 +137,7 @@ def _unquoted(text: str, quote: str, plain_backslash: bool) -> str:
 
 
 class Bounds(NamedTuple):
-    """Limits how much of a statement is read. `characters`, `pieces`: the maxima. A piece is a token, the text between
+    """Limits how much of a statement is read. `characters`, `pieces`: the limits. A piece is a token, the text between
     two tokens, or the text between two commas or brackets of a list of clauses."""
 
     characters: int
@@ -161,7 +161,7 @@ class SqlToken(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The token as a name, without quotes; None if it cannot be a name."""
+        """Returns the token as a name, without quotes; None if it cannot be a name."""
         if self.kind == "word":
             return self.text
         # Under sql_mode ANSI_QUOTES a text in double quotes is a name.
@@ -183,13 +183,13 @@ class SqlTokens:
         self.sql_mode = sql_mode
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
-        self.offset = 0  # behind the last token that the caller consumed
+        self.offset = 0  # the offset behind the last token that the caller consumed
         self.complete = True
         self.pieces = 0
         self._query = query
         self._end = len(query) if bounds is None else min(len(query), bounds.characters)
         self._pieces_max = 0 if bounds is None else bounds.pieces
-        self._at = 0  # behind the last token that was matched
+        self._at = 0  # the offset behind the last token that was matched
         self._next: list[SqlToken] = []
 
     def __iter__(self) -> Iterator[SqlToken]:
@@ -246,7 +246,7 @@ class SqlTokens:
         return True
 
     def accept(self, *words: str) -> bool:
-        """Consume these words if they are the next tokens. True if they were."""
+        """Consume these words if they are the next tokens. Returns True if they were consumed."""
         if not self.at(*words):
             return False
         for _ in words:
@@ -254,7 +254,7 @@ class SqlTokens:
         return True
 
     def accept_either(self, *words: str) -> bool:
-        """Consume the next token if it is one of these words. True if it was."""
+        """Consume the next token if it is one of these words. Returns True if it was consumed."""
         return any(self.accept(word) for word in words)
 
     def accept_any(self, *words: str) -> None:
@@ -267,7 +267,8 @@ class SqlTokens:
             raise NotUnderstoodError
 
     def skip_to(self, *words: str) -> bool:
-        """Consume all tokens up to and including the first of these words outside brackets. False if there is none."""
+        """Consume all tokens up to and including the first of these words outside brackets. Returns False if no such
+        word follows."""
         depth = 0
         for token in self:
             if token.kind == "sign":
@@ -277,8 +278,8 @@ class SqlTokens:
         return False
 
     def skip_clause(self) -> bool:
-        """Consume everything up to and including the next comma outside brackets. False if there is none. Like
-        `skip_to(",")`, but in far fewer pieces."""
+        """Consume everything up to and including the next comma outside brackets. Returns False if no comma follows.
+        Like `skip_to(",")`, but in far fewer pieces."""
         if not self._next:
             return self._skip_from(0)
         depth = 0

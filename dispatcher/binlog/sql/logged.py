@@ -30,7 +30,7 @@ class LoggedStatement:
 
     @classmethod
     def of(cls, query: Query, flags: int, server: ServerVersion) -> LoggedStatement:
-        """`flags`: of the event's header. `server`: the version in the log's FORMAT_DESCRIPTION."""
+        """`flags`: the flags in the event's header. `server`: the version in the log's FORMAT_DESCRIPTION."""
         text = executed_text(query.query, query.status.sql_mode, server)
         return cls(query.database, text, query.status.sql_mode, bool(flags & FLAG_THREAD_SPECIFIC))
 

@@ -1,9 +1,10 @@
 """Classifies the statements of a binlog and finds the tables and databases that each one touches.
 
-DDL is logged as text, and the daemon routes it by the tables that it touches. A statement names these in its first
-words (ALTER TABLE also at the beginning of its clauses), so a lexer and a few lines per kind of statement suffice.
-General SQL parsers fail on partitioning and on much of MariaDB's syntax, and executors would have to install one. If a
-statement is not understood, `parsed` is False, and the caller must assume that the statement touches any table.
+DDL is logged as text, and the daemon routes it by the tables that it touches. The first words of a statement contain
+these tables (for ALTER TABLE also the beginnings of its clauses), so a lexer and a few lines per kind of statement
+suffice. General SQL parsers fail on partitioning and on much of MariaDB's syntax, and executors would have to install
+one. If a statement is not understood, `parsed` is False, and the caller must assume that the statement touches any
+table.
 
 Sources: MySQL manual, "Data Definition Statements"; MariaDB knowledge base, "ALTER TABLE", "DROP
 TABLE", "SET STATEMENT".
@@ -54,10 +55,10 @@ class ParsedStatement:
 
     `tables`: (database, table) of each table touched, as written and in order. Tables that the statement only reads or
     refers to are left out. `databases`: the databases that are touched as a whole, and the database of a routine that
-    is created, altered or dropped; not those of `tables`. `parsed`: True if the statement was understood. If False,
-    `tables` and `databases` are empty. `renamed`: (old, new) pairs in the order in which the server renames the tables;
-    both names are in `tables`. `maybe_temporary`: True if the log does not show whether the statement was executed on
-    `tables` or on temporary tables of these names.
+    is created, altered or dropped; the databases of `tables` are not included. `parsed`: True if the statement was
+    understood. If False, `tables` and `databases` are empty. `renamed`: (old, new) pairs in the order in which the
+    server renames the tables; both names are in `tables`. `maybe_temporary`: True if the log does not show whether the
+    statement was executed on `tables` or on temporary tables of these names.
     """
 
     kind: DdlKind
@@ -168,9 +169,9 @@ def parse_statement(
 ) -> ParsedStatement:
     """Find the objects that a statement touches.
 
-    `default_database`: the session's, for names without a database. `sql_mode`: the session's, from the event's status
-    variables. `bounds`: limits how much is read; a statement that exceeds them is not understood. `thread_specific`:
-    True if the event has LOG_EVENT_THREAD_SPECIFIC_F, see `_maybe_temporary`.
+    `default_database`: the session's default database, for names without a database. `sql_mode`: the session's
+    sql_mode, from the event's status variables. `bounds`: limits how much is read; a statement that exceeds them is not
+    understood. `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, see `_maybe_temporary`.
     """
     tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database
@@ -242,7 +243,7 @@ _NAMING_CLAUSES = ("RENAME", "EXCHANGE", "CONVERT")
 
 
 def _alter_table(tokens: SqlTokens, table: Name) -> ParsedStatement:
-    """Parse the clauses. Only the beginning of each is examined, for clauses that name a second table."""
+    """Parse the clauses. Only the beginning of each clause is examined, to find a second table in it."""
     tables, renamed = [table], []
     more = True
     while more:
@@ -317,7 +318,7 @@ def _set(tokens: SqlTokens) -> ParsedStatement:
 
 
 def _other_object(tokens: SqlTokens, database_kind: DdlKind) -> ParsedStatement:
-    """Parse the rest of CREATE, ALTER or DROP of anything but a table."""
+    """Parse the rest of CREATE, ALTER or DROP for any object except a table."""
     if tokens.accept("DATABASE") or tokens.accept("SCHEMA"):
         return _database(tokens, database_kind)
     _skip_attributes(tokens)

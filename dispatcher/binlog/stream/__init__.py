@@ -1,1 +1,1 @@
-"""The daemon's path: bytes of a dump to batches, and batches to what each consumer is delivered."""
+"""The daemon's path: converts the bytes of a dump to batches, and batches to the bytes that each consumer gets."""

@@ -14,7 +14,7 @@ from dispatcher.binlog.stream.routes import ALL
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 
-# Kinds of events, as far as routing cares.
+# The kinds of events that routing distinguishes.
 FRAME = 0  # GTID, BEGIN, XID, COMMIT: copied for each consumer that gets the transaction
 TABLE_MAP = 1
 ROWS = 2
@@ -22,13 +22,13 @@ ROWS_END = 3  # rows with STMT_END_F
 TEXT = 4  # the statement's SQL text
 DDL = 5
 SAVEPOINT = 6  # its route is the savepoint's number in its transaction
-ROLLBACK_TO = 7  # same route; undoes all events behind that savepoint
+ROLLBACK_TO = 7  # the same route; undoes all events behind that savepoint
 CARRIED = 0x40  # flag: an earlier batch listed the event already
 KIND_MASK = 0x3F
 
 # Flags of a transaction in a batch.
-CONTINUED = 1  # began in an earlier batch
-OPEN = 2  # does not end in this one
+CONTINUED = 1  # the transaction began in an earlier batch
+OPEN = 2  # the transaction does not end in this batch
 ABORTED = (
     4  # the log ends without its commit (the server crashed): what was copied of it is dropped
 )
@@ -105,7 +105,7 @@ class Head:
 
     `before`: the file that was read before this one, "" if this is the first file of a stream. `closed`: size in bytes
     of the file `before`, 0 if it does not end in a ROTATE. `previous`: the GTIDs of this file's PREVIOUS_GTIDS or
-    GTID_LIST event, None if that was not read (yet).
+    GTID_LIST event, None if that event was not read (yet).
     """
 
     before: str
@@ -115,12 +115,13 @@ class Head:
 
 @dataclass(slots=True)
 class Batch:
-    """Consecutive events of one file under one FORMAT_DESCRIPTION, and the transactions they belong to.
+    """Consecutive events of one file under one FORMAT_DESCRIPTION, and the transactions to which they belong.
 
     Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
-    `file`, `offset`: where the log goes on after the batch. `fault`: lies behind all events of the batch. `sources`:
-    names of the GTID sources, indexed by `tx.source`: a uuid, or MariaDB's "domain-server". `head`: how the file began;
-    set in the file's first batch, and in the next ones until a batch has transactions or the head's GTIDs are read.
+    `file`, `offset`: where the log goes on after the batch. `fault`: the fault, which lies behind all events of the
+    batch. `sources`: names of the GTID sources, indexed by `tx.source`: a uuid, or MariaDB's "domain-server". `head`:
+    how the file began; set in the file's first batch, and in the next ones until a batch has transactions or the head's
+    GTIDs are read.
     """
 
     buf: U8
@@ -137,7 +138,7 @@ class Batch:
     head: Head | None = None
 
     def copy(self) -> Batch:
-        """This batch with copies of everything that `compact()` would overwrite."""
+        """Returns this batch with copies of everything that `compact()` would overwrite."""
         return replace(self, buf=self.buf.copy(), ev=self.ev.copy(), tx=self.tx.copy())
 
 

@@ -1,6 +1,6 @@
-"""The batch that is being built: the arrays that the kernel fills, and the events that the next batch lists again.
+"""Builds a batch: the arrays that the kernel fills, and the events that the next batch lists again.
 
-A transaction may span batches. Its *carried* events are the ones that a consumer may still need when the next batch
+A transaction may span batches. Its *carried* events are the events that a consumer may still need when the next batch
 comes: GTID, BEGIN, the table maps of a statement that is still open. The next batch lists them again, as `CARRIED`.
 """
 
@@ -50,9 +50,9 @@ class _Carried(NamedTuple):
 class BatchBuilder:
     """Collects events and transactions in the kernel's arrays and closes them as batches.
 
-    `state`: the kernel's (see `splitter_kernel`). `embedded`: True while events come from an embedded transaction. Its
-    bytes are not counted, because the event that holds it was counted. `recording`: collects the rows of the open XA
-    transaction.
+    `state`: the state of the kernel (see `splitter_kernel`). `embedded`: True while events come from an embedded
+    transaction. The bytes of such events are not counted, because the event that holds the transaction was counted.
+    `recording`: collects the rows of the open XA transaction.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BatchBuilder:
         self.routes = routes
         self.file = ""
         self.format: FormatDescription | None = None
-        self.head: Head | None = None  # of the file, until its first transaction is listed
+        self.head: Head | None = None  # how the file began, until its first transaction is listed
         self.sources: list[str] = []
         # Creation times, s since 1970, of the current file and of the files of the last batches.
         self.created: dict[str, int] = {}
@@ -75,8 +75,8 @@ class BatchBuilder:
         self.recording: XaRecording | None = None
         self.counted_to = 0  # offset in the buffer up to which bytes were counted in batches
         self._buffer = buffer
-        self._first_event = self._first_transaction = 0  # of the batch in the making
-        self._n_carried = 0  # how many of its events are carried ones
+        self._first_event = self._first_transaction = 0  # in the batch that is being built
+        self._n_carried = 0  # how many events of this batch are carried
 
     # -- where the log is --------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class BatchBuilder:
         remedy: str | None = None,
     ) -> None:
         """Close the batch with a fault for the consumers of `route`. If an XA transaction is open, its recording keeps
-        the fault, which is repeated at the commit."""
+        the fault, and `xa_faults` repeats it at the commit."""
         if self.recording:
             targets = self.routes.targets[route] if route >= 0 else None
             self.recording.faults.append(XaFault(kind, what, remedy, targets))
@@ -145,7 +145,7 @@ class BatchBuilder:
 
     @property
     def pending(self) -> bool:
-        """True if the batch in the making holds anything that was not carried."""
+        """True if the batch that is being built holds anything that was not carried."""
         st = self.state
         return bool(
             st[k.N_EVENTS] > self._first_event + self._n_carried
@@ -162,7 +162,7 @@ class BatchBuilder:
         )
 
     def flush(self, out: Batches, fault: Fault | None = None) -> None:
-        """Close the batch in the making and begin the next one behind it."""
+        """Close the batch that is being built, and begin the next batch behind it."""
         self.record_listed()
         st = self.state
         hi, txs = int(st[k.N_EVENTS]), int(st[k.N_TXS])
@@ -192,7 +192,7 @@ class BatchBuilder:
         if st[k.TX] == k.NO_TX:
             self._first_event, self._n_carried = hi, 0
             return
-        # The next batch has the same buffer, so the carried events are listed again where they are.
+        # The next batch has the same buffer, so the carried events stay in place and are listed again.
         carried = self._carried_events()
         for n, i in enumerate(carried, hi):
             self._list(n, *self._listed(i))
@@ -234,7 +234,7 @@ class BatchBuilder:
         return np.concatenate((*raws, chunk))
 
     def record_listed(self) -> None:
-        """Move the listed events of the open XA transaction to its recording, all but its GTID event."""
+        """Move the listed events of the open XA transaction to its recording, except its GTID event."""
         if self.recording is None:
             return
         st, ev = self.state, self.events

@@ -1,22 +1,22 @@
-"""Copy consumers' shares of a batch into their segments: the only time that the daemon copies bytes of the log.
+"""Copies the consumers' shares of a batch into their segments. Nowhere else does the daemon copy bytes of the log.
 
 A consumer's share of a transaction is a record, the GTID, BEGIN, the table maps and rows of the consumer's tables, and
 the commit. The record, GTID and BEGIN are copied together with the transaction's first rows for the consumer, and a
-statement's text and table maps together with the statement's first rows for it. So a transaction or a statement
-without rows for the consumer adds no byte.
+statement's text and table maps together with the statement's first rows for the consumer. So a transaction or a
+statement without rows for the consumer adds no byte.
 
 Statements stay whole: the last rows event of a statement that the consumer gets has STMT_END_F, because `mysqlbinlog`
-prints no row of a statement that does not end. Where the daemon has to set the flag, it writes a new checksum. The text
-of a statement is copied only if all tables of the statement are the consumer's.
+prints no row of a statement that does not end. If the daemon has to set the flag, it writes a new checksum. The text of
+a statement is copied only if the consumer reads all tables of the statement.
 
-The bytes of a transaction that ends with ROLLBACK are dropped, and the transaction counts as one without events for the
-consumer. ROLLBACK TO drops the bytes behind the savepoint.
+The bytes of a transaction that ends with ROLLBACK are dropped, and the transaction counts as a transaction without
+events for the consumer. ROLLBACK TO drops the bytes behind the savepoint.
 
 A transaction, and even a statement, may span batches and segments. `ConsumerLog` keeps the state between them.
 
 A transaction that outgrows its memory (`large_bytes`) goes on in *spilled* segments, which the log's allocator maps to
 files. They are used like memory, so copying, reading and dropping have one implementation. The bytes of the next
-transactions go to memory again. The rejected alternative was to write files and to read them. It needs a second
+transactions go to memory again. The rejected alternative was to write files and to read them. It would need a second
 implementation of reading, of rollbacks, and of patching written bytes (STMT_END_F, the record).
 """
 
@@ -66,18 +66,18 @@ class Segment(NamedTuple):
 class ConsumerLog:
     """One consumer's bytes, written once and read by *logical* offset (bytes since the log was made).
 
-    The log consists of segments of at most `segment_max` bytes. They are smaller while the log holds little, and one
-    may be larger to hold a single unit. (A unit is a rows event with all that must be copied before it.) After the log
-    was emptied, its first segment has half the size of the last one: a reader that keeps up is served from large
-    segments, and a quiet consumer soon from small ones.
+    The log consists of segments of at most `segment_max` bytes. They are smaller while the log holds little, and a
+    segment may be larger to hold a single unit. (A unit is a rows event with all that must be copied before it.) After
+    the log was emptied, its first segment has half the size of the last one. So a reader that keeps up is served from
+    large segments, and a consumer that gets little data soon has small segments.
 
-    `allocated` counts whole segments in memory, also dropped ones of which a reader still has views; `spilled` counts
-    the segments in files. The bytes behind `committed` belong to an incomplete transaction. `rollback()` drops them,
-    also after `allocate` has raised.
+    `allocated` counts whole segments in memory, including dropped segments of which a reader still has views; `spilled`
+    counts the segments in files. The bytes behind `committed` belong to an incomplete transaction. `rollback()` drops
+    them, also after `allocate` has raised.
 
     Bounds, in bytes: the segments that one `append` of n bytes begins hold at most 2 * n + `segment_max`, because the
-    unused rest of a segment is smaller than the unit that begins the next one. With an `allocate`, the segments in
-    memory that an open transaction touches hold at most `large_bytes`.
+    unused rest of a segment is smaller than the unit that begins the next one. If the log has an `allocate`, the
+    segments in memory that an open transaction touches hold at most `large_bytes`.
     """
 
     SEGMENT_MIN = 1 << 14
@@ -85,7 +85,7 @@ class ConsumerLog:
     SPILLED_MIN, SPILLED_MAX = 1 << 22, 1 << 26
     # A reader sends a spilled segment in pieces of this size, and releases the pages of each piece after sending it.
     PIECE = 1 << 20
-    CUT_BYTES = 1 << 18  # between two places where a transaction may be cut
+    CUT_BYTES = 1 << 18  # the distance between two places where a transaction may be cut
 
     def __init__(
         self, segment_max: int = 1 << 20, *, allocate: Allocate | None = None, large_bytes: int = 0
@@ -100,13 +100,13 @@ class ConsumerLog:
         self._large_bytes = large_bytes
         self._segments: list[Segment] = []
         self._spilled_from = -1  # where the open transaction's spilled part begins
-        self._last_size = 0  # of the newest segment in memory, even if it was dropped
+        self._last_size = 0  # size of the newest segment in memory, even if it was dropped
         self._dropped_to = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
         self._columns: NDArray[np.int64] | None = None
         self.state_at: int = self._cs.ctypes.data  # address of the kernel's state
-        self._savepoints: dict[int, Savepoint] = {}  # of the open transaction
+        self._savepoints: dict[int, Savepoint] = {}  # the savepoints of the open transaction
         self._record_at = self._rows_at = 0  # logical offsets, for the kernel's EARLIER
         self._noted = 0  # transactions that were complete when the kernel returned last
         self._new_spilled_end = 0  # becomes `spilled_end` in `finish`
@@ -133,10 +133,10 @@ class ConsumerLog:
         """Copy the consumer's share of `batch`. Return the completed transactions, and the `seq` of the batch's last
         transaction.
 
-        `route_mask`: one byte per route, 1 = the consumer's. `already_executed`: one byte per transaction, 1 = the
-        consumer has it. `seq`: of the last transaction before the batch. `packed`: True to number transactions by file
-        and offset instead of counting them. Raises what `allocate` raises. Then no transaction of the batch counts, and
-        the caller must call `rollback()`.
+        `route_mask`: one byte per route, 1 = the consumer reads it. `already_executed`: one byte per transaction, 1 =
+        the consumer has it. `seq`: the seq of the last transaction before the batch. `packed`: True to number
+        transactions by file and offset instead of counting them. Raises what `allocate` raises. Then no transaction of
+        the batch counts, and the caller must call `rollback()`.
         """
         flags = batch.tx.flags
         counted = (flags & (OPEN | ABORTED)) == 0
@@ -156,12 +156,14 @@ class ConsumerLog:
         return copied.appended(0), int(seqs[counted][-1]) if counted.any() else seq
 
     def lane(self, route_mask: U8, epoch: int) -> tuple[int, int, int, int]:
-        """Return this log's row for the kernels. It holds addresses: the log and the mask must outlive it."""
+        """Return this log's row for the kernels. The row contains addresses, so the log and the mask must live longer
+        than the row."""
         return self.state_at, route_mask.ctypes.data, len(route_mask), epoch
 
     def answer(self, code: int, batch: Batch, copying: CopiedShares, begin: int) -> None:
-        """Do what the kernel asks with `code`: make room, set a savepoint, return to one, note a cut point, or patch an
-        event in an earlier segment. `begin`: index of the log's first visit. Raises what `allocate` raises."""
+        """Do what the kernel asks for with `code`: make room, set a savepoint, return to a savepoint, record a cut
+        point, or patch an event in an earlier segment. `begin`: index of the log's first visit. Raises what `allocate`
+        raises."""
         cs, checksum, ends = self._cs, int(batch.format.checksum), copying.done[k.END, begin:]
         self._note_complete(ends)
         if code == k.NEED_ROOM:
@@ -190,14 +192,14 @@ class ConsumerLog:
             cs[k.RECORD] = k.NONE
 
     def _note_complete(self, ends: I64) -> None:
-        """Note the transactions that became complete since the kernel returned last. `ends`: their logical ends."""
+        """Record the transactions that became complete since the kernel returned last. `ends`: their logical ends."""
         complete = int(self._cs[k.COMPLETE])
         if self._spilled_from >= 0 and complete > self._noted:
             self._new_spilled_end, self._spilled_from = int(ends[self._noted]), -1
         self._noted = complete
 
     def finish(self, copying: CopiedShares, lane: int) -> None:
-        """Let the transactions count that became complete: `committed` moves behind them."""
+        """Move `committed` behind the transactions that became complete, so that they count."""
         totals = copying.totals[lane]
         if self.spilled:
             self._note_complete(copying.done[k.END, copying.starts[lane] :])
@@ -218,7 +220,8 @@ class ConsumerLog:
         cs[k.KEPT], cs[k.KEEP_PLACE] = count, place
 
     def rollback(self) -> None:
-        """Drop the bytes of the incomplete transaction. Batches carry its beginning, which is copied again."""
+        """Drop the bytes of the incomplete transaction. Later batches carry its beginning, which is then copied
+        again."""
         self._cs[k.SAVEPOINTS] = self._noted = 0
         self._new_spilled_end = self.spilled_end
         self._return_to(Savepoint(self.committed, 0, 0, 0))
@@ -290,8 +293,8 @@ class ConsumerLog:
         self._use_last_segment(end)
 
     def _is_large(self, begin: int, more: int) -> bool:
-        """True if the open transaction's segments in memory, and `more` bytes, would exceed `large_bytes`; and True
-        once the transaction is spilled."""
+        """True if the open transaction's segments in memory together with `more` bytes would exceed `large_bytes`, or
+        if the transaction is already spilled."""
         if self._spilled_from >= 0:
             return True
         limit = self._end
@@ -318,7 +321,7 @@ class ConsumerLog:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def read(self, start: int, end: int) -> list[memoryview]:
-        """The bytes [start, end) by logical offset, without a copy. The views stay valid when the log drops the
+        """Returns the bytes [start, end) by logical offset, without a copy. The views stay valid when the log drops the
         bytes."""
         out = []
         first = bisect_right(self._segments, start, key=_base) - 1
@@ -335,8 +338,9 @@ class ConsumerLog:
         return out
 
     def opening(self, begin: int, point: CutPoint) -> list[bytes | memoryview]:
-        """What a reader needs before it reads a transaction from `point` on: the transaction's record, GTID and BEGIN,
-        the table maps in force, and a record that says which event follows. `begin`: offset of the transaction."""
+        """Returns the bytes that a reader needs before it reads a transaction from `point` on: the transaction's
+        record, GTID and BEGIN, the table maps in force, and a record that says which event follows. `begin`: offset of
+        the transaction."""
         beginning = b"".join(self.read(begin, point.beginning_end))
         record = beginning[: EventHeader.read(beginning).size]
         checksum = len(record) > RECORD_SIZE + record[NAME_SIZE_AT]

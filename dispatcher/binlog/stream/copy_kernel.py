@@ -32,10 +32,10 @@ from dispatcher.binlog.stream.batch import (
 )
 from dispatcher.binlog.stream.routes import ALL
 
-# The state between calls: indexes in its array. Offsets are relative to the segment in use.
-OUT = 0  # where the next byte goes
-VISIT = 1  # index in `visits` of the transaction to go on with,
-EVENT = 2  # and the event to go on with; -1 = the transaction is not begun
+# The state between calls, an array: each name below is an index in it. Offsets are relative to the segment in use.
+OUT = 0  # offset of the next byte to be written
+VISIT = 1  # index in `visits` of the transaction to go on with
+EVENT = 2  # index of the event to go on with; -1 = the transaction is not begun
 BEGUN = 3  # 1 if the open transaction's beginning was copied
 RECORD = 4  # offset of its record, or NONE, EARLIER
 LAST_ROWS = 5  # offset of the open statement's last rows event, or NONE, EARLIER
@@ -48,7 +48,7 @@ _HEAD_FIRST = 11  # index of the head's first event, -1 = none
 _MAPS_OPEN = 12  # 1 if the head has a table map
 # Logical offsets, but for MAPS_EVENT and IN_HEAD.
 BASE = 13  # where the segment in use begins
-CUT_FROM = 14  # from here on the open transaction may be cut before a rows event
+CUT_FROM = 14  # from this offset on, the open transaction may be cut before a rows event
 BEGINNING_END = 15  # end of the open transaction's record, GTID and BEGIN
 MAPS = 16  # begin of the table maps in force
 MAPS_END = 17
@@ -60,11 +60,11 @@ ROOM = 21  # how many bytes of that segment may be written
 KEEP_AT = 22  # address of its columns
 KEEP_ROOM = 23  # how many columns it has room for
 KEPT = 24  # how many columns it has
-KEEP_PLACE = 25  # what the row TX gets in its columns
+KEEP_PLACE = 25  # the value for the row TX of these columns
 STATE_SIZE = 26
 
 NONE = -1
-EARLIER = -2  # in a segment before the one in use
+EARLIER = -2  # the offset lies in an earlier segment
 
 # Why the kernel returned to Python.
 DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS, REMEMBER, UNDO, CUT = range(7)
@@ -79,8 +79,8 @@ LANE_SIZE = 4
 END, SEQ, OFFSET, EVENTS, COMMIT_US, TX, NUMBER_END = range(7)
 DONE_SIZE = 7
 
-# A lane's totals: its completed transactions, the logical end of the last one, events of all, commit time of the last
-# one, 1 if `_keep` had room for their columns.
+# A lane's totals: number of its completed transactions, logical end of the last of them, number of events of all,
+# commit time of the last, 1 if `_keep` had room for their columns.
 COUNT, LAST_END, EVENTS_COUNT, LAST_COMMIT_US, KEPT_COLUMNS = range(5)
 TOTALS_SIZE = 5
 
@@ -140,7 +140,7 @@ def _in_head(kind: int, route: int, route_mask: U8, text: bool) -> bool:
 
 @part
 def _note_head(cs: I64, kind: int, carried: int, i: int) -> None:
-    """Note where the head of a statement begins."""
+    """Record where the head of a statement begins."""
     if cs[_HEAD_FIRST] < 0 or (kind == TEXT and cs[_MAPS_OPEN] == 0):
         cs[_HEAD_FIRST] = i
         if not carried:
@@ -161,7 +161,7 @@ def _begin(cs: I64, flags: int, first: int) -> None:
     """Prepare the state for a transaction of the batch."""
     continued = flags & CONTINUED
     if not (continued and cs[BEGUN]):
-        # The lane may have had no visit in the transaction's first batches: the state is that of an earlier one.
+        # If the lane had no visit in the transaction's first batches, the state belongs to an earlier transaction.
         cs[BEGUN], cs[RECORD], cs[LAST_ROWS], cs[COPIED], cs[HEAD_DONE] = 0, NONE, NONE, 0, 0
     if not continued:
         cs[SAVEPOINTS] = 0
@@ -233,14 +233,15 @@ def _copy_beginning(  # noqa: PLR0913 - as above
 
 @part
 def _note_map(cs: I64, kind: int) -> None:
-    """Note where the table maps of a statement begin. Called before each event of the head is copied."""
+    """Record where the table maps of a statement begin. Called before each event of the head is copied."""
     if cs[MAPS_EVENT] < 0 and kind & KIND_MASK == TABLE_MAP:
         cs[MAPS], cs[MAPS_EVENT] = cs[BASE] + cs[OUT], cs[COPIED]
 
 
 @part
 def _finish(out: U8, cs: I64, end: int, seq: int, record_size: int, checksum: int) -> bool:
-    """Finish the record of a transaction. False if the record is in an earlier segment: then Python must finish it."""
+    """Finish the record of a transaction. Returns False if the record is in an earlier segment: then Python must finish
+    it."""
     if cs[RECORD] == EARLIER:
         return False
     if cs[RECORD] >= 0:
@@ -404,9 +405,10 @@ def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
     Each lane's entry in `codes` becomes DONE, or says what Python must do before it calls again for that lane, with
     `resumed`. (REMEMBER and UNDO are about the event before cs[EVENT].) A lane that is done gets its `totals`.
 
-    `seqs`: by transaction of the batch. `visits`: the transactions to be copied; lane n has those at [starts[n],
-    starts[n + 1]), and `done` has a column for each visit. `record`: the record to copy, with epoch 0. `cut_bytes`: a
-    lane returns CUT before the first rows event that lies so many bytes behind a transaction's beginning.
+    `seqs`: by transaction of the batch. `visits`: the transactions to be copied; the visits of lane n are at
+    [starts[n], starts[n + 1]), and `done` has a column for each visit. `record`: the record to copy, with epoch 0.
+    `cut_bytes`: a lane returns CUT before the first rows event that lies so many bytes behind a transaction's
+    beginning.
     """
     # Taking an array out of a tuple changes its reference count atomically, twice: once per call here, not per lane.
     off, size, kinds, route = ev.off, ev.size, ev.kind, ev.route

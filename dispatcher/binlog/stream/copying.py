@@ -1,4 +1,5 @@
-"""Copy the shares of many consumers in one call of the kernel, and let each log do what the kernel leaves to Python."""
+"""Copies the shares of many consumers in one call of the kernel, and lets each log do what the kernel leaves to
+Python."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ I64Matrix = NDArray[np.int64]
 
 
 class Appended(NamedTuple):
-    """Transactions that became complete, a column for each; `copy_kernel` names the rows."""
+    """Transactions that became complete, one column for each; `copy_kernel` defines the rows."""
 
     columns: I64Matrix
 
     @property
     def tx(self) -> I64:
-        """Their indexes in the batch."""
+        """The indexes of these transactions in the batch."""
         row: I64 = self.columns[k.TX]
         return row
 
@@ -61,8 +62,8 @@ class Dealt(NamedTuple):
 
 @dataclass(slots=True)
 class CopiedShares:
-    """What `append_shares` copies. `visits`, `done`: the kernel's arguments. `starts`, `totals`: the kernel's values,
-    by lane, for the lanes that have visits. `failures`: by lane."""
+    """The shares that `append_shares` copies. `visits`, `done`: the kernel's arguments. `starts`, `totals`: the
+    kernel's values of each lane that has visits. `failures`: the error of each lane that failed."""
 
     seqs: I64
     record: U8

@@ -1,4 +1,4 @@
-"""Where the transactions of a log may be cut, to be read in parts.
+"""The places where the transactions of a log may be cut, so that they can be read in parts.
 
 A part that begins inside a transaction must be decodable without the parts before it. So a transaction may be cut only
 before its rows events, and a cut point holds where the earlier bytes are that a reader needs: the transaction's
@@ -22,7 +22,7 @@ from dispatcher.model.position import EventPoint
 
 
 class CutPoint(NamedTuple):
-    """A place before a rows event, or before the head of its statement. All fields but `event` and `maps_event` are
+    """A place before a rows event, or before the head of its statement. All fields except `event` and `maps_event` are
     logical offsets.
 
     `event`: index of the event that follows, in the delivered transaction. `beginning_end`: end of the transaction's
@@ -39,7 +39,7 @@ class CutPoint(NamedTuple):
 
     @classmethod
     def of_state(cls, cs: I64) -> CutPoint:
-        """The point at which the kernel returned CUT."""
+        """Returns the point at which the kernel returned CUT."""
         at, beginning_end = int(cs[k.BASE] + cs[k.OUT]), int(cs[k.BEGINNING_END])
         if cs[k.IN_HEAD] or cs[k.MAPS_EVENT] < 0:
             return cls(at, int(cs[k.COPIED]), beginning_end, at, at, 0)
@@ -48,7 +48,7 @@ class CutPoint(NamedTuple):
 
     @property
     def value(self) -> EventPoint:
-        """The point as readers know it."""
+        """The point in the form that readers know."""
         return EventPoint(self.event, self.at - self.beginning_end)
 
 

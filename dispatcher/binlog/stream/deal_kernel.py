@@ -60,7 +60,7 @@ def _walk(  # noqa: PLR0913 - one branch per reason of a visit, one array per pa
                 cs = integers_at(lanes[lane, k.STATE_AT], k.STATE_SIZE)
                 if cs[k.BEGUN] or cs[k.SAVEPOINTS]:
                     _visit(seen, cursor, visits, lane, t)
-        before = ALL - 1  # route of the last event: its lanes have the transaction already
+        before = ALL - 1  # route of the last event, whose lanes have the transaction already
         for i in range(first[t], last[t]):
             kind, r = kinds[i] & KIND_MASK, route[i]
             if r == before or kind not in (ROWS, ROWS_END, DDL):

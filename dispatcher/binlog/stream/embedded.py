@@ -7,7 +7,7 @@ has ended, the position is the end of that event.
 A small embedded transaction is written into the receive buffer's scratch area and read at once: a server that
 compresses all transactions writes thousands of them a second, and a batch for each would cost more than everything
 else. A larger one is read from a buffer of its own, a chunk of whole events at a time. Then memory holds the compressed
-bytes (which came in one event) and a few chunks, or the largest embedded event where that is larger than a chunk. An
+bytes (which came in one event) and a few chunks, or the largest embedded event if it is larger than a chunk. An
 embedded transaction may hold another one: XA COMMIT ... ONE PHASE in a compressed transaction.
 """
 
@@ -36,7 +36,7 @@ SMALL_BYTES = 1 << 18
 class EmbeddedTransaction:
     """The events of `rows`, and behind them the event `last`; no event has a checksum.
 
-    `begun`: True if the transaction's BEGIN was read already: MariaDB's GTID event implies it. `faults`: errors for
+    `begun`: True if the transaction's BEGIN was read already, as MariaDB's GTID event implies it. `faults`: errors for
     some consumers, which stop before this transaction.
     """
 
@@ -47,16 +47,17 @@ class EmbeddedTransaction:
 
     @property
     def size(self) -> int | None:
-        """Bytes of all events; None if the payload does not say its uncompressed size."""
+        """Number of bytes of all events; None if the payload does not contain its uncompressed size."""
         plain = self.rows.uncompressed_size
         return None if plain is None else plain + len(self.last)
 
     def whole(self) -> U8:
-        """All events. Raises `BinlogError` if the payload cannot be decompressed or has another size than it says."""
+        """Returns all events. Raises `BinlogError` if the payload cannot be decompressed, or has another size than its
+        field says."""
         return np.frombuffer(transaction_payload.decompress(self.rows) + self.last, dtype=np.uint8)
 
     def chunks(self) -> Iterator[bytes]:
-        """All events, a chunk at a time; raises what `whole` raises."""
+        """Yields all events, a chunk at a time. Raises what `whole` raises."""
         yield from transaction_payload.decompressed_chunks(self.rows)
         if self.last:
             yield self.last
@@ -69,7 +70,7 @@ class _Frame:
     `buf`, `fill`: the buffer with the event that holds the transaction. `at`, `stop`, `packets`, `counted_to`: values
     of the kernel's state and the batch builder, restored when the transaction has been read. `start`, `end`: offsets in
     the file before and behind that event. `opened`: how many transactions had begun when the event was read. `runs`:
-    events that are not in the buffer yet; None for a small transaction, whose events all are there.
+    events that are not in the buffer yet; None for a small transaction, because all its events are in the buffer.
     """
 
     buf: U8
@@ -116,8 +117,8 @@ class EmbeddedReader:
         return EmbeddedTransaction(transaction_payload.parse_payload(body))
 
     def enter(self, transaction: EmbeddedTransaction, out: Batches) -> bool:
-        """Let the kernel read `transaction` in place of the event that it returned. False, with nothing changed, if the
-        buffer must be compacted first."""
+        """Let the kernel read `transaction` in place of the event that it returned. Returns False and changes nothing
+        if the buffer must be compacted first."""
         buffer, builder, st = self._buffer, self._builder, self._builder.state
         size = transaction.size
         small = self._is_small(size)
@@ -153,8 +154,8 @@ class EmbeddedReader:
         return True
 
     def advance(self) -> None:
-        """Read in the next chunk, or leave the transaction after the last one. Called when the kernel has read all
-        events of the buffer. Raises BinlogError if the events are not exactly one transaction."""
+        """Read in the next chunk, or leave the transaction after the last one. The splitter calls this when the kernel
+        has read all events of the buffer. Raises BinlogError if the events are not exactly one transaction."""
         frame, st = self._frames[-1], self._builder.state
         src = next(frame.runs, None) if frame.runs else None
         if src is not None:

@@ -1,4 +1,4 @@
-"""Many consumers at one position: finds each one's share of a batch, and copies all shares."""
+"""For many consumers at one position: finds the share of each in a batch, and copies all shares."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ import numpy as np
 from dispatcher.binlog.kernel.bytes import U8
 
 _BYTES_MIN = 1 << 14
-# The connection is quiet if so many calls of `compact` in a row saw at most a quarter of the largest `fill` before.
+# The connection is quiet if this many calls of `compact` in a row saw at most a quarter of the largest `fill` that was
+# seen before.
 _QUIET_CALLS = 64
 
 
@@ -29,14 +30,14 @@ class ReceiveBuffer:
         self.usual = max(usual, _BYTES_MIN)
         self.bytes = _untouched(self.usual)
         self.fill = 0
-        self.scratch = 0  # where the next bytes of embedded transactions go
+        self.scratch = 0  # offset for the next bytes of embedded transactions
         self._scratch_bytes = 0  # size of the scratch area, where the source must not write
         self._touched = 0  # the largest `fill` since the buffer was made
         self._most = 0  # the largest `fill` in the last `_calls` calls of `compact`
         self._calls = 0
 
     def room(self) -> memoryview:
-        """Where the source must write the next bytes."""
+        """Returns the memory into which the source must write the next bytes."""
         return memoryview(self.bytes)[self.fill : len(self.bytes) - self._scratch_bytes]  # type: ignore[arg-type]
 
     def has_room(self, at: int, size: int) -> bool:
@@ -44,7 +45,7 @@ class ReceiveBuffer:
         return at + size <= len(self.bytes) - self._scratch_bytes
 
     def reserve_scratch(self, size: int) -> bool:
-        """True if `size` bytes fit at `scratch`. If False, they fit after the next `compact`."""
+        """Returns True if `size` bytes fit at `scratch`. If False, the bytes fit after the next `compact`."""
         if not self._scratch_bytes:
             self._scratch_bytes = self.usual
             larger = _untouched(len(self.bytes) + self._scratch_bytes)
@@ -55,7 +56,7 @@ class ReceiveBuffer:
     def compact(self, at: int, front: list[U8], room: int) -> int:
         """Move the bytes from offset `at` on behind copies of `front`, and forget the rest. Return their new offset.
 
-        `room`: how many more bytes must fit; 0 if the source writes none before the next call.
+        `room`: how many more bytes must fit; 0 if the source writes no bytes before the next call.
         """
         old, kept = self.bytes, self.fill - at
         before = sum(map(len, front))
@@ -65,7 +66,7 @@ class ReceiveBuffer:
             self.bytes = _untouched(usual) if need <= usual else np.empty(need, dtype=np.uint8)
             self._touched = self._most = self._calls = 0
         self.fill = before + kept
-        # The copies may overwrite the place where the kept bytes are, so those are moved first.
+        # The copies may overwrite the place of the kept bytes, so the kept bytes are moved first.
         self.bytes[before : self.fill] = old[at : at + kept]
         end = 0
         for raw in front:
@@ -86,7 +87,7 @@ class ReceiveBuffer:
 
 
 def _untouched(size: int) -> U8:
-    """Memory without resident pages. (From 4 MiB on, numpy asks for huge pages: one written byte makes 2 MiB
+    """Returns memory without resident pages. (From 4 MiB on, numpy asks for huge pages: one written byte makes 2 MiB
     resident.)"""
     return np.frombuffer(
         mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8

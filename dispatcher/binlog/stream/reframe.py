@@ -1,4 +1,5 @@
-"""Give events of embedded transactions a checksum and `log_pos`, like the log's events, and take checksums off."""
+"""Adds a checksum and `log_pos` to events of embedded transactions, as the log's events have them, and removes
+checksums."""
 
 from __future__ import annotations
 

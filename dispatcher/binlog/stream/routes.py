@@ -1,7 +1,7 @@
-"""Routes: small integers for "which tables does this event concern", so that kernels compare integers, not names.
+"""Routes: small integers that stand for the tables that an event concerns, so that kernels compare integers, not names.
 
-A route is interned once per (database, table), or once per set of tables that a DDL touches. A consumer turns its
-filter into one byte per route (`Filter.route_mask`), and from then on routing an event is an array look-up.
+A route is interned once per (database, table), or once per set of tables that a DDL touches. A consumer converts its
+filter to one byte per route (`Filter.route_mask`), so routing an event is an array look-up.
 
 The kernel finds names in an open-addressing table of FNV-1a hashes. It compares the names, too, so two names with the
 same hash get different routes.
@@ -18,7 +18,7 @@ from dispatcher.binlog.kernel.jit import part
 from dispatcher.model.subscription import Subscription, TablePattern
 
 ALL = -1  # the event concerns every consumer of the connection
-NO_ROUTE = -2  # it concerns no table
+NO_ROUTE = -2  # the event concerns no table
 
 Target = tuple[str, str | None]  # (database, table), or (database, None) for the database itself
 
@@ -164,5 +164,6 @@ class Filter:
 
 
 def _name(raw: bytes) -> str:
-    # Every server stores identifiers in utf8mb3. A name with other bytes must not raise: other tables go on.
+    # Every server stores identifiers in utf8mb3. A name with other bytes must not raise, because the other tables must
+    # go on.
     return raw.decode("utf-8", "surrogateescape")

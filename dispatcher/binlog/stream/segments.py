@@ -49,11 +49,11 @@ class SegmentPool:
         self._idle_max = idle_max
         self._idle: dict[int, list[_Piece]] = {}
         self.idle_bytes = 0
-        self._slab: mmap.mmap | None = None  # that new memory is cut from
+        self._slab: mmap.mmap | None = None  # the slab from which new memory is cut
         self._cut_to = 0
 
     def allocate(self, size: int) -> U8:
-        """An array of `size` bytes, their content undefined."""
+        """Returns an array of `size` bytes with undefined content."""
         if size < POOLED_MIN:
             return np.empty(size, dtype=np.uint8)
         idle = self._idle.get(size)
@@ -107,7 +107,8 @@ class DroppedSegments:
     """Counts the bytes of segments that their log has dropped while a reader still has views of them."""
 
     def __init__(self) -> None:
-        self.sizes: dict[int, int] = {}  # by id, which is unique until the array is freed
+        # The sizes by the id of the array, which is unique until the array is freed.
+        self.sizes: dict[int, int] = {}
 
     def add(self, array: U8) -> None:
         """Count an array until it is freed; the caller drops its own reference."""

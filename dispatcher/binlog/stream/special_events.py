@@ -1,10 +1,10 @@
-"""The events that the kernel leaves to Python: they come once per file or once per DDL, or never on most servers.
+"""Reads the events that the kernel leaves to Python. They come once per file or once per DDL, or never on most servers.
 
 Each such event is listed for the consumers, opens or ends a transaction, is counted by name as ignored, or becomes a
 fault for the consumers that it may concern. No event is skipped silently.
 
 Transactions that are rolled back: the log may hold their rows. MariaDB writes a rolled-back transaction with all its
-rows and with ROLLBACK at its end, and it writes rows that were undone with ROLLBACK TO behind them. MySQL does so where
+rows and with ROLLBACK at its end, and it writes rows that were undone with ROLLBACK TO behind them. MySQL does this if
 the transaction created or dropped a temporary table. In row format such a group holds only rows of transactional
 tables: every server since 5.5 writes changes of other tables at once, as separate groups that end with COMMIT
 (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole group, and ROLLBACK TO undoes
@@ -112,8 +112,9 @@ class SpecialEvents:
         self._buffer = buffer
         self._builder = builder
         self._xa = xa
-        self._named: dict[str, int] = {}  # sources that have no UUID: index by name
-        self._savepoints: dict[str, int] = {}  # the open transaction's: number by name
+        self._named: dict[str, int] = {}  # maps names of sources that have no UUID to their indexes
+        # Maps the names of the open transaction's savepoints to numbers.
+        self._savepoints: dict[str, int] = {}
         self._savepoints_of = 0  # number of the transaction that set `_savepoints`
         self._savepoints_set = 0  # how many savepoints all transactions have set
 
@@ -163,7 +164,7 @@ class SpecialEvents:
         return n
 
     def _read(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
-        """Read any event but ROTATE, FORMAT_DESCRIPTION and heartbeats."""
+        """Read any event except ROTATE, FORMAT_DESCRIPTION and heartbeats."""
         builder, code = self._builder, event.type
         name = type_name(code)
         if code == EventType.QUERY:
@@ -227,7 +228,8 @@ class SpecialEvents:
         builder.counted_to = int(st[k.NEXT])
 
     def _previous_gtids(self, code: int, body: bytes) -> None:
-        """Note the GTIDs that the file says it follows. The rules compare them with the GTIDs that were read."""
+        """Record the GTIDs that the file lists as executed before it. The rules compare them with the GTIDs that were
+        read."""
         builder = self._builder
         if builder.head is not None and builder.state[k.TX] == k.NO_TX:
             builder.head = replace(builder.head, previous=parse_previous(code, body))
@@ -255,7 +257,8 @@ class SpecialEvents:
         self._open_transaction(event, k.TX_STARTED, gtid.name, gtid.gno, gtid.immediate_commit_us)
 
     def _mariadb_gtid(self, event: EventHeader, body: bytes) -> None:
-        """Read MariaDB's GTID event. It is also the BEGIN, unless its flags say that only one statement follows.
+        """Read MariaDB's GTID event. This event is also the BEGIN, unless its flags say that only one statement
+        follows.
 
         With PREPARED_XA the event begins an XA transaction; with COMPLETED_XA it stands before XA COMMIT or XA
         ROLLBACK.
@@ -276,7 +279,7 @@ class SpecialEvents:
     # -- statements --------------------------------------------------------------------------------------------
 
     def _query(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
-        """Read a QUERY event that the kernel did not: a DDL, or another begin or end than plain BEGIN and COMMIT."""
+        """Read a QUERY event that the kernel has left: a DDL, or a begin or end other than plain BEGIN and COMMIT."""
         builder, st, query = self._builder, self._builder.state, parse_query(body)
         statement = LoggedStatement.of(query, event.flags, self._server())
         text, kind = statement.text, statement.kind
@@ -321,7 +324,8 @@ class SpecialEvents:
         self._builder.fault(ErrorKind.STATEMENT_FORMAT, what, out, route=route)
 
     def _savepoint(self, text: str, out: Batches) -> None:
-        """Read SAVEPOINT, ROLLBACK TO or RELEASE. Consumers' logs note a SAVEPOINT, and return to it at ROLLBACK TO."""
+        """Read SAVEPOINT, ROLLBACK TO or RELEASE. Consumers' logs record a SAVEPOINT, and return to it at ROLLBACK
+        TO."""
         builder = self._builder
         verb, name = savepoint(text)
         builder.ignored["SAVEPOINT"] += 1
@@ -339,13 +343,14 @@ class SpecialEvents:
             builder.fault(ErrorKind.UNSUPPORTED_EVENT, what, out)
 
     def _server(self) -> ServerVersion:
-        """Version of the server that wrote the events; before the first FORMAT_DESCRIPTION, that of a new server."""
+        """The version of the server that wrote the events; before the first FORMAT_DESCRIPTION, the version of a new
+        server."""
         format_ = self._builder.format
         return ServerVersion() if format_ is None else ServerVersion.of(format_)
 
     def _ddl_route(self, statement: LoggedStatement, query: Query) -> int:
-        """The route of a DDL: the tables and databases that it names, and the databases that the server says it
-        updates. `ALL` if both are unknown."""
+        """Returns the route of a DDL: the tables and databases in its text, and the databases that it updates according
+        to the server. `ALL` if both are unknown."""
         parsed = statement.parsed(ROUTING_BOUNDS)
         targets: list[Target] = [*parsed.tables, *((name, None) for name in parsed.databases)]
         if len(targets) > _TABLES_OF_ROUTE_MAX:  # a route is kept for as long as the process runs

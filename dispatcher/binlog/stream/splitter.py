@@ -1,4 +1,4 @@
-"""Packets to transactions: one kernel call per buffer.
+"""Converts packets to transactions, with one kernel call per buffer.
 
 A source writes the received bytes into `room()`. `split()` turns all complete events into `Batch`es of arrays (offset,
 size, kind, route per event; first event, GTID, commit time, end offset per transaction). The caller copies its
@@ -7,16 +7,17 @@ GTIDs are decoded.
 
 Invariants
 * An event is read once. Its checksum is verified if the FORMAT_DESCRIPTION in force says that events have one.
-* A batch has one file and one FORMAT_DESCRIPTION; where either changes, a new batch begins.
+* A batch has one file and one FORMAT_DESCRIPTION; when either changes, a new batch begins.
 * A transaction may span batches. Its events that a consumer may still need in the next batch (GTID, BEGIN, the table
   maps of a statement that is still open) are *carried*: copied to the front of the buffer, and listed again with the
   flag `CARRIED`. A consumer's log copies them together with the transaction's first row for the consumer.
 * Events that the kernel does not know go to `SpecialEvents`. Events that `SpecialEvents` does not know become faults:
   no event that could hold data is skipped.
-* A large compressed transaction is read from a buffer of its own, a chunk at a time (`EmbeddedReader`). Meanwhile
+* A large compressed transaction is read from a buffer of its own, a chunk at a time (`EmbeddedReader`). During this
   `full` is True, so no source writes into the receive buffer.
 
-The rejected alternative was a callback or an object per event: at 7 M events a second, each event has 140 ns.
+The rejected alternative was a callback or an object per event: at 7 M events a second, only 140 ns are left for each
+event.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; MariaDB sql/log_event.h.
 """
@@ -80,8 +81,8 @@ class Splitter:
             np.zeros(k.MAPS_MAX, dtype=np.int64), np.zeros(k.MAPS_MAX, dtype=np.int32)
         )
         self._full = False
-        self._work = 0  # done in Python in this call of `split`, in units of `work_of`
-        self._error: BinlogError | None = None  # the damage behind the batches of the last split()
+        self._work = 0  # work of Python in this call of `split`, in units of `work_of`
+        self._error: BinlogError | None = None  # the damage behind the batches of the last `split`
 
     # -- where the log is --------------------------------------------------------------------------------------
 
@@ -106,7 +107,7 @@ class Splitter:
 
     @property
     def prepared(self) -> XaStore | None:
-        """Where prepared XA transactions are kept; None if their rows are not needed."""
+        """The store of prepared XA transactions; None if their rows are not needed."""
         return self._xa.store
 
     @prepared.setter
@@ -116,11 +117,11 @@ class Splitter:
     # -- receiving ---------------------------------------------------------------------------------------------
 
     def room(self) -> memoryview:
-        """Where the source must write the next bytes. It must not write while `full`."""
+        """The memory into which the source must write the next bytes. It must not write while `full` is True."""
         return self._buffer.room()
 
     def wrote(self, size: int) -> None:
-        """Note that `size` bytes were written into `room()`."""
+        """Record that `size` bytes were written into `room()`."""
         self._buffer.fill += size
 
     @property
@@ -164,8 +165,8 @@ class Splitter:
         events before the damage are returned first, and the next call raises. An event at which only some consumers
         must stop does not raise: it is the `fault` of its batch.
 
-        Events that Python reads take up to thousands of times as long as others. So a call returns after `WORK_MAX`
-        work in Python, with `full` set, and the thread's other connections get their turn.
+        Events that Python reads take up to thousands of times as long as other events. So a call returns after
+        `WORK_MAX` work in Python, with `full` set, so that the thread's other connections get their turn.
         """
         if self._error:
             raise self._error
@@ -223,7 +224,7 @@ class Splitter:
         )
 
     def _handle(self, code: int, out: Batches) -> bool:
-        """Do what the kernel asks with `code`. False if `split` must return before the kernel can go on."""
+        """Do what the kernel asks for with `code`. Returns False if `split` must return before the kernel can go on."""
         st, buf = self._builder.state, self._buffer.bytes
         off, size = int(st[k.OFF]), int(st[k.SIZE])
         if code == k.MORE and self.embedded.active:
@@ -273,7 +274,8 @@ class Splitter:
     # -- packets -----------------------------------------------------------------------------------------------
 
     def _wire_bytes(self, pending: U8) -> int:
-        """How many bytes the event at the start of `pending` needs in the buffer; 0 if its size is not there yet."""
+        """How many bytes the event at the start of `pending` needs in the buffer; 0 if its size was not received
+        yet."""
         st = self._builder.state
         if not st[k.PACKETS] or st[k.AT] == st[k.JOINED]:
             return int(u32(pending, SIZE_AT)) if len(pending) >= header.HEADER_SIZE else 0
@@ -285,9 +287,9 @@ class Splitter:
         return _joined_bytes(int(u32(pending, _PACKET_HEADER + 1 + SIZE_AT)))
 
     def _join_packets(self) -> bool:
-        """Move the pieces of an event that comes in several packets together. False until all of them have arrived.
+        """Join the pieces of an event that comes in several packets. Returns False until all pieces have arrived.
 
-        The joined event ends where its last packet ends, so the kernel goes on behind it as behind any event.
+        The joined event ends at the end of its last packet, so the kernel goes on behind it as behind any event.
         """
         st, buf = self._builder.state, self._buffer.bytes
         at = int(st[k.AT])

@@ -47,14 +47,14 @@ WHY = (
 
 OUTSIDE = 3  # index in WHY
 
-# The state between calls: indexes in its array.
+# The state between calls, an array: each name below is an index in it.
 AT = 0  # next byte to read
 END = 1  # bytes in the buffer
 CHECKED = 2  # 1 if events end in a CRC32
 PACKETS = 3  # 1 for packets of the protocol, 0 for bare events of a file
 FILE_POS = 4  # offset in the source's file after the last event
 TX = 5  # NO_TX, TX_STARTED, TX_BEGUN, TX_XA
-SOURCE = 6  # of the open transaction: index of its GTID's source, -1 = no GTID
+SOURCE = 6  # index of the source of the open transaction's GTID, -1 = no GTID
 GNO = 7
 COMMIT_US = 8
 MAPS = 9  # number of table maps of the open statement
@@ -66,8 +66,8 @@ OFF = 13
 SIZE = 14
 NEXT = 15  # offset behind the event
 REASON = 16  # index in WHY
-TIMESTAMP = 17  # of the last event
-TX_FIRST = 18  # of the open transaction: index of its first event
+TIMESTAMP = 17  # timestamp of the last event
+TX_FIRST = 18  # index of the open transaction's first event
 TX_FLAGS = 19
 # The event that is being read.
 STOP = 20  # end of its body, without the checksum
@@ -78,8 +78,8 @@ OPENED = 24  # number of transactions that began
 JOINED = 25  # offset of an event whose packets were joined, -1 = none
 STATE_SIZE = 26
 
-# No transaction is open; its GTID was read; its BEGIN was read or implied; its XA START was read, and only Python can
-# end it.
+# The values of TX, in order: no transaction is open; its GTID was read; its BEGIN was read or implied; its XA START was
+# read, and only Python can end it.
 NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
 EVENTS_MAX = 1 << 16
 MAPS_MAX = 4096
@@ -97,8 +97,8 @@ class TableMaps(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs: for each 16 bytes of UUID,
-    and 1 if it has a UUID. (Python finds the others by name.)"""
+    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs: for each source 16 bytes of
+    UUID, and 1 if it has a UUID. (Python finds the sources without a UUID by name.)"""
 
     slots: I32
     names: U8
@@ -257,7 +257,7 @@ def _query(buf: U8, st: I64) -> int:
     if query > stop:
         return _malformed(st, 2)
     if st[TX] < TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
-        if st[TX] == NO_TX:  # 5.6 without GTIDs writes no GTID event before BEGIN
+        if st[TX] == NO_TX:  # MySQL 5.6 without GTIDs writes no GTID event before BEGIN
             open_transaction(st, TX_BEGUN, -1, 0, u32(buf, off + header.TIMESTAMP_AT) * 1_000_000)
         st[TX], st[KIND] = TX_BEGUN, FRAME
         return _OK

@@ -1,4 +1,4 @@
-"""Replace TABLE_MAPs of a batch by enriched ones: the kernels of `dispatch.tables.enrichment`.
+"""Replaces TABLE_MAPs of a batch by enriched TABLE_MAPs: the kernels of `dispatch.tables.enrichment`.
 
 Route, table id and size identify a TABLE_MAP: in one run of a server a table id never stands for two definitions, and
 two settings of `binlog_row_metadata` give different sizes. So the kernel compares these three numbers per event to
@@ -28,7 +28,8 @@ _HEAD = HEADER_SIZE + POST_HEADER_SIZE
 
 @dataclass(slots=True)
 class TableIdCache:
-    """By route: table id (-1 = none) and size of the newest TABLE_MAP that Python read, and its tail's number."""
+    """For each route: table id (-1 = none) and size of the newest TABLE_MAP that Python read, and the number of its
+    tail."""
 
     ids: I64 = field(default_factory=lambda: np.full(64, -1, dtype=np.int64))
     sizes: I64 = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
@@ -104,7 +105,8 @@ def read_table_id(buf: U8, at: int) -> int:
 def rewrite(  # noqa: PLR0913 - as above
     buf: U8, ev: Events, which: I32, data: U8, starts: I64, out: U8, at: int, checksum: int
 ) -> None:
-    """Write each event that gets a new tail into `out`, from offset `at` on, and point its entry in `ev` there."""
+    """Write each event that gets a new tail into `out`, from offset `at` on, and set its offset in `ev` to the new
+    place."""
     ev_off, ev_size = ev.off, ev.size
     for i in range(len(ev_off)):
         tail = which[i]

@@ -1,7 +1,8 @@
-"""Load or compile the daemon's kernels before the first byte is read.
+"""Loads or compiles the daemon's kernels before the first byte is read.
 
-On a machine that has never run the kernels, compiling them takes seconds. Later they are loaded from numba's cache in a
-fraction of a second. In the middle of a stream, either would delay every consumer and every health check.
+On a machine that has never run the kernels, compiling them takes seconds. After that they are loaded from numba's cache
+in a fraction of a second. In the middle of a stream, compiling or loading them would delay every consumer and every
+health check.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Refusing(numba_event.Listener):
 
 
 def load_kept_kernels() -> bool:
-    """Load all kernels from the cache. False, with no kernel compiled, if the cache lacks one."""
+    """Load all kernels from the cache. Returns False, and compiles no kernel, if the cache lacks one."""
     try:
         with numba_event.install_listener("numba:compile", _Refusing()):
             load_kernels()

@@ -1,7 +1,7 @@
 """XA transactions: the part of the splitter that records their rows and replays them where they are committed.
 
 A server writes XA START ... XA END, XA PREPARE as a group under one GTID, and later XA COMMIT or XA ROLLBACK alone
-under another one (MySQL since 5.7; MariaDB since 10.5, whose GTID event is the XA START). Only the last event of the
+under another GTID (MySQL since 5.7; MariaDB since 10.5, whose GTID event is the XA START). Only the last event of the
 group says whether it is prepared, since XA COMMIT ... ONE PHASE writes the same group with another last event. So from
 XA START on, rows are recorded instead of being listed for consumers, until one of these is read:
 
@@ -13,7 +13,7 @@ XA START on, rows are recorded instead of being listed for consumers, until one 
 A consumer gets a replayed transaction like any other, from BEGIN to XID, under the GTID of its commit. MariaDB's GTID
 event has flags for XA; they are changed so that the event implies a BEGIN, and its size stays the same.
 
-Statements where no server writes them, such as an XA COMMIT inside a transaction, are faults.
+Statements in places where no server writes them, such as an XA COMMIT inside a transaction, are faults.
 
 Sources: MySQL source, sql/binlog.cc, sql/xa.cc; MariaDB sql/log.cc, sql/log_event.h; four servers' logs.
 """
@@ -54,11 +54,11 @@ _NO_ROOM = (
     "raise state.max_bytes_in_prepared and restart; XA RECOVER on the server lists what is prepared for long, XA COMMIT"
     " or XA ROLLBACK ends it"
 )
-_MARIADB_FLAGS_AT = header.HEADER_SIZE + header.MARIADB_FLAGS_AT  # in the event
+_MARIADB_FLAGS_AT = header.HEADER_SIZE + header.MARIADB_FLAGS_AT  # the offset in the event
 
 
 class XaRecorder:
-    """Reads XA's events. `store`: the prepared transactions; None if their rows are not needed."""
+    """Reads the events of XA transactions. `store`: the prepared transactions; None if their rows are not needed."""
 
     def __init__(self, buffer: ReceiveBuffer, builder: BatchBuilder) -> None:
         self.store: XaStore | None = XaStore()
@@ -88,8 +88,8 @@ class XaRecorder:
         return None
 
     def start(self, offset: int, begin: bytes) -> None:
-        """Begin to record the open transaction. `offset`: of the end of its GTID event. `begin`: its BEGIN event, empty
-        if the GTID event implies it."""
+        """Begin to record the open transaction. `offset`: the offset of the end of its GTID event. `begin`: its BEGIN
+        event, empty if the GTID event implies it."""
         self._builder.state[k.TX] = k.TX_XA
         self._builder.recording = XaRecording(self.store, self._log_point(offset), begin)
 
@@ -127,7 +127,8 @@ class XaRecorder:
         return None
 
     def clear_mariadb_flags(self, gtid: MariadbGtid) -> None:
-        """Turn the GTID event that the kernel returned into that of a plain transaction, which implies a BEGIN."""
+        """Change the GTID event that the kernel returned to the GTID event of a plain transaction, which implies a
+        BEGIN."""
         st, buf = self._builder.state, self._buffer.bytes
         off, stop = int(st[k.OFF]), int(st[k.STOP])
         flags = gtid.flags & ~(STANDALONE | DDL | PREPARED_XA | COMPLETED_XA)
@@ -178,7 +179,7 @@ class XaRecorder:
         return EmbeddedTransaction(rows, xid, self._builder.format.mariadb, faults)
 
     def _log_point(self, offset: int) -> LogPoint:
-        """Return the open transaction's place in the log. `offset`: of the end of its GTID event."""
+        """Return the open transaction's place in the log. `offset`: the offset of the end of its GTID event."""
         builder = self._builder
         st, file = builder.state, builder.file
         source = builder.sources[int(st[k.SOURCE])] if st[k.SOURCE] >= 0 else ""

@@ -9,14 +9,14 @@ from dispatcher.binlog.kernel.bytes import U8
 from dispatcher.binlog.stream.routes import Target
 from dispatcher.binlog.stream.xa_store import ENTRY_BYTES, LogPoint, XaFault, XaStore
 
-COMPRESSED_MIN = 1 << 14  # bytes; fewer are not worth compressing
+COMPRESSED_MIN = 1 << 14  # in bytes; less data is not worth compressing
 
 
 class XaRecording:
-    """Collects the events of one XA transaction, compressed once they are many.
+    """Collects the events of one XA transaction, and compresses them once they are many.
 
     `store`: limits the bytes; None if no rows are needed. `at`: where the transaction begins. `first`: its BEGIN, or
-    empty. `whole`: True until events did not fit.
+    empty. `whole`: False once events did not fit.
     """
 
     def __init__(self, store: XaStore | None, at: LogPoint, first: bytes) -> None:
@@ -34,7 +34,7 @@ class XaRecording:
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory that the events take."""
+        """How many bytes of memory the events take."""
         return self._plain_bytes + self._packed_bytes
 
     def add(self, events: U8) -> None:

@@ -1,18 +1,19 @@
-"""Prepared XA transactions: their rows are kept until XA COMMIT, which is where consumers get them.
+"""Prepared XA transactions: their rows are kept until XA COMMIT, because consumers get the rows at that event.
 
 A server writes a transaction's rows into the log at XA PREPARE. XA COMMIT or XA ROLLBACK comes later in the log, under
-another GTID: it may come files later, from another session, and after a restart of the server or of the daemon. An
-`XaStore` keeps the prepared transactions of one connection key. The splitters of all dispatchers of the key share the
-store, though they read different parts of the log.
+another GTID: it may come in a much later file, from another session, and after a restart of the server or of the
+daemon. An `XaStore` keeps the prepared transactions of one connection key. The splitters of all dispatchers of the key
+share the store, though they read different parts of the log.
 
 * An xid may be used again, so a transaction is identified by its xid and its mark, which is the offset behind the GTID
   event of its prepare. A dispatcher that reads a part of the log again adds no entry twice, and an entry that has ended
   stays ended.
 * XA COMMIT or XA ROLLBACK ends the last prepare of its xid that lies before it. So a dispatcher that reads an old part
-  of a log finds what was prepared there. On another server, after a failover, marks cannot be compared; GTIDs are.
-* The store is bounded in bytes; the recording of an open XA transaction may take the rest. An ended transaction is kept
-  for consumers that have not passed its end, and is dropped first if room is short. A transaction that does not fit is
-  kept without rows, as a fault for the tables that it changed.
+  of a log finds what was prepared in that part. On another server, after a failover, marks cannot be compared, so the
+  GTIDs are compared.
+* The store is bounded in bytes; the recording of an open XA transaction may use the remaining bytes. An ended
+  transaction is kept for consumers that have not passed its end, and is dropped first if room is short. A transaction
+  that does not fit is kept without rows, as a fault for the tables that it changed.
 * A restart loses nothing: `changes` returns what is to be stored, in the same write as the progress and never after it.
 
 Pure. `state.store` makes the entries durable; the caller passes the progress of all consumers to `forget`.
@@ -29,12 +30,12 @@ from dispatcher.model.errors import ErrorKind
 from dispatcher.model.position import LogPosition
 
 BYTES_MAX = 256 << 20
-ENTRY_BYTES = 512  # about what an entry takes beside its rows
+ENTRY_BYTES = 512  # about the size of an entry without its rows
 
 
 @dataclass(frozen=True, slots=True)
 class XaFault:
-    """Why the consumers of `targets` (None = all consumers) must stop where the transaction is committed."""
+    """The reason why the consumers of `targets` (None = all consumers) must stop at the commit of the transaction."""
 
     kind: ErrorKind
     what: str
@@ -97,7 +98,8 @@ class XaStore:
         self._entries: dict[int, XaEntry] = {}
         self._by_xid: dict[str, list[XaEntry]] = {}
         self._ended: dict[int, XaEntry] = {}
-        self._stored: dict[int, LogPoint | None] = {}  # the state store's entries: end by number
+        # The end of each entry in the state store, by its number.
+        self._stored: dict[int, LogPoint | None] = {}
         self._dirty: dict[int, None] = {}
         self._next = 1
         for entry in stored:
@@ -123,7 +125,7 @@ class XaStore:
                 if known.rows is not None or rows is None:
                     return
                 end = known.end
-                self._drop(known)  # kept without rows, for which there is room now
+                self._drop(known)  # it was kept without rows, and now there is room for the rows
             elif _elsewhere(known.at, at):
                 self._drop(known)
             elif known.end is None and _before(known.at, at):
@@ -131,7 +133,7 @@ class XaStore:
         self._add(XaEntry(self._next, xid, at, rows, faults, end))
 
     def find(self, xid: str, end: LogPoint) -> XaEntry | None:
-        """The transaction that ends at `end`; None if its prepare was not read, or was forgotten."""
+        """Returns the transaction that ends at `end`; None if its prepare was not read, or was forgotten."""
         found = None
         for entry in self._by_xid.get(xid, ()):
             if entry.end is not None and _same(entry.end, end):
@@ -143,7 +145,7 @@ class XaStore:
         return found
 
     def ended(self, entry: XaEntry, end: LogPoint) -> None:
-        """Note that the XA COMMIT or XA ROLLBACK of `entry` was read at `end`."""
+        """Record that the XA COMMIT or XA ROLLBACK of `entry` was read at `end`."""
         if entry.number in self._entries:
             self._end(entry, end)
 
@@ -167,8 +169,9 @@ class XaStore:
         return self._next - 1
 
     def retain(self, valid: Callable[[LogPoint], bool], upto: int) -> None:
-        """Drop the entries that `valid` says are not part of the server's history (after a reset or a restore). `upto`:
-        the `newest` before the server was asked for its history. Newer entries may lie beyond its answer, and stay."""
+        """Drop the entries that, by `valid`, are not part of the server's history (after a reset or a restore). `upto`:
+        the value of `newest` before the server was asked for its history. Newer entries may lie beyond the server's
+        answer, so they stay."""
         for entry in list(self._entries.values()):
             if entry.number <= upto and not valid(entry.at):
                 self._drop(entry)
@@ -188,12 +191,12 @@ class XaStore:
                 ended.append((number, entry.end))
         if not (put or ended or gone):
             return None
-        # The entries go on changing; another thread stores these copies.
+        # Another thread stores these copies, while the entries themselves may change.
         fixed = tuple(XaEntry(e.number, e.xid, e.at, e.rows, e.faults, e.end) for e in put)
         return XaChanges(fixed, tuple(ended), tuple(gone))
 
     def stored(self, changes: XaChanges) -> None:
-        """Note that `changes` are durable."""
+        """Record that `changes` are durable."""
         for entry in changes.put:
             self._stored[entry.number] = entry.end
         self._stored |= dict(changes.ended)
@@ -220,7 +223,7 @@ class XaStore:
             self._ended[entry.number] = entry
 
     def _end(self, entry: XaEntry, end: LogPoint) -> None:
-        # Keep the place that was read first: on another server the same end (by its GTID) lies elsewhere.
+        # Keep the place that was read first: on another server, the end with the same GTID lies at another place.
         if entry.end is None or not _same(entry.end, end):
             entry.end = end
             self._ended[entry.number] = entry

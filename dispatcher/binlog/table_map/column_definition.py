@@ -44,7 +44,7 @@ def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Col
     """Return the columns of a definition, for `change_schema` and `arrow_type`. `definition`: an answer of
     GET /v1/consumers/{c}/tables/{database.table}. `label`: the table's name in messages.
 
-    Raises `BinlogError` UNSUPPORTED_TYPE naming table and column.
+    Raises `BinlogError` UNSUPPORTED_TYPE with table and column.
     """
     label = label or f"{definition.get('database', '')}.{definition.get('table', '')}"
     return tuple(_column(entry, label) for entry in definition["columns"])

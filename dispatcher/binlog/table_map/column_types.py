@@ -1,4 +1,4 @@
-"""Column types as a TABLE_MAP event names them, and the sizes of their cells in a row image.
+"""The types of columns in a TABLE_MAP event, and the sizes of their cells in a row image.
 
 The parser normalises a column's metadata to one integer, `meta`, whose meaning depends on the type:
 
@@ -108,7 +108,7 @@ _FIXED: dict[int, int] = {
 }
 _FRACTIONAL: dict[int, int] = {Type.TIMESTAMP2: 4, Type.DATETIME2: 5, Type.TIME2: 3}
 
-# A DECIMAL is stored in groups of 9 digits, 4 bytes each. By number of digits: the bytes of a group.
+# A DECIMAL is stored in groups of 9 digits, 4 bytes each. This maps the number of digits in a group to its bytes.
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
@@ -129,8 +129,8 @@ def decimal_groups(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
 
 
 def cell_width(type_code: int, meta: int) -> int:
-    """Return the size of a cell that is not NULL; minus the size of its length prefix if it has one; 0 if the type has
-    no cells.
+    """Return the size of a cell that is not NULL; if it has a length prefix, the negative size of that prefix; 0 if the
+    type has no cells.
 
     Raises KeyError for a type that is not in `META_BYTES`.
     """
@@ -154,8 +154,8 @@ def cell_width(type_code: int, meta: int) -> int:
 
 
 class InvalidDates(StrEnum):
-    """What an invalid date such as '0000-00-00' becomes: NULL, which is counted; an error; or text, for which all dates
-    of the column become text."""
+    """What an invalid date such as '0000-00-00' becomes: NULL, which is counted; an error; or text; then all dates of
+    the column become text."""
 
     NULL = "null"
     ERROR = "error"
@@ -165,9 +165,9 @@ class InvalidDates(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column. `name`: "" if the server did not write it. `type`, `meta`: see the module. `charset`: collation id, 0
-    = unknown. `labels`: of an ENUM or SET. `declared`: the type's name if the type code stands for several types
-    ("uuid", "inet6", "inet4"), else "". `geometry`: kind of a geometry (0 = GEOMETRY, 1 = POINT ..., -1 = unknown).
-    `dimensions`: of a VECTOR, 0 = unknown."""
+    = unknown. `labels`: the labels of an ENUM or SET. `declared`: the type's name if the type code stands for several
+    types ("uuid", "inet6", "inet4"), else "". `geometry`: kind of a geometry (0 = GEOMETRY, 1 = POINT ..., -1 =
+    unknown). `dimensions`: the dimensions of a VECTOR, 0 = unknown."""
 
     name: str
     type: int

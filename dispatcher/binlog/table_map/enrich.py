@@ -1,8 +1,8 @@
 """Enriches TABLE_MAP events: writes the optional fields that the server omitted, from a table's definition.
 
 A server with `binlog_row_metadata=FULL` writes columns' names, labels and the primary key into each TABLE_MAP. A server
-with MINIMAL, or an older one, does not. This module adds them from `information_schema`, in the server's own fields and
-order, so that decoders see only one kind of TABLE_MAP. It keeps the fields that the event has.
+with MINIMAL, or an older server, does not write these fields. This module adds them from `information_schema`, in the
+server's own fields and order, so that decoders see only one kind of TABLE_MAP. It keeps the fields that the event has.
 
 A definition of another version of the table may match an event by chance. `dispatch.tables.versions` proves that a
 definition belongs to an event; this module only refuses a definition whose types, lengths or nullability contradict the
@@ -183,7 +183,7 @@ class _Fields:
         )
 
     def charset(self, types: frozenset[Type], default_code: int) -> _Written:
-        """Write a default and the exceptions from it, or one entry per column, whichever has fewer numbers."""
+        """Write a default and the exceptions from it, or one entry per column: the form that has fewer numbers."""
         collations = [self._collation(i) for i in self._of(types)]
         if not collations:
             return default_code, b""

@@ -11,7 +11,7 @@ SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 
 def address_text(kind: str, value: bytes) -> str:
-    """The text of a value of `SIZES[kind]` bytes."""
+    """Returns the text of a value of `SIZES[kind]` bytes."""
     if kind == "uuid":
         digits = value.hex()
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

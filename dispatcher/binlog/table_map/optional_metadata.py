@@ -1,8 +1,8 @@
 """Parses the optional fields of a TABLE_MAP event: names, signedness, character sets, labels, key, and more.
 
 `OptionalMetadata` reads one field at a time and stores its values by the column's number in the table. But most fields
-number only the columns to which they apply, and they differ in which these are. Most of this file maps such numbers to
-columns.
+number only the columns to which they apply, and each field applies to other columns. Most of this file maps such
+numbers to columns.
 
 Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
 sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB source, sql/log_event_server.cc.

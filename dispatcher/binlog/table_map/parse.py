@@ -3,7 +3,8 @@
 Every TABLE_MAP has the columns' types and sizes. Names, signedness, character sets, labels and the primary key are
 optional fields. MySQL since 8.0 and MariaDB since 10.5 write all of them with binlog_row_metadata=FULL, and only
 signedness and character sets with MINIMAL. Older servers write no optional fields. A definition from information_schema
-can supply missing ones (`with_columns`). No value is guessed, so a table whose columns have no names cannot be decoded.
+can supply missing fields (`with_columns`). No value is guessed, so a table whose columns have no names cannot be
+decoded.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event).
 """

@@ -20,7 +20,7 @@ _FRACTIONAL: dict[int, str] = {
 }
 _LABELLED: dict[int, str] = {Type.ENUM: "enum", Type.SET: "set"}
 _BLOBS = {1: "tiny", 2: "", 3: "medium", 4: "long"}
-_STRINGS: dict[int, tuple[str, str]] = {  # as text, as bytes
+_STRINGS: dict[int, tuple[str, str]] = {  # the name of the text type, the name of the binary type
     Type.VARCHAR: ("varchar", "varbinary"),
     Type.VAR_STRING: ("varchar", "varbinary"),
     Type.MARIADB_VARCHAR_COMPRESSED: ("varchar", "varbinary"),
@@ -40,7 +40,7 @@ CHARACTER_BYTES = {
 
 
 def type_text(column: Column) -> str:  # noqa: PLR0911 - one return per family of types
-    """Returns the type as in COLUMN_TYPE of information_schema, without the character set: `int unsigned`,
+    """Returns the type in the form of COLUMN_TYPE in information_schema, without the character set: `int unsigned`,
     `varchar(40)`, `enum('new','paid')`. Parts that the event does not hold are missing."""
     kind = column.type
     if column.declared:

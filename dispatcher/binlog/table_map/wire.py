@@ -3,7 +3,7 @@
 `parse` and `optional_metadata` interpret the parts; `enrich` writes the optional fields that a server omits.
 
 An optional field is type (1 byte), length (packed integer), value. Bits in a value are most significant first, unlike
-the null bits. Readers keep or skip unknown fields: a newer server may add fields that replicas can ignore.
+the null bits. Our parsers keep or skip unknown fields: a newer server may add fields that replicas can ignore.
 
 Only the daemon writes the field COLUMN_TYPES: for each column a length byte and the declared type ("uuid", "inet6"
 ...), which is empty if the server's fields are enough. MariaDB's log does not distinguish such columns from BINARY(16)
@@ -28,7 +28,7 @@ _COLUMNS_MAX = 4096
 
 
 class Field(IntEnum):
-    """The optional fields. An event has either a default character set or one per column."""
+    """The optional fields. An event has either a default character set or a character set per column."""
 
     SIGNEDNESS = 1
     DEFAULT_CHARSET = 2
@@ -95,7 +95,7 @@ class RawTableMap:
 
 
 def names_of(body: bytes) -> tuple[str, str]:
-    """Return (database, table) of a body, whose columns are not checked. Raises `BinlogError` MALFORMED_EVENT."""
+    """Return (database, table) of a body, without checking its columns. Raises `BinlogError` MALFORMED_EVENT."""
     cursor = ByteCursor(NAME, body, POST_HEADER_SIZE)
     return _name(cursor), _name(cursor)
 

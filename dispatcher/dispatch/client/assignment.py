@@ -1,8 +1,8 @@
 """Decides to which dispatcher a waiting consumer attaches, and which two dispatchers merge.
 
-It applies the rules of `attachment`, and takes the dispatchers' phases into account. Two dispatchers merge if all
-consumers of the one ahead may attach to the one behind, even if the one ahead is older or is the main dispatcher. If
-they may not merge now, for instance because one of them waits for a full queue, the next step checks again.
+This module applies the rules of `attachment`, and takes the dispatchers' phases into account. Two dispatchers merge if
+all consumers of the one ahead may attach to the one behind, even if the one ahead is older or is the main dispatcher.
+If they may not merge now, for instance because one of them waits for a full queue, the next step checks again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Assignment:
     def __init__(self, files: ServerFiles, limits: ClientLimits) -> None:
         self._files = files
         self._limits = limits
-        # By dispatcher, in the last step: the values that decide whether it merges.
+        # For each dispatcher: the values in the last step that decide whether it merges.
         self._states: dict[int, object] = {}
 
     def nearest_first(
@@ -42,14 +42,14 @@ class Assignment:
         return sorted(dispatchers, key=distance)
 
     def may_attach(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
-        """True if a waiting consumer may attach to a dispatcher now. If a reader has named the consumer's position,
-        only a login verifies it; so the consumer must attach before the login."""
+        """True if a waiting consumer may attach to a dispatcher now. If a reader has set the consumer's position, only
+        a login verifies the position; so the consumer must attach before the login."""
         if dispatcher.phase is Phase.CONNECTING:
             return self._may_join_login(consumer, dispatcher, now)
         if dispatcher.phase is not Phase.STREAMING or not consumer.started or not consumer.verified:
             return False
         if consumer.detached_at < dispatcher.stream_begun_at:
-            # The log may have been reset since the consumer was detached. Then its file and offset name another place,
+            # The log may have been reset since the consumer was detached. Then its file and offset mean another place,
             # and only a login can check that.
             return False
         unhindered = _unhindered((consumer, *dispatcher.attached), now)
@@ -114,7 +114,7 @@ class Assignment:
 
 
 def _in_same_phase(ahead: Dispatcher, behind: Dispatcher) -> bool:
-    """True if both are reading, or if both have read the whole log up to the same end."""
+    """True if both dispatchers are reading, or if both have read the whole log up to the same end."""
     if ahead.phase is behind.phase is Phase.ENDED:
         assert ahead.read is not None and behind.read is not None
         return ahead.read.seq == behind.read.seq

@@ -6,13 +6,13 @@ it detaches the consumer. A detached consumer keeps its queue, and its reader se
 when half of the queue was read. A consumer that is alone on its dispatcher holds up no other consumer and is not
 detached.
 
-An administrator may pause a consumer's delivery. The others do not wait for such a consumer, whatever its settings say:
-it is detached as soon as its queue is full, and does not attach before delivery is resumed.
+An administrator may pause a consumer's delivery. The other consumers do not wait for such a consumer, whatever its
+settings say: it is detached as soon as its queue is full, and does not attach before delivery is resumed.
 
 `queues_bytes_max` bounds the memory of all queues of a client. While the queues hold that much, or so much that a
 consumer with room in its queue cannot attach, all dispatchers wait for the largest queue, as long as the budget of its
-consumer allows. Then that queue is evicted: all bytes behind the acknowledged position are dropped, and are read from
-the server again when there is room. Before the eviction the reader gets time to fetch some of the bytes, because
+consumer allows. Then the client evicts that queue: it drops all bytes behind the acknowledged position, and reads them
+from the server again when there is room. Before the eviction the reader gets time to fetch some of the bytes, because
 otherwise the same bytes would be dropped again and again. The queue of a failed consumer is neither counted nor
 evicted: it does not grow, and after an eviction nothing would fill it again.
 """
@@ -44,12 +44,12 @@ class Backpressure:
     # -- one dispatcher --------------------------------------------------------------------------------------
 
     def settle(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
-        """Pause, resume, close or connect the dispatcher, and detach consumers, as the attached consumers' queues
+        """Pause, resume, close or connect the dispatcher, and detach consumers, as the queues of the attached consumers
         require."""
         if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.BACKPRESSURE_CLOSED):
             return []
         effects: list[Effect] = []
-        # Most of many consumers have nothing queued, so this does no work per attached consumer.
+        # If there are many consumers, most have nothing queued, so this code does no work per attached consumer.
         blocking = _blocking(dispatcher)
         for consumer in dict.fromkeys((*blocking, *self._waited_for_by(dispatcher))):
             if not (consumer in blocking and _may_detach(consumer, dispatcher)):
@@ -89,7 +89,7 @@ class Backpressure:
                 return [Resume(dispatcher.number)]
             if (
                 now >= dispatcher.paused_since + PAUSE_MAX_S
-            ):  # as `DispatcherSet.wakeups` computes it
+            ):  # the same sum as in `DispatcherSet.wakeups`
                 why = "a queue is full" if halted else "the server takes long to answer"
                 note = Note("info", "closed until there is room", _fields(dispatcher, full))
                 # The other consumers still wait, within the same budgets.

@@ -54,7 +54,7 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
 STORE_COVERED_EVERY_S = 1.0
-# A replica that lacks transactions of a consumer is asked again after so many seconds.
+# After this many seconds the client asks a replica again that lacks transactions of a consumer.
 LACKING_RETRY_S = 1.0
 
 
@@ -73,13 +73,14 @@ class Client:
         prepared: XaStore | None = None,
     ) -> None:
         self.label = label
-        self.prepared = XaStore() if prepared is None else prepared  # shared with its splitters
+        # Shared with the splitters of the connections.
+        self.prepared = XaStore() if prepared is None else prepared
         self.limits = limits or ClientLimits()
         self.routes = Routes()
         self.files = ServerFiles()
         self.consumers: dict[str, Consumer] = {}
         self.last_poll: ServerPolled | None = None
-        # The positions that the newest poll asked for, as `recovery` needs them.
+        # The positions in the question of the newest poll, as `recovery` needs them.
         self._surveyed: Mapping[str, Position] = {}
         self.new_epoch: Callable[[], int] = lambda: 0  # for consumers without stored progress
         self._allocate = allocate
@@ -177,7 +178,7 @@ class Client:
     def files_to_probe(self, number: int) -> list[str]:
         """Begin the login of a dispatcher. Returns the files whose creation times the history check needs.
 
-        No consumer attaches from here to `LoggedIn`, because the login would not check its position.
+        Until `LoggedIn` no consumer attaches, because the login would not check its position.
         """
         dispatcher = self.dispatchers.get(number)
         if dispatcher is None:
@@ -219,8 +220,8 @@ class Client:
 
     @property
     def awaits_other_server(self) -> bool:
-        """True if no consumer is attached, and at least one waits for its own server to come back. Then surveys have to
-        ask every host."""
+        """True if no consumer is attached, and at least one waits for its own server to come back. In that case surveys
+        have to ask every host."""
         return not self.dispatchers and recovery.is_awaited(self.consumers.values())
 
     def starts_to_search(self, number: int) -> list[Start]:
@@ -263,8 +264,8 @@ class Client:
         if first:
             self._dispatcher_set.detach_distant(dispatcher, now)
         if dispatcher.attached:
-            # At least one consumer continues on this server. Otherwise the server may have been named by mistake, and
-            # its history must not decide which prepared transactions are dropped.
+            # At least one consumer continues on this server. If none did, the settings might point to this server by
+            # mistake, and its history must not decide which prepared transactions are dropped.
             self.prepared.server = view.server
             self.prepared.retain(xa_retention.in_history(view), dispatcher.newest_xa)
             effects += dispatcher.start_dump(view, now)
@@ -344,7 +345,7 @@ class Client:
             covered = queue.executed_of(stored)
         created = queue.files.created_stored(covered)
         reached = queue.position(acknowledged)
-        same = covered is acknowledged  # as nearly always
+        same = covered is acknowledged  # nearly always true
         return Progress(reached, reached if same else queue.position(covered), created)
 
     def _acknowledged(self, event: Acknowledged, now: float) -> list[Effect]:
@@ -353,7 +354,8 @@ class Client:
             queue.acknowledge(event.position)
             consumer.stored_covered, consumer.evicted_commit_us = event.covered, None
             return []
-        # The queue was evicted while the position was being stored. The log up to the position need not be read again.
+        # The queue was evicted while the position was being stored. The client need not read the log up to the position
+        # again.
         covered = queue.executed_of(event.covered)
         created = queue.files.created_of(covered.file)
         to = seeking.Target(queue.server, queue.mode, queue.epoch, covered, created)

@@ -3,15 +3,15 @@
 `settle` runs after each step, whatever the event was, and applies these rules:
 
 1. A dispatcher with a full queue pauses, waits for that consumer as long as the consumer's budget allows, and then goes
-   on without it (`backpressure`). After a pause of `PAUSE_MAX_S` the dispatcher closes the connection. Otherwise the
-   server would end the dump after `net_write_timeout`, and could not purge its log until then. The dispatcher connects
-   again when there is room.
-2. While all queues together hold too much, the largest is evicted.
+   on without it (`backpressure`). After a pause of `PAUSE_MAX_S` the dispatcher closes the connection. If it stayed
+   open, the server would end the dump after `net_write_timeout`, and could not purge its log until then. The dispatcher
+   connects again when there is room.
+2. While all queues together hold too much, the largest queue is evicted.
 3. A consumer that waits attaches to the nearest dispatcher that may serve it (`assignment`), or to a new one.
 4. A dispatcher without consumers is retired.
 5. Two dispatchers merge if all consumers of the one ahead may attach to the one behind.
 
-So any number of consumers, at any positions, share one connection in the end.
+So in the end all consumers share one connection, however many they are and wherever they began.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class DispatcherSet:
 
     def _detached(self) -> list[Consumer]:
         attached = sum([len(dispatcher.attached) for dispatcher in self.dispatchers.values()])
-        if attached == len(self._consumers):  # as nearly always
+        if attached == len(self._consumers):  # nearly always true
             return []
         return [consumer for consumer in self._consumers.values() if consumer.dispatcher is None]
 

@@ -1,7 +1,7 @@
 """Compares each view of the server with the positions that the dispatchers had just before the server was asked.
 
-A server's answer takes time, and the dispatchers read on meanwhile. So the view is compared with snapshots of the
-positions. A dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
+While a server prepares its answer, the dispatchers read on. So the view is compared with snapshots of the positions. A
+dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dispatcher.dispatch.history.continuity import QueuedPosition
 from dispatcher.dispatch.messages.effects import Effect
 from dispatcher.dispatch.values.server_view import ServerView
 
-# The number of the snapshots for a poll. Other numbers are those of dispatchers that log in.
+# The key of the snapshots for a poll. The other keys are the numbers of dispatchers that log in.
 POLL = 0
 
 
@@ -34,10 +34,12 @@ class HistoryWatch:
 
     def __init__(self, dispatchers: Mapping[int, Dispatcher]) -> None:
         self._dispatchers = dispatchers
-        self._snapshots: dict[int, list[_Snapshot]] = {}  # by dispatcher that logs in, or POLL
+        # The key is the number of the dispatcher that logs in, or POLL.
+        self._snapshots: dict[int, list[_Snapshot]] = {}
 
     def take_snapshot(self, number: int) -> None:
-        """Record the positions of all dispatchers but the one that logs in. Called just before the server is asked."""
+        """Record the positions of all dispatchers except the one that logs in. The client calls this just before the
+        server is asked."""
         self._snapshots[number] = [
             _Snapshot(d, d.streams_begun, d.queued_positions(), d.gate.awaits_poll)
             for d in self._dispatchers.values()

@@ -1,8 +1,8 @@
 """Lets consumers that failed on another server than their own go on when their own server is back.
 
 After a failover, the new server may lack transactions that a consumer has read, or may have purged transactions that it
-needs. The consumer's own server may still have the log that the consumer has read. So every survey checks this: the
-server must have the file of the consumer's position, with the creation time that the consumer knows.
+needs. The consumer's own server may still have the log that the consumer has read. So every survey checks whether the
+server has the file of the consumer's position, with the creation time that the consumer knows.
 
 GTIDs alone are no proof, whether the consumer's own server or another one has executed them: a server that lost
 transactions and became a primary again gives their numbers to other transactions. For the same reason, a consumer whose
@@ -30,7 +30,8 @@ def is_elsewhere(consumer: Consumer, view: ServerView, error: BinlogError) -> bo
 
 
 def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> BinlogError:
-    """Returns the error. If it `is_elsewhere`, its remedy also says that the consumer's own server may come back."""
+    """Returns the error. If `is_elsewhere` is True for it, its remedy also says that the consumer's own server may come
+    back."""
     position = consumer.position
     if position is None or not is_elsewhere(consumer, view, error):
         return error
@@ -50,7 +51,8 @@ def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
 def recover(
     consumers: Iterable[Consumer], surveyed: Mapping[str, Position], view: ServerView, label: str
 ) -> list[Effect]:
-    """Let each consumer go on that failed on another server, if this server has its log. A login checks it again.
+    """Let each consumer that failed on another server go on, if this server has its log. A login checks the consumer
+    again.
 
     `surveyed`: the result of `positions_to_survey` when the server was asked. A view from before a consumer failed is
     not used for that consumer, because it may have read further since.

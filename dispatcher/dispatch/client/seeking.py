@@ -87,8 +87,8 @@ def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_
     present = _epoch_of(consumer)
     epoch = max(epoch_min, 0 if present is None else present + 1)
     created = view.created.get(executed.file, 0)
-    # The server's log shows what lies before a file and offset. For a set, only the administrator claims that its
-    # transactions lie before some place.
+    # The server's log shows what lies before a file and offset. For a set, nothing but the claim of the administrator
+    # says that its transactions lie before some place.
     anchored = not isinstance(start, AtGtid)
     return Target(view.server, view.mode, epoch, executed, created, anchored)
 
@@ -96,7 +96,7 @@ def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_
 def reader_position(consumer: Consumer, start: Start, view: ServerView, epoch_new: int) -> Position:
     """Returns the position of `start` on the server, in the consumer's present epoch, or in `epoch_new` if it has none.
 
-    A reader may open a session there. Raises BinlogError as `relocation_target` does.
+    A reader may open a session at the position. Raises BinlogError as `relocation_target` does.
     """
     try:
         executed = history_check.resolve_start(view, start)
@@ -118,8 +118,8 @@ def holds(consumer: Consumer, position: Position) -> bool:
 
 
 def seek_starts(consumer: Consumer, after: Position, view: ServerView) -> list[Start]:
-    """Returns the starts whose positions must be searched in the server's log before `seek_target` can decide. Often
-    there are none."""
+    """Returns the starts whose positions must be searched in the server's log before `seek_target` can decide; often an
+    empty result."""
     if not after.file or after.server != view.server:
         return []
     if view.mode is Mode.GTID and not _in_doubt(consumer, after):
@@ -170,7 +170,7 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
 
 def _searched(after: Position, executed: ExecutedPosition, view: ServerView) -> ExecutedPosition:
     """Returns the position that a search of the server's log has found at the file and offset of `after`. Raises
-    BinlogError if there is none, or if it has another set."""
+    BinlogError if the search found no position, or a position with another set."""
     at_offset = view.starts.get(AtFile(after.file, after.offset))
     at = f"{after.file}:{after.offset}"
     if not isinstance(at_offset, ExecutedPosition):
@@ -197,8 +197,8 @@ def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None
         server = consumer.progress.covered.server
     if after.server == server or (view.mode is Mode.GTID and after.server == view.server):
         return
-    # With GTIDs, the position may be of a server that was read before, if this log has transactions of that server, or
-    # if the position has a set.
+    # With GTIDs, the position may belong to a server that was read earlier, if this log has transactions of that
+    # server, or if the position has a set.
     if view.mode is Mode.GTID and _is_uuid(after.server):
         wrote = (source.partition(":")[0] for source in view.written.sources())
         if after.gtid or after.server in wrote:

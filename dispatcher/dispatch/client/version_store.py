@@ -1,4 +1,4 @@
-"""Stores the table versions of a client. These are the versions of the dispatcher that is furthest ahead."""
+"""Stores the table versions of a client: the versions of the dispatcher that is furthest ahead."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class VersionStore:
 
     def __init__(self, stored: StoredVersions | None) -> None:
         self._known = stored
-        self._stored_of: Dispatcher | None = None  # whose versions are stored
-        self._position: LogPosition | None = None  # stored
+        self._stored_of: Dispatcher | None = None  # the dispatcher whose versions are stored
+        self._position: LogPosition | None = None  # the stored position
 
     def versions_for(self, main: Dispatcher | None) -> Versions:
         """Returns the versions with which a new dispatcher begins. `main`: the dispatcher that is furthest ahead."""

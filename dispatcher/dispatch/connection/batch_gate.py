@@ -11,7 +11,7 @@ from dispatcher.dispatch.messages.events import BatchReceived, SchemaFetched
 from dispatcher.dispatch.tables.enrichment import Outcome
 from dispatcher.dispatch.values.executed_position import Gtids
 
-# One fetch is enough, unless the server's log changes meanwhile, for instance by a RESET.
+# One fetch is enough, unless the server's log changes during the fetch, for instance by a RESET.
 FETCHES_MAX = 3
 
 
@@ -24,8 +24,9 @@ class BatchGate:
         self.awaits_poll = False  # the held batch waits for a `ServerPolled`
         self._awaited = 0  # number of the request that is under way, 0 = none
         self._requests = 0
-        self._fetches = 0  # for the held batch
-        # The answer for which the log was read ahead, with the set that the dispatcher had read then.
+        self._fetches = 0  # how often definitions were fetched for the held batch
+        # The answer for which the log was read ahead, with the GTID set that the dispatcher had read when the answer
+        # came.
         self._read_ahead: tuple[Gtids, SchemaFetched] | None = None
 
     @property
@@ -38,12 +39,12 @@ class BatchGate:
         return self._fetches < FETCHES_MAX
 
     def begin(self) -> None:
-        """Note that a stream begins: drop the held batch."""
+        """Record that a stream begins: drop the held batch."""
         self.release()
         self._fetches = 0
 
     def passed(self) -> None:
-        """Note that the batch needs no further fetch."""
+        """Record that the batch needs no further fetch."""
         self._fetches = 0
 
     def release(self) -> BatchReceived | None:
@@ -91,7 +92,7 @@ class BatchGate:
         return True
 
     def read_ahead_from(self, read: Gtids) -> SchemaFetched | None:
-        """Returns the answer for which the log was read ahead, if the dispatcher had read the same set then, else
-        None."""
+        """Returns the answer for which the log was read ahead, if the dispatcher had read the set `read` when that
+        answer came, else None."""
         at, answer = self._read_ahead or (None, None)
         return answer if at == read else None

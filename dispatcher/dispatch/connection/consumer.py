@@ -23,19 +23,20 @@ class Consumer:
         self.wake = Wake(spec.name)  # made once: the effect is the same after each batch
         wanted = Filter(spec.databases, spec.tables, spec.exclude_tables)
         self.queue = Queue(wanted, spec.queue_bytes_max, allocate)
-        self.progress = progress  # stored; applied when the server's mode is known
-        self.started = False  # its queue has a position
+        self.progress = progress  # the stored progress; applied when the server's mode is known
+        self.started = False  # True if its queue has a position
         # True if the position is known to belong to the server's history: a stream has reached it, or a login has
         # checked it.
         self.verified = True
         self.failed: BinlogError | None = None
-        self.failed_elsewhere = False  # on another server than its own, see `recovery`
+        # True if it failed on another server than its own, see `recovery`
+        self.failed_elsewhere = False
         # The newest fault, even if it did not fail the consumer.
         self.error: BinlogError | None = None
-        self.warnings: tuple[str, ...] = ()  # about its subscription
+        self.warnings: tuple[str, ...] = ()  # warnings about its subscription
         # The server's databases with which the subscription was compared last.
         self.compared_with: frozenset[str] | None = None
-        # True if an administrator has paused its reader. Then nothing makes room in its queue.
+        # True if an administrator has paused the delivery. While it is paused, no reader makes room in the queue.
         self.delivery_paused = False
         self.stored_covered = progress.covered if progress else None
         self.dispatcher: int | None = None
@@ -43,7 +44,8 @@ class Consumer:
         self.detached_at = 0.0
         # When the consumer was last known to have the whole log (`Dispatcher.current_at` while it is attached).
         self.current_at = 0.0
-        self.evicted_commit_us: int | None = None  # of the oldest transaction that its queue lost
+        # The commit time of the oldest transaction that the queue lost.
+        self.evicted_commit_us: int | None = None
         self.attach_after = 0.0  # the earliest time at which it may attach
         self.detaches = 0  # how often its full queue detached it or was evicted
         self.gaps = 0  # how often it skipped transactions that the server had purged
@@ -65,8 +67,8 @@ class Consumer:
         return self.progress.covered if self.progress else None
 
     def fail(self, error: BinlogError) -> list[Effect]:
-        """Stop the consumer. It goes on if somebody moves it, if its own server is back (`recovery`), or if an operator
-        corrects the cause and restarts the daemon."""
+        """Stop the consumer. The consumer goes on if a reader or an administrator moves it, if its own server is back
+        (`recovery`), or if an operator corrects the cause and restarts the daemon."""
         self.failed = self.error = error
         self.failed_elsewhere = False
         self.queue.rollback()

@@ -1,12 +1,12 @@
 """Puts a batch into the queues of a dispatcher's consumers.
 
 A consumer is *level* if its queue has the same position as the dispatcher. Nearly always all consumers are level. They
-share one `Stand`, and one pass over the batch finds each one's share (`Lanes`). So the cost of a batch depends on its
-events and on the delivered bytes. Level consumers that get nothing cost nothing: their position moves with the shared
-one.
+share one `Stand`, and one pass over the batch finds the events for each of them (`Lanes`). So the cost of a batch
+depends on its events and on the delivered bytes. Level consumers that get nothing cost nothing: their position moves
+with the shared one.
 
-Any other consumer may have part of the batch already. It is served alone (`Queue.push`), and becomes level when its
-queue reaches the dispatcher's position.
+Any other consumer may have part of the batch already. Such a consumer is served alone (`Queue.push`), and becomes level
+when its queue reaches the dispatcher's position.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPos
 from dispatcher.model.errors import BinlogError
 
 Served = list[tuple[Consumer, BinlogError | None]]
-"""The consumers that got a transaction (None), and the consumers that lack room on disk for one (with the error), in
-the order in which they were attached."""
+"""The consumers that got a transaction, each with None, and the consumers that lack room on disk for a transaction,
+each with the error; in the order in which they were attached."""
 
 
 class Dealer:
-    """`routes`: of the connection."""
+    """`routes`: the routes of the connection."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._stand: Stand | None = None
-        # The attached consumers and the changes of the stand from which the next four fields were computed.
+        # The attached consumers and the changes of the stand from which `_level` to `_places` were computed.
         self._attached: list[Consumer] = []
         self._changes = -1
         self._level: list[Consumer] = []
         self._others: list[Consumer] = []  # the consumers that are not level
-        self._lanes = Lanes((), (), ())  # of the level consumers
-        # Lanes whose queues hold transactions. May also have lanes whose queues have become empty.
+        self._lanes = Lanes((), (), ())  # the lanes of the level consumers
+        # Lanes whose queues hold transactions. The set may also contain lanes whose queues have become empty.
         self._holding: set[int] = set()
         self._places: dict[str, int] = {}  # the place of each consumer, by name
         # The file that is read, and its creation time, as the level consumers know them.
@@ -48,7 +48,7 @@ class Dealer:
         self._anchored = False
 
     def begin(self, read: ExecutedPosition, attached: Sequence[Consumer]) -> None:
-        """Note that a stream begins at `read`."""
+        """Record that a stream begins at `read`."""
         self._stand = stand = Stand(read)
         self._changes = -1
         # The login may have moved a queue to another epoch, so the lanes, which hold the epochs, are built anew.
@@ -73,7 +73,7 @@ class Dealer:
         stand = self._stand
         assert stand is not None, "a batch before the dump"
         if stand.changes == self._changes and attached == self._attached:
-            return  # the usual case: nothing is done per consumer
+            return  # the usual case, without any work per consumer
         self._changes, self._attached = stand.changes, list(attached)
         self._set_level([consumer for consumer in attached if consumer.queue.stand is stand])
         self._others = [consumer for consumer in attached if consumer.queue.stand is not stand]

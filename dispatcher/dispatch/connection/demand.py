@@ -1,4 +1,4 @@
-"""Finds which consumers of a dispatcher get events of a batch, and from which transactions."""
+"""Finds which consumers of a dispatcher get events of a batch, and from which of its transactions."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ fails the consumers that a fault of the log concerns, and opens a lost connectio
 which consumers are attached.
 
 If a batch raises a question that only the server can answer, the batch is held (`batch_gate`), and reading pauses until
-the answer comes, as it does for a full queue. If the answer does not suffice, the consumers that need it fail.
+the answer comes, as it does for a full queue. If the answer does not suffice, the consumers that need more fail.
 
 Phases: connecting → streaming ⇄ paused → (closed until there is room) → connecting ...; at the end of a log that does
 not grow: → ended.
@@ -58,14 +58,14 @@ class Phase(StrEnum):
 
 
 class Dispatcher:
-    """`number`: from 1 on, unique among the client's dispatchers. `routes`: of the client."""
+    """`number`: from 1 on, unique among the client's dispatchers. `routes`: the routes of the client."""
 
     def __init__(self, number: int, label: str, routes: Routes, versions: Versions) -> None:
         self.number = number
-        self.label = label  # of the client
+        self.label = label  # the label of the client
         self.phase = Phase.CONNECTING
         self.attached: list[Consumer] = []
-        self._filled: dict[Consumer, None] = {}  # see `filled`; may have other consumers, too
+        self._filled: dict[Consumer, None] = {}  # see `filled`; may contain other consumers, too
         self.view: ServerView | None = None
         self.error: BinlogError | None = None  # the reason why there is no connection
         self.read: ExecutedPosition | None = None
@@ -193,7 +193,8 @@ class Dispatcher:
         at: LogPosition | None = LogPosition(read.file, read.offset, view.created.get(read.file, 0))
         same = before is not None and before.gtids == read.gtids and versions.server == view.server
         if view.mode is Mode.GTID:
-            # A GTID set does not show where it ends in the log. The file beside it shows only where it was computed.
+            # A GTID set does not show where its last transaction lies in the log. The file of the position shows only
+            # where the set was computed.
             at = self.enrichment.position if same else None
             gaps = may_skip(read.gtids, view.written)
         versions.login(view.server, [name for name, _ in view.files])
@@ -202,7 +203,7 @@ class Dispatcher:
         )
         ahead = self.gate.read_ahead_from(read.gtids)
         if gaps and ahead is not None and same:
-            # This stream continues the one that was closed while the log was read ahead.
+            # This stream continues the stream that was closed while the log was read ahead.
             self.enrichment.read_ahead(ahead.request.start, list(ahead.statements))
 
     def lost(self, error: BinlogError, now: float) -> list[Effect]:
@@ -222,8 +223,8 @@ class Dispatcher:
     ) -> list[Effect]:
         """Connect again after a fault. `after_s`: the wait in seconds, None for the backoff of the retry policy.
 
-        If `after_s` is given, a server has answered, so the backoff is reset. Otherwise failures of other hosts between
-        two answers would make each wait longer than the one before.
+        If `after_s` is given, a server has answered, so the backoff is reset. Without the reset, failures of other
+        hosts between two answers would make each wait longer than the wait before.
         """
         self.error = error
         if after_s is not None:
@@ -259,7 +260,7 @@ class Dispatcher:
         return [Note("warning" if in_transaction else "info", "ended", fields), *self._wake()]
 
     def close(self, reason: str, now: float) -> list[Effect]:
-        """Close the connection until there is room, or until `connect`."""
+        """Close the connection until the queues have room, or until `connect` is called."""
         self._roll_back(now)
         self.phase = Phase.BACKPRESSURE_CLOSED
         return [Close(self.number, reason)]
@@ -335,8 +336,8 @@ class Dispatcher:
         return self.pause(now) if self.phase is Phase.STREAMING else []
 
     def _lacks_room(self, consumer: Consumer, error: BinlogError, now: float) -> list[Effect]:
-        """Detach a consumer that has no room on disk for a transaction that is larger than its queue. The transaction
-        is dropped, and read again later."""
+        """Detach a consumer that has no room on disk for a transaction that is larger than its queue. The queue drops
+        the transaction; the daemon reads it again later."""
         self.detach(consumer, now)
         consumer.error = error.at(self._where(consumer))
         consumer.attach_after = now + OPERATOR_RETRY_S
@@ -391,8 +392,9 @@ class Dispatcher:
     def _read_after(self, batch: Batch, gtids: BatchGtids, created: int) -> ExecutedPosition:
         """Returns the position after the last complete transaction of a batch.
 
-        This position is never inside a transaction, where no dump may begin. Outside a transaction it also moves over
-        other events, such as a rotation. Otherwise, without GTIDs, it would stay in files that the server will purge.
+        This position is never inside a transaction, where no dump may begin. Outside a transaction the position also
+        moves over other events, such as a rotation. If it did not, without GTIDs it would stay in files that the server
+        will purge.
         """
         before = self.read
         assert before is not None
@@ -413,8 +415,8 @@ class Dispatcher:
                 return before
             return ExecutedPosition(executed, file, offset, before.seq + count)
         if not count and not created and file != before.file and self.continuity.can_ask:
-            # The server has not sent the head of the new file yet. Until then a position in this file cannot be told
-            # from a position in a file of the same name after a RESET.
+            # The server has not sent the head of the new file yet. Until it does, a position in this file cannot be
+            # distinguished from a position in a file of the same name after a RESET.
             return before
         seq = packed_seq(file, offset)
         return before if seq <= before.seq else ExecutedPosition(executed, file, offset, seq)

@@ -30,8 +30,8 @@ from dispatcher.model.position import file_number
 UNKNOWN_TRANSACTIONS_MAX = 1000
 
 OpenTransaction = tuple[str, int] | int | None
-"""The transaction that a dispatcher has read in part, None = none: source and number, or (without MySQL's GTIDs) the
-`seq` that the dispatcher has reached in it."""
+"""The transaction that a dispatcher has read in part: its source and number, or (without MySQL's GTIDs) the `seq` that
+the dispatcher has reached in it. None: there is no such transaction."""
 
 T = TypeVar("T")
 
@@ -42,12 +42,13 @@ class ServerFiles:
     def __init__(self) -> None:
         self.server = ""
         self.updates = 0
-        self._sizes: dict[int, int] = {}  # by number
+        self._sizes: dict[int, int] = {}  # by the number of the file
 
     def update(self, view: ServerView, *, late: bool = False) -> None:
         """Replace the known files by those of a view, which may be of another server.
 
-        `late`: True if a dispatcher has read beyond the end of the log in `view`; then larger known sizes stay.
+        `late`: True if a dispatcher has read beyond the end of the log in `view`; then known sizes that are larger
+        stay.
         """
         sizes_before = self._sizes if late and view.server == self.server else {}
         self.updates += 1
@@ -58,7 +59,7 @@ class ServerFiles:
         self.extend(view.file, view.offset)
 
     def extend(self, file: str, offset: int) -> None:
-        """Note that a stream has reached an offset of a file."""
+        """Record that a stream has reached an offset of a file."""
         number = file_number(file)
         self._sizes[number] = max(self._sizes.get(number, 0), offset)
 
@@ -124,7 +125,7 @@ def group_ahead(
     positions: Sequence[tuple[T, ExecutedPosition]],
     bytes_max: int,
 ) -> list[T]:
-    """Returns a group of consumers: the one furthest ahead, and the others that are near it and near each other."""
+    """Returns a group of consumers: the consumer furthest ahead, and others that are near it and near each other."""
     ordered = sorted(positions, key=lambda pair: pair[1].seq, reverse=True)
     group: list[tuple[T, ExecutedPosition]] = []
     for consumer, queued in ordered:

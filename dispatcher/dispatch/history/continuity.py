@@ -64,13 +64,13 @@ class Continuity:
         self._may_skip = False
         self._begun: Gtids = GtidSet()  # the set that was read when the stream began
         self._end = 0, 0  # the end of the log when the stream began
-        # False for a folder of files, which itself checks the order of its files.
+        # False for a folder of files: the code that reads it checks the order of its files itself.
         self.can_ask = False
         self._accepted = ""  # the file whose head was compared
         self._doubted = ("", "")  # file and GTIDs of a head that did not fit
 
     def begin(self, read: ExecutedPosition, view: ServerView, *, anchored: bool) -> None:
-        """Note that a stream begins at `read`."""
+        """Record that a stream begins at `read`."""
         has_gtids = isinstance(read.gtids, GtidSet) and view.mode is Mode.GTID
         self._may_skip = has_gtids and may_skip(read.gtids, view.written)
         self.anchored, self._begun = anchored, read.gtids
@@ -78,7 +78,7 @@ class Continuity:
         self.can_ask, self._accepted = view.knows_tables, ""
 
     def advance(self, read: ExecutedPosition, gtids: BatchGtids) -> None:
-        """Note that the stream has reached `read`.
+        """Record that the stream has reached `read`.
 
         The stream is `anchored` once it has passed all transactions that were executed when it began. This is so after
         the first new transaction, if no executed transaction can follow it; otherwise at the point where the log ended
@@ -111,10 +111,10 @@ class Continuity:
         return HeadVerdict.FOLLOWS
 
     def confirm(self, batch: Batch, sizes: dict[str, int]) -> bool:
-        """True if the previous file has the size that was read, if the server no longer has it, or if the same head was
-        doubted before.
+        """True if the previous file has the size that was read, if the server no longer has that file, or if the same
+        head was doubted before.
 
-        `sizes`: present sizes of the server's files.
+        `sizes`: the present sizes of the server's files.
         """
         head = batch.head
         assert head is not None
@@ -127,9 +127,10 @@ class Continuity:
         return True
 
     def _doubts(self, file: str, head: Head) -> bool:
-        """Record a head that does not fit. Returns True if it is a new one.
+        """Record a head that does not fit.
 
-        False if the same head comes again: then the login in between has found no fault.
+        Returns True if the head is new, False if the same head comes again: then the login in between has found no
+        fault.
         """
         doubted = file, str(head.previous)
         if doubted == self._doubted:
@@ -156,7 +157,8 @@ class Continuity:
 def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> BinlogError | None:
     """Returns an error if, according to `view`, the server's log is not the one from which these positions were read.
 
-    A purge since then is ignored, and so is a view in another mode or of another server: the next login checks these.
+    A purge after the positions were read is ignored, and so is a view in another mode or of another server: the next
+    login checks these.
     """
     for at in positions:
         if at.mode is not view.mode or at.server != view.server:
@@ -172,7 +174,8 @@ def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> Binl
 
 
 def may_skip(held: Gtids, written: GtidSet) -> bool:
-    """True if a dump from the set `held` may leave out a transaction that lies behind one that it sends.
+    """True if a dump from the set `held` may leave out a transaction that lies behind another transaction that it
+    sends.
 
     `written`: the transactions that the log may hold (`ServerView.written`). The executed set does not suffice: a dump
     may send a transaction that is still being committed, and a transaction of `held` may lie behind it.

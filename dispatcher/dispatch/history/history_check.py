@@ -1,4 +1,4 @@
-"""Checks whether a position is part of a server's history, and finds the position that a start means on a server.
+"""Checks whether a position is part of a server's history, and finds the position on a server that a start means.
 
 A server accepts wrong positions without an error: it takes a GTID set from before a RESET for a set of its present
 transactions, and a file of the same name for the same file. So both are checked before each dump, by the creation time
@@ -28,7 +28,7 @@ _PROBES_MAX = 8
 
 
 def offsets_to_probe(offsets: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Choose the files and offsets about which to ask the server: the last one in each file, and a few more."""
+    """Choose the files and offsets about which to ask the server: the last offset in each file, and a few more."""
     ordered = sorted({(file, offset) for file, offset in offsets if file})
     last = {file: (file, offset) for file, offset in ordered}
     others = [at for at in ordered if at != last[at[0]]]
@@ -112,8 +112,9 @@ def check_history(
 ) -> None:
     """Raises BinlogError unless the server can go on from `executed`.
 
-    `server`: from which the position was read. `created`: creation time of the position's file, s since 1970, 0 =
-    unknown. `anchored`: True if all transactions of the position lie before its file and offset (see `QueueFiles`).
+    `server`: the server from which the position was read. `created`: creation time of the position's file, s since
+    1970, 0 = unknown. `anchored`: True if all transactions of the position lie before its file and offset (see
+    `QueueFiles`).
     """
     if mode is not view.mode:
         raise _differs(f"the server's mode is {view.mode}, the position is of mode {mode}")

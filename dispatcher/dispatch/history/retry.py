@@ -8,10 +8,10 @@ from dispatcher.model.errors import Action, BinlogError, ErrorKind
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
 OPERATOR_RETRY_S = 10.0
 # If the same fault occurs this often in a row, without a transaction in between, the log itself is damaged: damage on
-# the network does not repeat. After a purge or a RESET, the next login finds which consumers that concerns.
+# the network does not repeat. After a purge or a RESET, the next login finds the consumers that are concerned.
 DAMAGE_MAX = 3
 # If the server ends a dump because of a duplicate UUID, the other dump may be the dispatcher's own earlier one, whose
-# end the server had not noticed yet. That can happen only once in this time.
+# end the server had not noticed yet. Such an end can happen only once in this time.
 DUPLICATE_WINDOW_S = 60.0
 _READ_AGAIN = (
     ErrorKind.CHECKSUM_MISMATCH,
@@ -36,7 +36,7 @@ class RetryPolicy:
         self._attempts = 0
 
     def passed_damage(self) -> None:
-        """Note that a whole transaction was read."""
+        """Record that a whole transaction was read."""
         self._damage = ("", 0)
 
     def classify(

@@ -2,8 +2,8 @@
 behind the log.
 
 A server purges whole files. It closes a file when it begins the next one, and may purge the closed file after
-`expire_s`. It purges only when it rotates or starts, so the computed moment is the earliest one. Limits by size, which
-some servers also have, are not known here.
+`expire_s`. It purges only when it rotates or starts, so the computed moment is the earliest possible one. Limits by
+size, which some servers also have, are not known here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def bytes_behind(poll: ServerPolled, server: str, file: str, offset: int) -> int
         return None
     files = poll.view.files
     newest, size = files[-1] if files else ("", 0)
-    if file == newest:  # as nearly always
+    if file == newest:  # nearly always true
         return max(0, size - offset)
     names = [name for name, _ in files]
     if file not in names:

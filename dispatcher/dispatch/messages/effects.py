@@ -1,4 +1,5 @@
-"""What `Client.step` returns: a list of effects, executed in its order. Each thing to do is one frozen class."""
+"""What `Client.step` returns: a list of effects, which the runtime executes in this order. Each kind of effect is one
+frozen class."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from dispatcher.dispatch.values.specs import Progress
 class Connect:
     """Open a dispatcher's connection after about `after_s` seconds (the executor adds jitter).
 
-    An unknown number begins a new dispatcher. A dispatcher has one connection, or attempt to make one, at a time: its
-    first effect is a Connect, and another Connect follows only after a Lost, an Ended or a Close.
+    An unknown number begins a new dispatcher. A dispatcher has at most one connection, or attempt to connect, at a
+    time: its first effect is a Connect, and another Connect follows only after a Lost, an Ended or a Close.
     """
 
     dispatcher: int
@@ -35,7 +36,8 @@ class StartDump:
 class Close:
     """Close the connection, or stop the attempt to make one. Its events no longer reach the rules.
 
-    A Connect may follow. `next_host`: True if that Connect uses the next of the source's hosts, if it has several.
+    A Connect may follow. `next_host`: True if that Connect uses the next of the source's hosts, if the source has
+    several.
     """
 
     dispatcher: int
@@ -76,7 +78,7 @@ class FetchSchema:
     """Ask the server for the definitions of tables, and read its log from `start` up to that moment to find statements
     that may alter these tables. `all_tables`: True to find the statements that may alter any table.
 
-    A `SchemaFetched` answers the request, unless its dispatcher has sent a newer one or was retired.
+    A `SchemaFetched` answers the request, unless its dispatcher has sent a newer request or was retired.
     """
 
     dispatcher: int

@@ -1,4 +1,4 @@
-"""What goes into `Client.step`: one frozen class per thing that can happen. The table names the effects that answer it.
+"""What goes into `Client.step`: one frozen class per event. The table lists the effects of each event.
 
 | event | effects of its own |
 |---|---|
@@ -62,7 +62,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class ServerPolled:
-    """The source was asked for its present state, not through a dispatcher's connection. `expire_s`: the server purges
+    """The source has described its present state, not through a dispatcher's connection. `expire_s`: the server purges
     a file this many seconds after it closed the file; None if it never purges by age."""
 
     view: ServerView
@@ -102,10 +102,10 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class SeekRequested:
-    """A reader names a position outside its consumer's queue.
+    """A reader asks for a position outside its consumer's queue.
 
     `view`: the server's view, taken after the request, with the results of the searches that `seeking.seek_starts`
-    names; `fresh`: True if no session has been opened yet under this state store.
+    requires; `fresh`: True if no session has been opened yet under this state store.
     """
 
     consumer: str
@@ -141,7 +141,7 @@ class SchemaFetched:
     """The answer to a `FetchSchema`: the definitions of the tables, and every statement that may have altered one of
     the tables between `request.start` and the points of the definitions."""
 
-    request: FetchSchema  # it names the dispatcher
+    request: FetchSchema  # contains the number of the dispatcher
     definitions: tuple[FetchedDefinition, ...]
     statements: tuple[AlteringStatement, ...]
 

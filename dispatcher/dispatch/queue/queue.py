@@ -62,7 +62,7 @@ class ReadableRange:
 
 
 class Queue(QueueContents):
-    """What readers ask of a queue."""
+    """A queue with the operations that readers need."""
 
     def position(self, executed: ExecutedPosition) -> Position:
         return executed.position(self.server, self.epoch)
@@ -70,12 +70,12 @@ class Queue(QueueContents):
     def locate(self, position: Position) -> FoundPosition:
         """Returns where a position lies that was returned to a reader and is not yet acknowledged.
 
-        The result has the executed position that the queue has recorded at the position's seq or, if there is none,
-        the nearest before it; the consumer has no transaction between the two. The position's other fields are only
-        checked.
+        The result has the executed position that the queue has recorded at the position's seq or, if it has recorded
+        none there, the nearest recorded position before it; the consumer has no transaction between the two. The
+        position's other fields are only checked.
 
         Raises UserError if the position is older than the acknowledged one, is ahead of what is queued
-        (`RANGE_UNAVAILABLE`), or is not of this history.
+        (`RANGE_UNAVAILABLE`), or belongs to another history.
         """
         return self._remembered(position) or self._locate(position)
 
@@ -109,7 +109,7 @@ class Queue(QueueContents):
         return best
 
     def _check_parts(self, position: Position, recorded: ExecutedPosition) -> None:
-        """Raises UserError if a position contradicts `recorded`, which is at its seq or before it."""
+        """Raises UserError if a position contradicts `recorded`, which has the same seq or a lower one."""
         exact = position.seq == recorded.seq
         if exact and position.gtid == str(recorded.gtids) and self.mode is Mode.GTID:
             return
@@ -141,8 +141,8 @@ class Queue(QueueContents):
             )
 
     def executed_of(self, position: Position) -> ExecutedPosition:
-        """Returns a position as an executed position. Raises UserError unless the position is of this history and its
-        parts fit each other."""
+        """Returns a position as an executed position. Raises UserError unless the position belongs to this history and
+        its parts fit each other."""
         self.check_history(position)
         executed = executed_of(self.mode, position)
         if not executed.seq_fits(self.mode):
@@ -155,7 +155,7 @@ class Queue(QueueContents):
     def readable(
         self, after: Position, bytes_max: int, transactions_max: int | None = None
     ) -> ReadableRange:
-        """Returns what can be read after a position: whole transactions, at least one if there is any."""
+        """Returns what can be read after a position: whole transactions, and at least one if the queue has any."""
         start, index = self.locate(after), self._index
         first, last = start.number, index.count
         if first == last:
@@ -174,7 +174,7 @@ class Queue(QueueContents):
     def deliver(self, end: Position) -> None:
         """Record that `end` of the newest readable range was returned to a reader."""
         self.delivered_seq = max(self.delivered_seq, end.seq)
-        # A position behind markers is recorded nowhere else.
+        # For a position behind markers, this is the only record.
         recorded = self._delivered[-1].seq if self._delivered else -1
         if recorded < end.seq == self.queued.seq:
             self._delivered.append(self.queued)
@@ -195,11 +195,11 @@ class Queue(QueueContents):
         ]
 
     def range_bytes(self, start: Position, end: Position) -> int:
-        """Returns the bytes of (start, end]."""
+        """Returns the number of bytes in (start, end]."""
         return self.locate(end).offset - self.locate(start).offset
 
     def range_transactions(self, start: Position, end: Position) -> int:
-        """Returns the number of transactions of (start, end]."""
+        """Returns the number of transactions in (start, end]."""
         return self.locate(end).number - self.locate(start).number
 
     def _range_end(self, position: Position, inside: EventPoint | None) -> RangeEnd:
@@ -222,9 +222,9 @@ class Queue(QueueContents):
         """Returns the binlog of (start, end]: magic, then FORMAT_DESCRIPTION wherever it changes, and the
         transactions.
 
-        With `start_event` the transactions begin at that point inside the transaction that ends at `start`; before it
-        come the events that a reader needs to decode the rest of that transaction. With `end_event` they end at that
-        point inside the transaction that ends at `end`.
+        With `start_event` the transactions begin at that point inside the transaction that ends at `start`; in front of
+        them are the events that a reader needs to decode the rest of that transaction. With `end_event` the
+        transactions end at that point inside the transaction that ends at `end`.
         """
         begin = self._range_end(start, start_event)
         lo, hi = begin.offset, self._range_end(end, end_event).offset
@@ -233,7 +233,7 @@ class Queue(QueueContents):
         return [MAGIC, *formatted_bytes(self._formats, self.log, begin, hi)]
 
     def transactions_in(self, start: Position, end: Position) -> list[QueuedTransaction]:
-        """Returns the transactions of (start, end]."""
+        """Returns the transactions in (start, end]."""
         begins, ends = self.locate(start), self.locate(end)
         at = begins.offset
         formats = [start for start, _ in self._formats]

@@ -6,7 +6,8 @@ position is found by its seq, because the seqs of one epoch have one order. Betw
 there are only markers. A position among them means "everything up to here", so it needs no entry.
 
 *Covered* is a position at the acknowledged one or after it; the consumer has no transaction between the two. It never
-moves back, because the server may purge its log up to there. An evicted queue (`evict`) is filled again from there.
+moves back, because the server may purge its log up to this position. An evicted queue (`evict`) is filled again from
+this position on.
 
 The queues that have the same position as their dispatcher share one `Stand`, and the dispatcher moves it for all of
 them: a batch that has nothing for a consumer changes nothing in its queue.
@@ -15,9 +16,9 @@ Bound: a queue that is not full accepts a whole batch, so it holds in memory at 
 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
-bytes. Segments count with their allocated size. `batch` is the size of the last batch's events with a record for each
-transaction; `segment_max` is an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While a reader asks for what
-it had received before a restart, the first term counts twice. A transaction that alone would hold more than the first
+bytes. For segments the allocated size counts. `batch` is the size of the last batch's events with a record for each
+transaction; `segment_max` is an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While a reader asks again for
+what it received before a restart, the first term counts twice. A transaction that alone would hold more than the first
 term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There is at most one such
 transaction: once it is complete, the queue is full until the transaction is acknowledged.
 """
@@ -53,10 +54,10 @@ _seq = attrgetter("seq")
 
 
 class FoundPosition(NamedTuple):
-    """A position that was returned to a reader, and where it lies in the queue.
+    """A position that was returned to a reader, and its place in the queue.
 
     `executed`: the newest executed position up to its seq that the queue has recorded; `number`: the number of the
-    first transaction after it; `offset`: its logical offset.
+    first transaction after the position; `offset`: the logical offset of the position.
     """
 
     position: Position
@@ -77,7 +78,7 @@ class Stand:
 
 
 class QueueContents:
-    """Has no position until `reset()`. Every position that it returns has its `server` and its `epoch`.
+    """A queue has no position until `reset()`. Every position that it returns has its `server` and its `epoch`.
 
     `allocate`: allocates segments on disk for transactions that do not fit; without it they stay in memory.
     """
@@ -91,12 +92,13 @@ class QueueContents:
         self.stand = Stand(ExecutedPosition(GtidSet(), "", 0, 0))
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
-        # Everything up to this seq was delivered before a restart, so the reader may ask for it again. It is accepted
-        # even if it exceeds the limit: batches of other sizes can make the queue a little larger than it was.
+        # Everything up to this seq was delivered before a restart, so the reader may ask for it again. The queue
+        # accepts these transactions even beyond its limit: batches of other sizes can make the queue a little larger
+        # than it was.
         self.needed_seq = 0
         self.files = QueueFiles()
-        self.transactions = self.events = 0  # queued and not acknowledged
-        self.pushed_transactions = self.pushed_bytes = 0  # since the start
+        self.transactions = self.events = 0  # numbers of those that are queued and not acknowledged
+        self.pushed_transactions = self.pushed_bytes = 0  # totals since the start
         self.newest_commit_us = 0  # commit time of the last pushed transaction
         # An eighth, so that acknowledged segments are soon given back.
         segment_max = min(SEGMENT_MAX, bytes_max // 8)
@@ -105,8 +107,8 @@ class QueueContents:
         )
         self._index = TransactionIndex()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
-        self._acknowledged_end = 0  # logical
-        self._appended_end = 0  # logical end of what is committed and counted
+        self._acknowledged_end = 0  # a logical offset
+        self._appended_end = 0  # logical offset of the end of what is committed and counted
         # The newest delivered positions, oldest first. Of older ones, those at the ends of transactions suffice.
         self._delivered: deque[ExecutedPosition] = deque(maxlen=DELIVERED_MAX)
         # Both ends of the newest readable range. Its reader will ask for its bytes, and acknowledge it.
@@ -134,7 +136,8 @@ class QueueContents:
         self.needed_seq = 0
 
     def move_to(self, server: str) -> None:
-        """Go on with another server. It has the same transactions, but in other files. Only with GTIDs."""
+        """Go on with another server, which has the same transactions, but in other files. This is possible only with
+        GTIDs."""
         self.server = server
         self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
         self._covered = without_file(self._covered)
@@ -149,7 +152,8 @@ class QueueContents:
         self.reset(server, mode, self.epoch + 1, executed, created, anchored=True)
 
     def evict(self) -> None:
-        """Drop everything that is not acknowledged. It is read from the server again, from the covered position on.
+        """Drop everything that is not acknowledged. The daemon reads it from the server again, from the covered
+        position on.
 
         Positions that were returned to readers stay valid: their ranges are unavailable until they have been read
         again. Do not call this while a transaction is being read.
@@ -172,8 +176,8 @@ class QueueContents:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the queue holds: segments at their allocated size, including acknowledged ones that are still on
-        their way to a reader."""
+        """Memory that the queue holds: the allocated size of its segments, including acknowledged segments that are
+        still on their way to a reader."""
         return self.log.allocated
 
     @property
@@ -188,7 +192,7 @@ class QueueContents:
 
     @property
     def spilled_bytes(self) -> int:
-        """Disk that the queue holds: allocated segments, at their size."""
+        """Space on disk that the queue holds: the size of its allocated segments."""
         return self.log.spilled
 
     @property
@@ -237,7 +241,7 @@ class QueueContents:
         self.stand = stand
 
     def leave(self) -> None:
-        """From now on, have an own position, which at first equals the shared one."""
+        """From now on, have a position of its own, which at first equals the shared position."""
         self.queued = self.stand.executed
 
     def push(
@@ -299,7 +303,8 @@ class QueueContents:
         self.log.keep_columns(run.columns, run.count, len(run.intervals) - 1)
 
     def _count(self, format_: FormatDescription, count: int, events: int, commit_us: int) -> None:
-        """Count transactions. `events`: the events of all of them, `commit_us`: the commit time of the last one."""
+        """Count transactions. `events`: the number of events of all of them, `commit_us`: the commit time of the last
+        transaction."""
         start = self._appended_end
         self._appended_end = self.log.committed
         if not self._formats or self._formats[-1][1] is not format_:

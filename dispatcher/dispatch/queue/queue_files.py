@@ -18,7 +18,7 @@ class QueueFiles:
         self._mode = Mode.GTID
         self._created: dict[
             str, int
-        ] = {}  # of the files from the acknowledged one on, s since 1970
+        ] = {}  # from the file of the acknowledged position on, s since 1970
         self._anchored_from: tuple[int, int] | None = None
 
     def begin(
@@ -39,12 +39,13 @@ class QueueFiles:
             self._created[file] = created
 
     def learn_created(self, file: str, created: int) -> None:
-        """Record the creation time that a server reports for a file, unless one is known; 0 = not reported."""
+        """Record the creation time that a server reports for a file, unless the time is known already; 0 = not
+        reported."""
         if created:
             self._created.setdefault(file, created)
 
     def drop_before(self, file: str) -> None:
-        if len(self._created) == 1 and file in self._created:  # as nearly always
+        if len(self._created) == 1 and file in self._created:  # nearly always true
             return
         oldest = file_number(file)
         self._created = {f: at for f, at in self._created.items() if file_number(f) >= oldest}

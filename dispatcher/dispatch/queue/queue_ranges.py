@@ -1,8 +1,8 @@
 """Ranges of a queue: finds where a reader's range begins and ends, and divides a range for several readers.
 
-A range ends at a position, which lies between transactions, or at a point inside a transaction. Such a point is named
-by the position at the transaction's *end*, not at its beginning: the position then says how far the server must have
-been read before the range can be delivered.
+A range ends at a position, which lies between transactions, or at a point inside a transaction. The position of such a
+point is the one at the transaction's *end*, not at its beginning: so the position says how far the daemon must have
+read the server's log before it can deliver the range.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dispatcher.dispatch.queue.transaction_index import TransactionIndex
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 
-# A part may be larger by 1 / TOLERANCE if it then ends between two transactions.
+# A part may be larger by 1 / TOLERANCE if that makes it end between two transactions.
 TOLERANCE = 8
 
 
 class RangeEnd(NamedTuple):
-    """One end of a range. `offset`: its logical offset. If it lies inside a transaction, `point` is set, and `begin` is
-    the logical offset at which the transaction begins."""
+    """One end of a range. `offset`: its logical offset. If the end lies inside a transaction, `point` is set, and
+    `begin` is the logical offset at which the transaction begins."""
 
     offset: int
     begin: int = 0
@@ -32,14 +32,16 @@ class RangeEnd(NamedTuple):
 
 
 class RangeCut(NamedTuple):
-    """Where a range is divided: after the transaction that ends at `position`, or at the point `inside` within it."""
+    """A place where a range is divided: after the transaction that ends at `position`, or at the point `inside` within
+    that transaction."""
 
     position: Position
     inside: EventPoint | None = None
 
 
 class IndexCut(NamedTuple):
-    """Where a range is divided: after the transaction with a `number`, or at `point` within it. `offset`: logical."""
+    """A place where a range is divided: after the transaction with this `number`, or at `point` within it. `offset`:
+    the logical offset of the place."""
 
     number: int
     offset: int
@@ -50,7 +52,7 @@ def balanced_cuts(
     index: TransactionIndex, log: ConsumerLog, lo: int, hi: int, n: int, *, inside: bool
 ) -> list[IndexCut]:
     """Returns at most n - 1 places strictly between two logical offsets that divide the bytes evenly, in order: ends of
-    transactions and, with `inside`, points inside of large ones."""
+    transactions and, with `inside`, also points inside large transactions."""
     cuts: list[IndexCut] = []
     last = lo
     for k in range(1, n):
@@ -98,10 +100,10 @@ def formatted_bytes(
     formats: Iterable[tuple[int, FormatDescription]], log: ConsumerLog, start: RangeEnd, hi: int
 ) -> list[bytes | memoryview]:
     """Returns the bytes from `start` to `hi`, with a FORMAT_DESCRIPTION before them and wherever it changes. If there
-    are no bytes, returns only the last FORMAT_DESCRIPTION. If `start` lies inside a transaction, its bytes follow the
-    events that a reader needs to decode them.
+    are no bytes, returns only the last FORMAT_DESCRIPTION. If `start` lies inside a transaction, the events that a
+    reader needs to decode the bytes come first.
 
-    `formats`: each format, with the logical offset from which on it is valid.
+    `formats`: each format, with the logical offset at which it begins to be valid.
     """
     out: list[bytes | memoryview] = []
     raw = b""

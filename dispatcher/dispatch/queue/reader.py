@@ -1,8 +1,8 @@
 """What is known about a consumer's reader: the calls of its newest session, and the state that follows from them.
 
-The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: one of the two
-can be in order while the other is not. Only calls that may acknowledge count: a read-only session makes no room in the
-queue, so its calls do not show that the reader is still there.
+The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: either can be in
+order while the other is not. Only calls that may acknowledge count: a read-only session makes no room in the queue, so
+its calls do not show that the reader is still there.
 
 Times are seconds of a monotonic clock.
 """
@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 SILENT_MAX_S = 60.0
-"""A reader that has no open call and has not called for this long is gone. The longest poll takes as long."""
+"""A reader that has no open call and has not called for this long is gone. The longest poll takes the same time."""
 FULL_MIN_S = 10.0
 """A reader is slow if its calls have found a full queue for this long, or for most of the time."""
 _FULL_SHARE = 1 - math.exp(-1)  # share of the time, weighted with a decay over `FULL_MIN_S`
@@ -28,11 +28,11 @@ class ReaderState(StrEnum):
     READING = "reading"
     SLOW = "slow"
     GONE = "gone"
-    PAUSED = "paused"  # by an administrator; what the reader does makes no difference
+    PAUSED = "paused"  # an administrator has paused it; the calls of the reader do not matter
 
 
 class PollBounds(NamedTuple):
-    """Bounds of the range that a poll returns. `bytes_max`: None for the queue's limit; `bytes_min`: the poll waits
+    """Bounds of the range that a poll returns. `bytes_max`: None means the queue's limit; `bytes_min`: the poll waits
     until the range has at least this many bytes."""
 
     bytes_max: int | None = None
@@ -64,7 +64,8 @@ class ReaderActivity:
         self.begin(session, now)
 
     def begin(self, session: int, now: float) -> None:
-        """Start anew, because a session was opened, or all sessions were fenced. Earlier sessions no longer count."""
+        """Reset the record, because a session was opened, or all sessions were fenced. Earlier sessions no longer
+        count."""
         self.session, self.caller = session, Caller()
         self.polled_at: float | None = None
         self.acknowledged_at: float | None = None
@@ -77,7 +78,7 @@ class ReaderActivity:
         self._polls = self._answers = 0  # open calls
 
     def called(self, now: float, *, full: bool) -> None:
-        """Note a call of the newest session. `full`: True if the queue is full now."""
+        """Record a call of the newest session. `full`: True if the queue is full now."""
         self._called_at, self._disconnected = now, False
         self._full_share, self._asked_at = self._share(now, full=full), now
 
@@ -110,7 +111,7 @@ class ReaderActivity:
         self._answers += 1
 
     def answer_ended(self, session: int, now: float) -> None:
-        """The answer was sent, or its client went away."""
+        """Record that the answer was sent, or that its client went away."""
         if session == self.session:
             self._answers -= 1
             self._called_at = now
@@ -121,7 +122,7 @@ class ReaderActivity:
         return self._answers > 0
 
     def state(self, now: float, *, unacknowledged: bool, full: bool) -> ReaderState:
-        """`unacknowledged`: True if transactions wait for the reader; `full`: True if its queue has no room."""
+        """`unacknowledged`: True if transactions wait for the reader; `full`: True if the queue has no room."""
         if not (self._polls or self._answers):
             if self._disconnected:
                 return ReaderState.GONE

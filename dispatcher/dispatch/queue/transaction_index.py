@@ -1,17 +1,18 @@
-"""The index of the transactions that a queue holds, and of the positions between them. It is small, and searched by
-bisection.
+"""The index of the transactions that a queue holds, and of the positions between them. The index is small, and is
+searched by bisection.
 
 A queue without a reader may hold a hundred thousand tiny transactions, each from another batch. So a `GtidRun` collects
 the numbers that describe the transactions of many batches, in one column per transaction, and keeps no reference to a
 batch.
 
 A position is computed when it is asked for. A run has a *base*: the consumer's GTID set before the run's first
-transaction. It also has an *interval log*: the intervals that were added to the set since then, in order, including
-those of transactions that the consumer does not get. For each transaction, the run records its place in that log.
+transaction. It also has an *interval log*: the intervals that were added to the set after the base, in order, including
+the intervals of transactions that the consumer does not get. For each transaction, the run records its place in that
+log.
 
 Consecutive intervals of one source are joined, so with one source the log has one entry, whatever the length of the
-run. The intervals between two transactions of the consumer are the *gap*. They are ordered by source before they are
-added, so the log is hardly longer than the run even if several sources alternate.
+run. The intervals between two transactions of the consumer are the *gap*. The intervals of a gap are sorted by source
+before they are added, so the log is hardly longer than the run even if several sources alternate.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from dispatcher.binlog.stream.copying import Appended
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids
 
 # The fields of a transaction's column. The first fields come from the consumer's log: logical end, seq, offset after
-# the transaction, events, commit time in microseconds since 1970 UTC. Then follows the place in the interval log: index
-# of the interval (-1 = before all), and the number up to which that interval counts.
+# the transaction, events, commit time in microseconds since 1970 UTC. Then follows the place in the interval log: the
+# index of the interval (-1 = before all intervals), and the number up to which that interval counts.
 _AT, _GNO_END = k.TX, k.NUMBER_END
 _FIELDS = k.DONE_SIZE
 
 Columns = NDArray[np.int64]  # one row per field, one column per transaction
-FEW = 8  # up to this many runs of a batch are handled one by one
+FEW = 8  # if a batch has at most this many runs, they are handled one by one
 _Interval = tuple[str, int, int]  # source, first number, last number + 1
 
 
@@ -85,10 +86,10 @@ class GtidRun:
 
 
 class TransactionIndex:
-    """A queue's transactions, numbered from the first one that it ever held. Those with numbers below `dropped` were
-    dropped; the next transaction gets the number `count`."""
+    """A queue's transactions, numbered from the first transaction that it ever held. The transactions with numbers
+    below `dropped` were dropped; the next transaction gets the number `count`."""
 
-    RUN_MAX = 1024  # transactions; a batch that would make a run longer begins a new run
+    RUN_MAX = 1024  # limit of transactions; a batch that would exceed it begins a new run
     INTERVALS_MAX = 4096
 
     def __init__(self) -> None:
@@ -137,7 +138,7 @@ class TransactionIndex:
         columns = run.add_columns(n)
         columns[:] = appended.columns
         self.count += n
-        if gtids.is_one_run:  # as nearly always
+        if gtids.is_one_run:  # nearly always true
             source, start, end, _ = gtids.runs[0]
             run.add_interval(source, start, end)
             columns[_AT] = len(run.intervals) - 1
@@ -201,7 +202,8 @@ class TransactionIndex:
         gno_end = np.minimum(ends[which], starts[which] + tx - firsts[which] + 1)
         gno_end[which < 0] = number  # transactions before the first run
         used = np.unique(which[which >= 0])
-        # Index in the interval log, by index among the runs; [-1] is for transactions before the first run.
+        # The index in the interval log by the index of the run; the entry [-1] is for transactions before the first
+        # run.
         located = np.full(len(gtids.runs) + 1, at)
         done = -1
         groups = np.split(used, np.flatnonzero(np.diff(used) > 1) + 1) if len(used) else []

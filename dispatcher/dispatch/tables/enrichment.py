@@ -1,4 +1,4 @@
-"""Rewrites TABLE_MAPs so that they hold everything that a server with full metadata writes.
+"""Rewrites TABLE_MAPs so that they hold everything that a server with full metadata would write.
 
 `Enrichment.enrich` goes through a batch in order. A statement ends the versions of the tables that it may alter, and a
 TABLE_MAP that lacks metadata gets it from the version of its table that is valid there (module `versions`). If no
@@ -49,9 +49,9 @@ SUFFIXES_MAX = 10_000
 class SchemaRequirement:
     """What the consumers that still need a transaction require of the definition for a TABLE_MAP in it.
 
-    `proven`: True if at least one accepts only a proven definition; `current`: True if at least one accepts the current
-    definition, provided that it fits; `later`: True if at least one needs a proven definition, but perhaps only for
-    later transactions.
+    `proven`: True if at least one consumer accepts only a proven definition; `current`: True if at least one accepts
+    the current definition, provided that it fits; `later`: True if at least one needs a proven definition, but perhaps
+    only for later transactions.
     """
 
     proven: bool
@@ -75,8 +75,8 @@ class Outcome:
     """What `enrich` returns: the rewritten batch with its failures or, if `missing` is not empty, what must be fetched
     before the batch can be delivered.
 
-    `missing`: the tables whose definitions must be fetched; `start`: from here on the log must be read to find
-    statements that alter these tables; `gaps`: True to find the statements that alter any table.
+    `missing`: the tables whose definitions must be fetched; `start`: the point from which the log must be read to find
+    statements that alter these tables; `gaps`: True if statements that alter any table are needed.
     """
 
     batch: Batch
@@ -116,18 +116,18 @@ class Enrichment:
         self._routes = routes
         self._tables = TableIdCache()
         self._suffixes = MetadataSuffixes()
-        self._numbers: dict[tuple[bytes, Version], int] = {}  # of suffixes
+        self._numbers: dict[tuple[bytes, Version], int] = {}  # the numbers of suffixes
         self._incomplete: dict[bytes, bool] = {}  # by layout
         self._starts = TransactionStarts()
         self._format: FormatDescription | None = None
         self._begun = False  # True once a transaction of the stream was read
-        # After the log was read ahead: versions are valid from this position on.
+        # If the log was read ahead: the position from which on versions are valid.
         self._known_from: LogPosition | None = None
         # True if the stream may leave out a transaction although it sends an earlier one.
         self._gaps = False
         self._statements_ahead: list[
             AlteringStatement
-        ] = []  # known, because the stream may skip them
+        ] = []  # recorded, because the stream may skip them
 
     # -- a stream --------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Enrichment:
             self._tables.forget()
 
     def _table_map(self, walk: _Walk, i: int, t: int) -> int:
-        """Returns the number of the suffix that the TABLE_MAP gets, which is event `i` in transaction `t`."""
+        """Returns the number of the suffix for the TABLE_MAP that is event `i` in transaction `t`."""
         batch = walk.batch
         off, size, route = int(batch.ev.off[i]), int(batch.ev.size[i]), int(batch.ev.route[i])
         body = batch.buf[off + HEADER_SIZE : off + size - 4 * batch.format.checksum].tobytes()

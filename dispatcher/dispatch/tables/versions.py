@@ -5,9 +5,9 @@ exchanged, or a key is added. So a definition is valid for an event only if no s
 between the event and the moment at which the server was asked. A *version* is a definition and the range of the log in
 which it is valid.
 
-Points of the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs do not suffice,
-because they do not say where the transactions that a dump skips lie among those that it sends. A `LogPosition` lies
-between two transactions; the version at that point is the one for the transaction that begins there.
+Points of the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs do not suffice: a
+dump skips some transactions, and GTIDs do not say where these lie among the transactions that it sends. A `LogPosition`
+lies between two transactions; the version at that point is the version for the transaction that begins there.
 
 * A fetch returns the definition at one point and, from reading the log, every statement between the event that needed
   the definition and that point. These statements divide the log into segments with one definition each. The last
@@ -100,8 +100,9 @@ class AlteringStatement:
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """A table's definition in the range of the log from `start` to `end`. If `definition` is None, none is known for
-    this range: `why` is the reason, if there was an error, and `current` the definition that was fetched then."""
+    """A table's definition in the range of the log from `start` to `end`. If `definition` is None, no definition is
+    known for this range: `why` is the reason, if there was an error, and `current` the definition that was fetched at
+    that time."""
 
     name: Name
     start: LogPosition
@@ -112,7 +113,7 @@ class Version:
 
     def holds(self, at: LogPosition) -> bool:
         """True if the version is valid for the transaction that begins at `at`. The log was read up to `end`, so a
-        transaction may begin there."""
+        transaction may begin at `end`."""
         if not self.start.key <= at.key <= self.end.key:
             return False
         for own in (self.start, self.end):
@@ -125,7 +126,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class FetchedDefinition:
-    """The definition of one table at one point of the log, or why it cannot be fetched."""
+    """The definition of one table at one point of the log, or the error because of which it cannot be fetched."""
 
     name: Name
     at: LogPosition
@@ -134,7 +135,7 @@ class FetchedDefinition:
 
 @dataclass(frozen=True, slots=True)
 class StoredVersions:
-    """What the state store holds of versions. `position`: how far the server's log was read; `versions`: table name,
+    """The versions that the state store holds. `position`: how far the server's log was read; `versions`: table name,
     start, end and definition of each version, and True if the version is open."""
 
     server: str
@@ -147,13 +148,13 @@ class Versions:
     """The versions of one connection.
 
     `changed`: True if a version has changed since `to_store()`. Reading on does not count as a change. Once a version
-    has changed, `position` must not be stored alone, because it is the end of every stored version that is open.
+    has changed, `position` must not be stored alone: it is the end of every stored version that is open.
     """
 
     server: str = ""
-    position: LogPosition | None = None  # up to where the stream was read
+    position: LogPosition | None = None  # the point up to which the stream was read
     changed: bool = False
-    _versions: dict[Name, list[Version]] = field(default_factory=dict)  # by start
+    _versions: dict[Name, list[Version]] = field(default_factory=dict)  # sorted by start
     _open: dict[Name, Version] = field(default_factory=dict)
     # The altering statements of the transaction that is being read.
     _statements_here: list[AlteringStatement] = field(default_factory=list)
@@ -219,8 +220,8 @@ class Versions:
         return version if version is not None else self._reopen(name, at)
 
     def _reopen(self, name: Name, at: LogPosition) -> Version | None:
-        """Open the newest version that is valid at `at`, and return it. At a statement, two versions are valid: the one
-        that ends there and the one that begins there."""
+        """Open the newest version that is valid at `at`, and return it. At a statement, two versions are valid: one
+        ends at the statement and the other begins there."""
         for version in reversed(self._versions.get(name, ())):
             if not version.holds(at):
                 continue
@@ -264,8 +265,8 @@ class Versions:
     def _add_segment(
         self, fetched: FetchedDefinition, low: LogPosition, high: LogPosition, *, last: bool
     ) -> None:
-        """Record that the table had one definition from `low` to `high`. In the last segment it is the fetched
-        definition; in an earlier segment it is the definition that is known there, if any."""
+        """Record that the table had one definition from `low` to `high`. In the last segment this is the fetched
+        definition; in an earlier segment it is the known definition of that segment, if there is one."""
         versions = self._versions.setdefault(fetched.name, [])
         error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
@@ -307,7 +308,7 @@ class Versions:
         if stored is None:
             return cls()
         self, position = cls(stored.server, stored.position), stored.position
-        # A version that was open is opened again when the stream begins within it. Until then it ends at the stored
+        # A version that was open is opened again when the stream begins within it. Before that, it ends at the stored
         # position.
         self.changed = any(open_ for *_, open_ in stored.versions)
         for name, start, end, definition, open_ in stored.versions:
@@ -339,8 +340,8 @@ def _start(version: Version) -> int:
 
 
 def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
-    """Returns the tables that a QUERY event, or MariaDB's compressed one, may alter. `format_`: the format of its
-    log."""
+    """Returns the tables that a QUERY event, or MariaDB's compressed QUERY event, may alter. `format_`: the format of
+    its log."""
     plain = plain_event(event, checksum=format_.checksum)
     header, body = (
         EventHeader.read(plain),
@@ -377,8 +378,8 @@ class TransactionStarts:
         return LogPosition(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
 
     def after(self, batch: Batch, created: int) -> LogPosition:
-        """Returns where the next transaction begins or, if the last one of the batch continues in the next batch, where
-        that one begins. Call this once per batch, after all calls of `start`."""
+        """Returns where the next transaction begins; if the last transaction of the batch continues in the next batch,
+        returns where that transaction begins. Call this once per batch, after all calls of `start`."""
         t = len(batch.tx.first) - 1
         if t >= 0 and batch.tx.flags[t] & OPEN:
             self._open = self.start(batch, created, t)

@@ -1,9 +1,9 @@
 """The position up to which a server's log has been read. All other kinds of positions are made from such positions.
 
 There are two forms. With MySQL's GTIDs a position is the set of executed transactions; its `seq` is the size of that
-set, so it grows by one with every transaction and means the same after any restart. Without them (MySQL with
+set, so it grows by one with every transaction and means the same after any restart. Without these GTIDs (MySQL with
 `gtid_mode` other than ON, MariaDB) a position is a file and an offset, and `seq` is both packed into one number;
-MariaDB's GTIDs are carried along for people and for failover.
+MariaDB's GTIDs are kept beside them for people and for failover.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ExecutedPosition:
         return Position(server, str(self.gtids), self.file, self.offset, self.seq, epoch)
 
     def contains(self, other: ExecutedPosition) -> bool:
-        """True if this GTID set contains the other one; with MySQL's GTIDs only."""
+        """True if this GTID set contains the other set; only for MySQL's GTIDs."""
         assert isinstance(self.gtids, GtidSet) and isinstance(other.gtids, GtidSet)
         return self.gtids.contains(other.gtids)
 
@@ -65,13 +65,13 @@ def parse_gtids(mode: Mode, text: str) -> Gtids:
 
 
 def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
-    """Returns a position as an executed position. Its `seq` is taken over, not computed."""
+    """Returns a position as an executed position. The `seq` is copied, not computed."""
     gtids = parse_gtids(mode, position.gtid)
     return ExecutedPosition(gtids, position.file, position.offset, position.seq)
 
 
 def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPosition:
-    """Returns a position that a person or a server has named, and computes its seq."""
+    """Returns a position that a person or a server has given, and computes its seq."""
     parsed = parse_gtids(mode, gtids)
     if mode is Mode.GTID and isinstance(parsed, GtidSet):
         return ExecutedPosition(parsed, file, offset, len(parsed))
@@ -141,7 +141,7 @@ class BatchGtids:
     ended: NDArray[np.bool_]  # per transaction: True if it is neither open nor aborted
     count: int  # number of transactions that have ended
     runs: GtidRunList
-    is_one_run: bool  # True if all that have ended are one run, from the first transaction on
+    is_one_run: bool  # True if the ended transactions are one run from the first on
     _ranges: list[GtidRanges] | None = None
     _columns: NDArray[np.int64] | None = None
 
@@ -170,14 +170,15 @@ class BatchGtids:
 
     @property
     def columns(self) -> NDArray[np.int64]:
-        """Three rows with one column per run: first number, last number + 1, index of the first transaction."""
+        """Three rows with one column per run: its first number, its last number + 1, the index of its first
+        transaction."""
         if self._columns is None:
             self._columns = np.array([run[1:] for run in self.runs], dtype=np.int64).T
         return self._columns
 
     @property
     def ranges(self) -> list[GtidRanges]:
-        """The runs by source."""
+        """The runs of each source."""
         if self._ranges is None:
             by_source: dict[str, list[tuple[int, int, int]]] = {}
             for n, (source, start, end, _) in enumerate(self.runs):

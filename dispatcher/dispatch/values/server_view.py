@@ -29,8 +29,8 @@ class ServerView:
     * `knows_tables`: True if the source can be asked for the definition of a table.
     * `starts`: the positions of the starts that the log was searched for, or an error for a start that has no position,
       such as an offset inside a transaction.
-    * `boundaries`: the boundaries at the files and offsets that were asked for. Those that the server could not be
-      asked about are left out.
+    * `boundaries`: the boundaries at the files and offsets that were asked for. Boundaries about which the server could
+      not be asked are left out.
     * `databases`: the databases that the account may see, None = not known.
     * `duplicates`: connections of other daemons that have the same identity as this daemon, as text.
     * `owned`: GTIDs of transactions that MySQL may have sent already and has not counted as executed yet.
@@ -53,7 +53,8 @@ class ServerView:
 
     @property
     def written(self) -> GtidSet:
-        """The transactions that the log may hold: no others can have been read from it. Only with MySQL's GTIDs."""
+        """The transactions that the log may hold: no other transaction can have been read from it. Only with MySQL's
+        GTIDs."""
         return _union(self.executed, self.owned)
 
     @property

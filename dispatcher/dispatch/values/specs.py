@@ -1,4 +1,4 @@
-"""What is declared of a consumer and of a client, and what the state store holds of a consumer's progress."""
+"""What the settings declare about a consumer and a client, and the stored progress of a consumer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class AtGtid:
-    """The first transaction that a set of executed GTIDs does not contain. `gtids`: the set as MySQL's or MariaDB's
-    text."""
+    """The first transaction that a set of executed GTIDs does not contain. `gtids`: the set in the text form of MySQL
+    or MariaDB."""
 
     gtids: str
 
@@ -55,7 +55,7 @@ def starts_to_search(starts: Iterable[Start]) -> list[Start]:
 class OnQueueFull(StrEnum):
     """How a dispatcher treats a consumer whose queue stays full while other consumers are attached."""
 
-    DETACH = "detach"  # wait as long as the consumer's budget allows, then go on without it
+    DETACH = "detach"  # wait as long as the consumer's budget allows, then detach it
     WAIT = "wait"  # wait without limit
 
 
@@ -68,7 +68,7 @@ class OnPurged(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """What the settings declare of a consumer. `databases`, `tables`, `exclude_tables`: names or patterns, see
+    """What the settings declare about a consumer. `databases`, `tables`, `exclude_tables`: names or patterns, see
     `model.subscription`; `wait_max_s`: the full budget for waiting for the consumer's queue (see `WaitBudget`)."""
 
     name: str
@@ -76,7 +76,7 @@ class ConsumerSpec:
     tables: tuple[TablePattern, ...] | None
     queue_bytes_max: int
     start: Start = Latest()
-    # Use a table's current definition where the log does not show the definition at the time of an event.
+    # True: use a table's current definition if the log does not show the definition at the time of an event.
     assume_current_schema: bool = False
     wait_max_s: float = 10.0
     on_queue_full: OnQueueFull = OnQueueFull.DETACH
@@ -100,8 +100,8 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the state store holds of a consumer's progress. `created`: creation time of `covered.file`, s since 1970,
-    0 = unknown; negative if transactions of `covered` may lie after its file and offset (see `QueueFiles`)."""
+    """The stored progress of a consumer. `created`: creation time of `covered.file`, s since 1970, 0 = unknown;
+    negative if transactions of `covered` may lie after its file and offset (see `QueueFiles`)."""
 
     acknowledged: Position
     covered: Position

@@ -1,13 +1,12 @@
 """How long a dispatcher waits for one consumer whose queue is full.
 
 Each consumer has a budget of waiting time. A wait uses it up, and between waits it grows again by a twentieth of the
-time that passes. If only each single wait had a limit, a consumer that makes a little room every few seconds would slow
-down all others to its own speed. With a budget, a slow consumer costs the others at most one budget plus 5 % of any
-long time.
+time that passes. If there were only a limit for each single wait, a consumer that makes a little room every few seconds
+would slow down all others to its own speed. With a budget, a slow consumer costs the others at most one budget plus 5 %
+of any long time.
 
-A dispatcher does not wait at all for a consumer that was detached three times in ten minutes. And with each detach in
-that time, the consumer may merge only after a longer delay, so that it does not open and close connections all the
-time.
+A dispatcher does not wait at all for a consumer that was detached three times in ten minutes. With each detach in that
+time, the delay grows after which the consumer may merge, so that it does not open and close connections all the time.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class WaitBudget:
         self.is_waited_for = False
         self._detached: list[float] = []  # times of the detaches in the window
         self.merge_after = 0.0  # the earliest time at which the consumer may merge
-        self.waited_s = 0.0  # in all
+        self.waited_s = 0.0  # the sum of all waits
 
     def begin(self, now: float) -> None:
         """Begin a wait, unless one has begun."""

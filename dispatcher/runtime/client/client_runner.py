@@ -70,7 +70,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class ClientRunner:
-    """One client, its dispatchers, its store queue, and the calls that wait for its consumers."""
+    """One client, its dispatchers, its store queue, and the calls of readers that wait for its consumers."""
 
     def __init__(
         self,
@@ -83,29 +83,30 @@ class ClientRunner:
         log: Logger,
         buffer_bytes: int,
     ) -> None:
-        """`key`: the client's key in the state store; `tasks`: used by this client only."""
+        """`key`: the client's key in the state store; `tasks`: only this client uses them."""
         self.client = client
         self.source = source
         self.buffer_bytes = buffer_bytes
-        self.tip: ExecutedPosition | None = None  # the end of the log when it was last polled
+        self.tip: ExecutedPosition | None = None  # the end of the log at the last survey
         self.timings = ConnectionTimings()
         self.store_queue = StoreQueue(store, client, key)
         self._tasks = tasks
         self._log = log
         self._dispatchers: dict[int, DispatcherRunner] = {}
-        self._running: dict[int, asyncio.Task[None]] = {}  # the newest of each number, ended or not
-        self._look_ups: dict[int, FetchSchema] = {}  # the newest of each dispatcher
+        # The newest task of each dispatcher number, ended or not.
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._look_ups: dict[int, FetchSchema] = {}  # the newest order of each dispatcher
         self._look_up_ordered = asyncio.Event()
         self._wakeup_changed = asyncio.Event()
         self._stopped = False
         self._survey_ordered = asyncio.Event()
         self._surveys_begun = 0
-        self._surveyed: ServerView | BinlogError | None = None  # the newest answer
+        self._surveyed: ServerView | BinlogError | None = None  # the newest answer of a survey
         self._surveying = asyncio.Lock()
-        self.resolving = asyncio.Lock()  # readers' places are searched for one after the other
+        self.resolving = asyncio.Lock()  # held while a reader's place is searched for
         self.waiters = Waiters()
         self.tables = TableLookups()
-        self._seek_files: list[str] = []  # pending seeks need their creation times
+        self._seek_files: list[str] = []  # pending seeks need the creation times of these files
 
     def start(self) -> None:
         label = self.client.label
@@ -190,10 +191,10 @@ class ClientRunner:
 
     @contextlib.contextmanager
     def guarded(self, task: str) -> Iterator[None]:
-        """For a block that reads the source: log an unexpected exception with its traceback, and raise BinlogError
-        (INTERNAL), which fails this client only.
+        """Return a context for a block that reads the source: it logs an unexpected exception with its traceback, and
+        raises BinlogError (INTERNAL), which fails this client only.
 
-        Data from a source may trigger a defect that no test has found, and that must not stop the other clients. A
+        Data from a source may trigger a defect that no test has found. Such a defect must not stop the other clients. A
         defect in the rules is not caught here: it may leave the client's state half changed, and only a restart from
         the store makes the state consistent again.
         """
@@ -233,8 +234,8 @@ class ClientRunner:
             unstored_since = await self._store_queued(unstored_since)
 
     async def _store_queued(self, unstored_since: float | None) -> float | None:
-        """Store what is queued. Takes and returns since when storing fails (s of the monotonic clock), None if it does
-        not fail."""
+        """Store what is queued. `unstored_since`, and the result: the time since when storing fails (s of the monotonic
+        clock), None if it does not fail."""
         try:
             await self.flush()
         except BinlogError as error:
@@ -246,13 +247,13 @@ class ClientRunner:
         return None
 
     async def _look_up(self) -> None:
-        """Make the look-ups that the rules order, the newest one of each dispatcher only."""
+        """Make the look-ups that the rules order; for each dispatcher only the newest one."""
         while True:
             await self._look_up_ordered.wait()
             self._look_up_ordered.clear()
             again = False
             for number in list(self._look_ups):
-                # During another look-up the order may have been replaced or dropped.
+                # While another look-up ran, the rules may have replaced or dropped the order.
                 order = self._look_ups.pop(number, None)
                 if order is not None:
                     again |= not await self._looked_up(order)
@@ -289,9 +290,9 @@ class ClientRunner:
             await self.survey()
 
     async def survey(self) -> ServerView | BinlogError:
-        """Ask the source to describe itself. Returns its answer, or the error if it cannot be asked.
+        """Ask the source to describe itself. Returns its answer, or the error if the source cannot be asked.
 
-        Calls during a survey share the next one, because the answer must not be older than the call.
+        Calls that come during a survey share the next survey, because the answer must not be older than the call.
         """
         needed = self._surveys_begun + 1
         async with self._surveying:
@@ -318,8 +319,7 @@ class ClientRunner:
         return view
 
     def _survey_next_host(self) -> None:
-        """Let the next survey ask the next host, while no consumer reads and one waits for its own server to come
-        back."""
+        """Let the next survey ask the next host, if no consumer reads and one waits for its own server to come back."""
         if self.client.awaits_other_server:
             self.source.next_host(SURVEY)
 
@@ -362,7 +362,7 @@ class ClientRunner:
     # -- the store -------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Store everything queued by now; after a BinlogError it stays queued."""
+        """Store everything queued by now. After a BinlogError everything stays queued."""
         await self.store_queue.flush()
 
     async def acknowledge(self, consumer: str, position: Position) -> None:
@@ -374,7 +374,7 @@ class ClientRunner:
         if progress is None:
             return
         await self.store_queue.acknowledge(consumer, progress)
-        # The consumer may have skipped a purge gap meanwhile.
+        # The consumer may have skipped a purge gap while the store was written.
         if self.client.consumers[consumer].queue.epoch == position.epoch:
             self.step(Acknowledged(consumer, progress.acknowledged, progress.covered))
 

@@ -1,8 +1,8 @@
 """A client with everything it runs with: source, rules, runner, tasks, and its part of the store.
 
-The daemon has one for each connection key, a program that uses the library has its own. Consumers come and go while it
-runs, without an effect on the client's other consumers. What a consumer has acknowledged stays stored when it is
-removed, so a changed consumer is removed and added again.
+The daemon has one `ClientService` for each connection key; each `BinlogClient` of the library has one. Consumers come
+and go while it runs, without an effect on the client's other consumers. What a consumer has acknowledged stays stored
+when it is removed, so a changed consumer is removed and added again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dispatcher.source.protocols import Source
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDecl:
-    """A declared consumer. `marker_s`: how often its readers are told of progress without data."""
+    """A declared consumer. `marker_s`: how often polls tell its readers about progress without data."""
 
     spec: ConsumerSpec
     marker_s: float = 60.0
@@ -36,7 +36,8 @@ class ClientDecl:
     """A declared client: consumers that share a connection.
 
     `key`: the key under which the client's table versions and prepared transactions are stored; `buffer_bytes`: the
-    size of each dispatcher's buffer; `settings`: the settings of the connection, to find out whether they changed.
+    size of each dispatcher's buffer; `settings`: the settings of the connection; a reload compares them to find out
+    whether they changed.
     """
 
     key: str
@@ -77,7 +78,7 @@ class ClientService:
         return self.runner.client
 
     async def open(self) -> None:
-        """Load what is stored. Nothing runs yet, but readers may call."""
+        """Load what is stored. No task runs yet, but readers may call."""
         decl = self.decl
         stored = await self._store.load_all([consumer.spec.name for consumer in decl.consumers])
         progress = {
@@ -118,7 +119,8 @@ class ClientService:
     # -- consumers that come and go: the caller holds `acknowledging` of their sessions -----------------------
 
     async def add(self, consumer: ConsumerDecl, after: Position | None = None) -> ConsumerSession:
-        """Add a consumer, which goes on from what is stored under its name, or from its reader's position (`after`).
+        """Add a consumer, which continues behind what is stored under its name, or behind its reader's position
+        (`after`).
 
         The reader's position is not stored here.
         """
@@ -132,14 +134,15 @@ class ClientService:
         return self._new_session(consumer, number)
 
     async def remove(self, name: str) -> None:
-        """Remove a consumer. What is stored of it stays. Once this method has returned, nothing more of it is
-        stored."""
+        """Remove a consumer. Its stored progress stays stored. Once this method has returned, nothing more is stored
+        for the consumer."""
         await self.runner.store_queue.stored(name)
         self.runner.step(Removed(name))
         del self.sessions[name]
 
     async def change(self, consumer: ConsumerDecl) -> ConsumerSession:
-        """Apply a changed declaration: the consumer goes on from what it has acknowledged, and keeps its sessions."""
+        """Apply a changed declaration: the consumer continues behind what it has acknowledged, and keeps its
+        sessions."""
         name = consumer.spec.name
         number = self.sessions[name].number
         paused = await self._store.paused(name)

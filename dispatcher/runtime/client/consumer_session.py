@@ -33,14 +33,14 @@ class OfferedRange(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerSession:
-    """A consumer and its newest session. `marker_s`: how often a reader is told of progress without data."""
+    """A consumer and its newest session. `marker_s`: how often polls tell a reader about progress without data."""
 
     runner: ClientRunner
     consumer: Consumer
-    number: int  # of the newest session, 0 = there was none
+    number: int  # the number of the newest session, 0 = there was none
     marker_s: float
-    moved: int = 0  # the newest number that an administrator's move has taken
-    offered: OfferedRange | None = None  # what the newest answer of a poll has named
+    moved: int = 0  # the session number of the newest move by an administrator
+    offered: OfferedRange | None = None  # the range in the newest answer of a poll
     told_at: float = field(default_factory=time.monotonic)
     acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
     reader: ReaderActivity = field(init=False)
@@ -49,8 +49,8 @@ class ConsumerSession:
         self.reader = ReaderActivity(self.number, time.monotonic())
 
     def begin(self, number: int, *, moved: bool = False) -> None:
-        """Make this session the newest, unless a later one is; the newest fences all older ones. `moved`: True if an
-        administrator has moved the consumer."""
+        """Make this session the newest, unless a later one has begun. The newest session fences all older ones.
+        `moved`: True if an administrator has moved the consumer."""
         self.number = max(self.number, number)
         if moved:
             self.moved = self.number
@@ -113,7 +113,7 @@ class ConsumerSession:
         return latest and self.consumer.started and position.epoch < self.queue.epoch
 
     def now(self, position: Position) -> Position:
-        """Return the position itself, or where the consumer goes on if it predates a purge gap."""
+        """Return the position itself; if it predates a purge gap, return the position where the consumer continues."""
         return self.acknowledged if self.before_gap(position) else position
 
     @property
@@ -144,8 +144,8 @@ class ConsumerSession:
     async def acknowledge(self, position: Position) -> None:
         """Store an acknowledgement, then forget the acknowledged data. The caller holds `acknowledging`.
 
-        If the position is ahead of the queue, as after a restart, the consumer skips to it. Raises BinlogError if the
-        server does not have it.
+        If the position is ahead of the queue, as after a restart, the consumer skips to the position. Raises
+        BinlogError if the server does not have the position.
         """
         before = self.queue.epoch, self.queue.acknowledged.seq
         await self._acknowledge(position)
@@ -168,15 +168,15 @@ class ConsumerSession:
 
     async def seek(self, order: SeekRequested) -> None:
         """Move the consumer, and store where it is. The caller holds `acknowledging`."""
-        if seeking.holds(self.consumer, order.after):  # the queue has got it meanwhile
+        if seeking.holds(self.consumer, order.after):  # the queue has reached the position since
             await self.runner.acknowledge(order.consumer, order.after)
             return
         self.runner.step(order)
         await self.runner.flush()
 
     def delivered(self, after: Position, answer: ReadableRange) -> None:
-        """Note that a poll from `after` on is answered, and the time since the commit of the oldest transaction that is
-        not acknowledged. The answer begins with that transaction, unless the session is read-only."""
+        """Record that the daemon answers a poll from `after` on, and how long ago the oldest transaction that is not
+        acknowledged was committed. The answer begins with that transaction, unless the session is read-only."""
         self.told_at = time.monotonic()
         self.offered = OfferedRange(after, answer.end, answer.transactions)
         self.queue.deliver(answer.end)
@@ -189,14 +189,14 @@ class ConsumerSession:
         return self.offered is not None and position == self.offered.end
 
     def transactions_of(self, start: Position, end: Position) -> int:
-        """The number of transactions of (start, end]."""
+        """The number of transactions in (start, end]."""
         offered = self.offered
         if offered is not None and (start, end) == (offered.start, offered.end):
             return offered.transactions
         return self.queue.range_transactions(start, end)
 
     def has_moved(self, after: Position) -> bool:
-        """True if the queue is beyond `after`, if only by progress without data."""
+        """True if the queue is beyond `after`, even if only by progress without data."""
         return (self.queue.epoch, self.queue.queued.seq) > after.order
 
     def worth_telling(self, after: Position, answer: ReadableRange, markers: bool) -> bool:

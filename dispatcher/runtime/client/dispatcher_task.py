@@ -1,6 +1,7 @@
-"""One dispatcher's task: connect, log in, request the dump, read; again and again, until it is retired.
+"""One dispatcher's task: connect, log in, request the dump and read, again and again until the rules retire the
+dispatcher.
 
-The orders of the rules are kept in an `_Attempt`, one for each `Connect`, and executed by one task. So there is only
+Each `Connect` makes an `_Attempt`, which keeps the orders of the rules for it. One task executes them, so there is only
 one connection at a time, even if the rules order the next one early. After `Close` the rules get no more events of that
 attempt. A login that still runs in its thread cannot be cancelled: the task waits for its end, closes the connection,
 and only then begins the next attempt. For the same reason a dispatcher with the number of a retired one waits until the
@@ -43,10 +44,10 @@ class DispatcherOwner(Protocol):
     def step(self, event: Input) -> None: ...
 
     def guarded(self, task: str) -> AbstractContextManager[None]:
-        """For a block that reads the source: turn an unexpected exception into a BinlogError."""
+        """Return a context for a block that reads the source: it turns an unexpected exception into a BinlogError."""
 
     def logged_in(self, view: ServerView, findings: Sequence[BinlogError]) -> None:
-        """Note that a server was reached, and what is wrong with it."""
+        """Record that a server was reached, and what is wrong with the server."""
 
     async def flush(self) -> None:
         """Store everything queued by now. Raises BinlogError."""
@@ -54,7 +55,7 @@ class DispatcherOwner(Protocol):
 
 @dataclass(slots=True)
 class _Attempt:
-    """One connection, from its order to its end."""
+    """One connection, from the `Connect` that orders it to its end."""
 
     after_s: float
     dump: StartDump | None = None
@@ -80,7 +81,7 @@ class DispatcherRunner:
         self.number = number
         self._owner = owner
         self._before = before
-        self._attempt: _Attempt | None = None  # the newest
+        self._attempt: _Attempt | None = None  # the newest attempt
         self._retired = False
         self._changed = asyncio.Event()
 
@@ -102,7 +103,7 @@ class DispatcherRunner:
         self._changed.set()
 
     def close(self) -> None:
-        """Close the attempt, if there is one: the rules get no more events of it."""
+        """Close the attempt, if one is open: the rules get no more events of it."""
         attempt = self._attempt
         if attempt is None or attempt.closed():
             return
@@ -155,7 +156,8 @@ class DispatcherRunner:
         if attempt.closed():
             return
         name, client = f"log in {self.number}", self._owner.client
-        # The server's answer will be compared with what was read before it was asked, so collect that first.
+        # The rules will compare the server's answer with what was read before the question, so collect the question
+        # first.
         files, places = client.files_to_probe(self.number), client.offsets_to_probe(self.number)
         open_ = partial(self._owner.source.open, self.number)
         with self._owner.guarded(name):
@@ -195,7 +197,7 @@ class DispatcherRunner:
         owner.timings.logins += 1
         owner.logged_in(view, opened.findings)
         owner.step(LoggedIn(self.number, view))
-        # The positions that the rules have just resolved are stored before anything is read.
+        # Store the positions that the rules have just resolved before anything is read.
         await owner.flush()
         order = await self._dump_order(attempt)
         if order is None:
@@ -230,7 +232,8 @@ class DispatcherRunner:
                     attempt.close()
                     owner.step(Ended(number))
                 return
-            # One turn of the loop per buffer: readers and other dispatchers are served while this one streams.
+            # Let the loop run other tasks after each buffer: readers and other dispatchers are served while this one
+            # streams.
             await asyncio.sleep(0)
 
     async def _may_read(self, attempt: _Attempt) -> bool:

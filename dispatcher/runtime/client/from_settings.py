@@ -34,7 +34,7 @@ ClientKey = Hashable
 
 
 def client_decls(settings: Settings, installation: UUID) -> dict[ClientKey, ClientDecl]:
-    """Return a client for each connection key, and one for each consumer that does not share its connection.
+    """Return a client for each connection key, and a client for each consumer that does not share its connection.
 
     Raises BinlogError for files that cannot be a source.
     """
@@ -65,7 +65,8 @@ def consumer_spec(
 ) -> ConsumerSpec:
     """Return a declared consumer as the rules use it. `state`: its database is hidden from the consumer's patterns.
 
-    Otherwise a consumer of all databases would get a change with each acknowledgement, and acknowledge that, too.
+    Otherwise a consumer of all databases would get a change with each acknowledgement, and acknowledge that change,
+    too.
     """
     hidden = [] if state is None or state.mysql is None else [(state.mysql.database, "*")]
     return ConsumerSpec(
@@ -112,7 +113,8 @@ def client_decl(
 
 
 def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> ClientDecl:
-    """Return the client of consumers with equal connection settings, or of one that does not share its connection."""
+    """Return the client of consumers with equal connection settings, or of one consumer that does not share its
+    connection."""
     first = settings.consumers[names[0]]
     consumers = ((name, settings.consumers[name]) for name in names)
     declared = (
@@ -127,7 +129,7 @@ def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> Cl
 def _source(connection: ConnectionSettings, installation: UUID, alone: str) -> Source:
     if connection.files is not None:
         return files_source(connection.files, installation)
-    # Part of each dispatcher's identity: connections that are not shared need identities of their own.
+    # This is part of each dispatcher's identity: connections that are not shared need different identities.
     name = f"{connection.label}/{alone}" if alone else connection.label
     heartbeat_s = connection.heartbeat_milliseconds / 1000
     flush_s = connection.max_flush_milliseconds_in_binlog_dispatcher / 1000

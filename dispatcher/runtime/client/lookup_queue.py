@@ -1,4 +1,5 @@
-"""Limits the look-ups of tables that readers ask for: few connections at a time, and none if a recent answer serves.
+"""Limits the look-ups of tables that readers ask for: few connections at a time, and no connection if a recent answer
+can be reused.
 
 An answer is reused only if nothing was put into the asking consumer's queue since the answer's look-up began. So a
 reader that has seen a table's ALTER never gets the columns from before the ALTER.
@@ -16,7 +17,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.runtime.loop.threads import in_thread
 
 CONNECTIONS_MAX = 2  # per client
-WAITING_MAX = 64  # look-ups per client that wait for one of them
+WAITING_MAX = 64  # look-ups per client that wait for a connection
 KEEP_S = 2.0
 KEPT_MAX = 256
 
@@ -46,7 +47,7 @@ class TableLookups:
         """Call `look_up` in a thread and return its answer, or the answer of a recent call with equal `key` and
         `version`.
 
-        Raises BinlogError as `look_up` does; TOO_MANY_REQUESTS if too many calls wait already.
+        Raises BinlogError as `look_up` does, and UserError (TOO_MANY_REQUESTS) if too many calls wait already.
         """
         kept = self._kept.get(key)
         if kept is not None and kept.version == version and time.monotonic() < kept.expires_at:
@@ -57,7 +58,7 @@ class TableLookups:
                 f"{self._waiting} look-ups of tables already wait for the server",
             )
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        # It does not expire before it is answered.
+        # The entry does not expire before its look-up is answered.
         self._keep(key, _LookUp(version, answer, float("inf")))
         try:
             result = await self._look_up(look_up)

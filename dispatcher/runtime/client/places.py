@@ -1,4 +1,4 @@
-"""Places of a server's log, such as `earliest` or a time: asks the server where they are."""
+"""Asks a server for the position of a place in its log. A place is, for example, `earliest` or a time."""
 
 from __future__ import annotations
 

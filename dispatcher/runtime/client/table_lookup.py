@@ -1,7 +1,7 @@
 """Looks up the present definitions of tables, and the statements that may have altered the tables since an event.
 
-The server's definition comes with the log position at which it was read. Then the log is read from the event to that
-position, over a connection of its own. Only those statements are kept, so a look-up needs memory for them and for one
+The server's definition comes with the log position at which it was read. Then a look-up reads the log from the event to
+that position, over a connection of its own. It keeps only those statements, so it needs memory for them and for one
 buffer.
 """
 
@@ -38,7 +38,7 @@ async def look_up(server: SchemaServer, order: FetchSchema) -> SchemaFetched:
 
 
 def look_up_failed(order: FetchSchema, error: BinlogError) -> SchemaFetched:
-    """Return the answer to a look-up that would fail again."""
+    """Return the answer for the rules if a look-up has failed and would fail again."""
     return SchemaFetched(
         order, tuple(FetchedDefinition(name, order.start, error) for name in order.tables), ()
     )

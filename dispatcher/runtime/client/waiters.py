@@ -1,8 +1,8 @@
 """Calls that wait until a consumer has something new for its reader.
 
 A waiting call costs one timer. The effect `Wake` of the rules wakes it (`wake`). For changes without that effect, such
-as progress without data, a call may pass a condition: `changed` checks the conditions of all calls soon, and wakes only
-the calls whose condition has become true.
+as progress without data, a call may pass a condition. After `changed` the conditions of all calls are checked soon, and
+only the calls are woken whose condition has become true.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from dispatcher.model.errors import BinlogError
 
-CHECK_AFTER_S = 0.02  # changes within this time are checked together
+CHECK_AFTER_S = 0.02  # the conditions are checked once for all changes within this time
 
 Condition = Callable[[], bool]
-"""A BinlogError that it raises counts as True: the waiting call will raise it itself."""
+"""If the condition raises a BinlogError, that counts as True: the waiting call then raises the error itself."""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,8 @@ from typing import Any
 
 
 class Tasks:
-    """A set of tasks that end together. `on_error` is called with the name and the exception of each that failed."""
+    """A set of tasks that end together. `on_error` is called with the name and the exception of each task that
+    fails."""
 
     def __init__(self, on_error: Callable[[str, BaseException], None]) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

@@ -3,9 +3,9 @@
 A thread cannot be cancelled, but the task that waits for it can. The thread then goes on, and its result, such as a
 connection, is passed to `discard`. The threads do not keep the process from ending.
 
-`asyncio.to_thread` would not do: its threads are few and shared, so that half a dozen servers that do not answer would
-block all other calls, and the loop waits for each of them when it ends. Starting a thread takes some 50 µs, a login
-takes milliseconds.
+`asyncio.to_thread` is not suitable: its threads are few and shared, so that half a dozen servers that do not answer
+would block all other calls, and the loop waits for each thread when it ends. Starting a thread takes some 50 µs, a
+login takes milliseconds.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ SLICE_S = 0.004
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
     """Yield the items; other tasks run whenever `SLICE_S` have passed since they last ran.
 
-    The data behind the items may change in between; a generator must expect that.
+    While other tasks run, the data behind the items may change; a generator must expect that.
     """
     began = time.monotonic()
     for item in items:

@@ -12,7 +12,7 @@ SAMPLES_MAX = 300  # ten minutes
 
 
 class Sample(NamedTuple):
-    """`bytes`: of the queue; rates per second."""
+    """`bytes`: the size of the queue. Rates are per second."""
 
     bytes: float
     lag_seconds: float
@@ -26,7 +26,7 @@ class StatusHistory:
     def __init__(self) -> None:
         self._times = np.full(SAMPLES_MAX, np.nan)  # s since 1970
         self._rings: dict[str, np.ndarray[Any, np.dtype[np.float32]]] = {}
-        self._at = 0  # where the next sample goes
+        self._at = 0  # the index of the next sample in the rings
 
     def fill(self, now_s: float, samples: Iterable[tuple[str, Sample]]) -> Iterator[None]:
         """Add one sample of each consumer, in small steps. Consumers without a sample are forgotten."""
@@ -48,7 +48,8 @@ class StatusHistory:
             del self._rings[name]
 
     def of(self, name: str) -> dict[str, list[float]]:
-        """The samples of a consumer, oldest first: `time` and the fields of `Sample`. Empty lists if it is unknown."""
+        """The samples of a consumer, oldest first: `time` and the fields of `Sample`. Empty lists if the consumer is
+        unknown."""
         ring = self._rings.get(name)
         if ring is None:
             return {field: [] for field in ("time", *Sample._fields)}

@@ -43,7 +43,7 @@ class _Sample:
 
 
 class Rates:
-    """The rates of all dispatchers and readers, by object, because a dispatcher's number is used again."""
+    """The rates of all dispatchers and readers, by object: the numbers of dispatchers are reused."""
 
     def __init__(self) -> None:
         self._samples: dict[
@@ -64,7 +64,7 @@ class Rates:
         }
 
         def rate(counted: Counted) -> Rate:
-            sample = self._samples.get(id(counted))  # None: it began after `now`
+            sample = self._samples.get(id(counted))  # None: the object is newer than the sample
             return sample.rate_at(now) if sample is not None else (0.0, 0.0)
 
         return rate

@@ -13,7 +13,7 @@ from dispatcher.runtime.client.consumer_session import ConsumerSession
 from dispatcher.runtime.status.history import Sample
 from dispatcher.runtime.status.rates import Counted, Rate, Rates
 
-_SESSION_MIN = 10**12  # 2001 in ms: a smaller number was counted up and is no time
+_SESSION_MIN = 10**12  # in ms, the year 2001: a smaller number is not a time
 
 
 def status_rows(
@@ -98,5 +98,5 @@ def _age_s(at: float | None, now: float) -> float | None:
 
 
 def _session_age_s(number: int, now_s: float) -> float | None:
-    """A session's number is the time in ms at which it was opened, over restarts of the daemon too."""
+    """Return how long ago a session was opened: its number is the time of the opening in ms, also after a restart."""
     return round(max(0.0, now_s - number / 1000), 3) if number >= _SESSION_MIN else None

@@ -56,8 +56,9 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """`number`: grows by one; `consumers`: the consumers that it concerns, () for all of the connection; `count`: how
-    often it happened in a row; `first_s`, `at_s`: when it happened first and last, s since 1970."""
+    """`number`: grows by one; `consumers`: the consumers that the event concerns, () for all consumers of the
+    connection; `count`: how often the event happened in a row; `first_s`, `at_s`: when it happened first and last, in s
+    since 1970."""
 
     number: int
     first_s: float
@@ -77,7 +78,7 @@ class TimelineEvent:
 
     @property
     def key(self) -> tuple[str, int | None, tuple[str, ...]]:
-        """What it concerns."""
+        """The connection, dispatcher and consumers that the event concerns."""
         return self.connection, self.dispatcher, self.consumers
 
 
@@ -115,7 +116,7 @@ class Timeline:
             with_name(_detail(fields), str(fields.get("consumer", "NAME"))),
         )
         before = next((one for one in reversed(self._events) if one.key == new.key), None)
-        if before is not None and new.repeats(before):  # such as a server that is down for hours
+        if before is not None and new.repeats(before):  # for example if a server is down for hours
             self._events.remove(before)
             new = replace(new, count=before.count + 1, first_s=before.first_s)
         self._events.append(new)

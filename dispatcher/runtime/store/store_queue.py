@@ -1,7 +1,7 @@
 """What a client has to store, in one queue.
 
-`flush` stores all of it at once: acknowledgements that come together cost one write to the disk, and older progress of
-a consumer is never stored over newer progress.
+`flush` stores everything in the queue at once: acknowledgements that come together cost one write to the disk, and
+older progress of a consumer never replaces newer progress.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dispatcher.runtime.store.store_thread import StoreThread
 
 @dataclass(slots=True)
 class _Pending:
-    """The newest progress of each consumer, and the newest table versions. `stored`: True once all of it is."""
+    """The newest progress of each consumer, and the newest table versions. `stored`: True once all of this is
+    stored."""
 
     progress: dict[str, Progress] = field(default_factory=dict)
     versions: StoreVersions | None = None
@@ -63,13 +64,14 @@ class StoreQueue:
             del self._acknowledging[consumer]
 
     async def flush(self, *, final: bool = False) -> None:
-        """Store everything queued by now; after a BinlogError it stays queued.
+        """Store everything queued by now. After a BinlogError everything stays queued.
 
         `final`: also store changed rows of prepared transactions, which otherwise wait for the next progress.
         """
         queued = self._pending
         async with self._lock:
-            # Otherwise each call that has waited would store what came meanwhile, a transaction for each of them.
+            # Without this check, each call that has waited would store in a transaction of its own what was queued
+            # during the wait.
             if queued.stored and not final:
                 return
             pending, self._pending = self._pending, _Pending()
@@ -86,9 +88,9 @@ class StoreQueue:
             pending.stored = True
 
     async def stored(self, consumer: str) -> Progress | BinlogError | None:
-        """Return what is stored of a consumer once nothing of it is queued; see `StoreThread.load`."""
+        """Return a consumer's stored progress, once no progress of the consumer is queued; see `StoreThread.load`."""
         while True:
-            async with self._lock:  # a flush may be storing it just now
+            async with self._lock:  # a flush may be storing it
                 queued = consumer in self._pending.progress
             if queued:
                 await self.flush()
@@ -98,7 +100,7 @@ class StoreQueue:
 
 
 def _merged(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:
-    """Return what is to be stored in place of both: a newer position without versions keeps the older versions."""
+    """Return what is to be stored instead of the two: a newer position without versions keeps the older versions."""
     if older is None or newer is None or newer.versions is not None:
         return newer or older
     return StoreVersions(newer.position, older.versions)

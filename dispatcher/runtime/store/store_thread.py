@@ -1,6 +1,6 @@
 """The state store for the event loop: one thread makes all calls, in their order.
 
-`fault` is the error of the newest attempt to store progress; None after one that succeeded. `timings` counts calls.
+`fault` is the error of the newest attempt to store progress; None if that attempt succeeded. `timings` counts calls.
 
 Between two calls, once a minute, the thread moves what was stored from the write-ahead log into the file: a log that is
 damaged or removed then costs at most the positions of a minute.
@@ -27,7 +27,7 @@ from dispatcher.model.position import Position
 from dispatcher.model.timings import StoreTimings
 
 CHECKPOINT_EVERY_S = 60.0
-_RETRY_S = 5.0  # after a checkpoint that failed
+_RETRY_S = 5.0  # the wait after a checkpoint that failed
 
 T = TypeVar("T")
 _Call = tuple[Callable[[], Any], asyncio.Future[Any]]
@@ -77,8 +77,8 @@ class StoreProtocol(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredConsumer:
-    """What is stored of one consumer. `session`: the newest number, 0 = there was none; `progress`: None = there is
-    none, a BinlogError (STORED_POSITION) if it cannot be read."""
+    """What is stored of one consumer. `session`: the number of the newest session, 0 = there was none; `progress`: None
+    = no progress is stored, a BinlogError (STORED_POSITION) if it cannot be read."""
 
     session: int
     progress: Progress | BinlogError | None
@@ -97,8 +97,8 @@ class StoreThread:
         timings: StoreTimings | None = None,
         on_refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client; `on_refused`: called
-        if this daemon may not write into the store, because another one leads."""
+        """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client; `on_refused` is called
+        if this daemon may not write into the store, because another daemon leads."""
         self.fault: BinlogError | None = None
         self.misplaced: BinlogError | None = None
         self.not_checkpointed: BinlogError | None = None
@@ -195,7 +195,7 @@ class StoreThread:
 
     @property
     def faults(self) -> tuple[BinlogError, ...]:
-        """Why progress cannot be stored; () if it can, as far as is known."""
+        """Why progress cannot be stored; () if no reason is known."""
         faults = self.misplaced, self.fault, self.not_checkpointed
         by_text = {str(fault): fault for fault in faults if fault}
         return tuple(by_text.values())
@@ -213,8 +213,8 @@ class StoreThread:
         self._thread.join()
 
     def abandon(self, refusal: Callable[[], BinlogError], close: Callable[[], None]) -> None:
-        """Fail all waiting and all later calls with errors that `refusal` makes. Waits for nothing: a call that the
-        thread makes just now may take long. After it `close` is called in the thread, which then ends."""
+        """Fail all waiting and all later calls with errors that `refusal` makes. Does not wait: a call that the thread
+        is making may take long. After that call the thread calls `close` and ends."""
         self._refusal = refusal
         for outcome in self._waiting:
             if not outcome.done():
@@ -227,7 +227,7 @@ class StoreThread:
         try:
             return await self._in_thread(call)
         except BinlogError as error:
-            # If only one consumer's row cannot be read, that is not an error of the store.
+            # STORED_POSITION is not an error of the store: only one consumer's row cannot be read.
             self.timings.errors += error.kind is ErrorKind.STATE_STORE
             if error.kind is ErrorKind.NOT_LEADER and self._refusal is None:
                 self._on_refused()
@@ -248,7 +248,7 @@ class StoreThread:
             self._waiting.discard(outcome)
 
     def _run(self) -> None:
-        """The thread: make one call after the other, until None comes."""
+        """Runs in the thread: make one call after the other, until None comes."""
         due = time.monotonic() + self._checkpoint_every_s
         while True:
             try:
@@ -272,7 +272,7 @@ class StoreThread:
 
 
 def _make(call: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
-    """Make a call in the thread, unless its caller waits no more, and hand its outcome to the loop."""
+    """Make a call in the thread, unless its caller no longer waits, and pass its outcome to the loop."""
     if outcome.done():
         return
     result, error = None, None
@@ -285,7 +285,7 @@ def _make(call: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
 
 
 def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if outcome.done():  # the caller waits no more
+    if outcome.done():  # the caller no longer waits
         return
     if error is None:
         outcome.set_result(result)

@@ -5,9 +5,9 @@ then the unchanged bytes of the file. So positions, batches and delivered bytes 
 wrote the files. Like a server, the stream leaves out executed transactions. It checks that a file is complete before it
 goes on to the next one.
 
-A complete file ends in ROTATE or STOP. A file that does not was left by a crash, or it is a copy that was made too
-early and lacks transactions. The next file's PREVIOUS_GTIDS or GTID_LIST tells the two cases apart; without GTIDs the
-flag LOG_EVENT_BINLOG_IN_USE_F does, because MySQL clears it when it recovers.
+A complete file ends in ROTATE or STOP. A file with another end was left by a crash, or is a copy that was made too
+early and lacks transactions. The next file's PREVIOUS_GTIDS or GTID_LIST distinguishes the two cases; without GTIDs the
+flag LOG_EVENT_BINLOG_IN_USE_F does, because MySQL clears the flag when it recovers.
 
 With `follow`, the stream polls the newest file every `POLL_S`, and an incomplete event stays in the splitter until its
 rest is written. Without `follow`, the log is over at the end of the newest file.
@@ -59,7 +59,7 @@ class FilesStream:
         *,
         follow: bool,
     ) -> None:
-        """`executed`: leaves out executed transactions; None without GTIDs."""
+        """`executed`: the filter that leaves out executed transactions; None without GTIDs."""
         self.splitter = splitter
         self.over = False
         self.received_at = time.monotonic()
@@ -68,7 +68,7 @@ class FilesStream:
         self._follow = follow
         self._executed = executed
         self._name = file
-        self._offset = offset  # of the next byte to be read
+        self._offset = offset  # the offset of the next byte to be read
         self._file: _OpenFile | None = None
         self._stops = 0  # number of STOP events in the files before this one
         self._listed_at = -1  # the folder's mtime, in ns, when it was listed last
@@ -144,8 +144,8 @@ class FilesStream:
         return size
 
     def _at_end(self) -> bool:
-        """Go on at the end of the open file: with new bytes of it, or with the next file. Returns False if there is
-        neither."""
+        """Go on at the end of the open file: with new bytes of this file, or with the next file. Returns False if there
+        is neither."""
         assert self._file is not None
         if self._file.size < self._offset:
             raise self._lost(f"{self._name} has become shorter")
@@ -170,8 +170,8 @@ class FilesStream:
     def _wait(self) -> bool:
         """Return False, because there is nothing to read now. Without `follow`, the log is over.
 
-        Raises BinlogError if the file is missing and a later one exists. The next login then finds out which consumers
-        that concerns.
+        Raises BinlogError if the file is missing and a later one exists. Then the next login finds the consumers that
+        still need the file.
         """
         changed_at = self._folder.path.stat().st_mtime_ns
         if changed_at != self._listed_at:
@@ -216,12 +216,14 @@ class FilesStream:
             )
 
     def _missing(self, head: FileHead, expected: Gtids) -> str:
-        """Describe the GTIDs that this file lacks although the next one says it follows them; "" if none is missing."""
+        """Describe the GTIDs that this file lacks, although the head of the next file lists them; "" if none is
+        missing."""
         tip = self._folder.scan(self._name, head, head.start, head.previous_gtids or no_gtids(head))
         if isinstance(expected, GtidSet) and isinstance(tip.gtids, GtidSet):
             missing = expected.subtract(tip.gtids)
             return f"no {str(missing)[:200]}" if missing else ""
-        # After a crash inside a transaction the next file may count it, and MariaDB leaves its beginning in this file.
+        # After a crash inside a transaction, the next file may count that transaction, and MariaDB leaves its beginning
+        # in this file.
         present = {*str(tip.gtids).split(","), *str(tip.open).split(",")}
         lacking = [gtid for gtid in str(expected).split(",") if gtid not in present]
         return f"no {', '.join(lacking)}" if any(lacking) else ""
@@ -240,7 +242,8 @@ class FilesStream:
 
 
 class _OpenFile:
-    """A file that a thread reads, and that the event loop may close meanwhile. A closed file reads as empty."""
+    """A file that a thread reads, and that the event loop may close during a read. Reading a closed file returns no
+    bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

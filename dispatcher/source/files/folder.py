@@ -1,4 +1,4 @@
-"""A folder of binlog files: which files it holds, how each of them begins, and where the log ends.
+"""A folder of binlog files: which files it contains, how each file begins, and where the log ends.
 
 The files of one log are `prefix.000001`, `prefix.000002` ... without a gap. The server's index file is not needed, and
 copies of a log seldom have one. A relay log in the same folder, and the numbered files of InnoDB and Aria, are
@@ -65,7 +65,7 @@ class FileHead:
 
     `format`: the FORMAT_DESCRIPTION with the flag "in use" cleared, as a server sends it. `previous_gtids`: the GTIDs
     of the files before this one, None if the file does not hold them. `first`: how the first transaction is numbered,
-    "" = there is none yet. `first_offset`: where the first transaction begins.
+    "" = there is no transaction yet. `first_offset`: where the first transaction begins.
     """
 
     format: FormatDescription
@@ -109,7 +109,7 @@ class Folder:
         """Return the files, oldest first. Raises BinlogError (FILES) unless they are exactly one log without a gap."""
         files = self._list()
         if _gap(files):
-            files = self._list()  # the server may have purged some while the folder was read
+            files = self._list()  # the server may have purged files while the folder was read
         if missing := _gap(files):
             raise self.fault(
                 f"{missing} is missing between {files[0].name} and {files[-1].name}",
@@ -271,7 +271,8 @@ class Folder:
         return tip
 
     def _scan_newest(self, name: str, head: FileHead, before: Tip | None) -> Tip:
-        """Scan a file from the end of its last scan on. `before`: the end of the previous file, if that was scanned."""
+        """Scan a file from the end of its last scan on. `before`: the end of the previous file, if that file was
+        scanned."""
         cached: Tip | None = None
         if self._scanned and self._scanned[:2] == (name, head):
             cached = self._scanned[2]
@@ -339,7 +340,7 @@ class Folder:
 
 
 def preamble(name: str, head: FileHead, offset: int, *, checksum: bool) -> bytes:
-    """Return what a server sends before a file's events: a ROTATE that names file and offset, and FORMAT_DESCRIPTION.
+    """Return what a server sends before a file's events: a ROTATE with the file and offset, and FORMAT_DESCRIPTION.
 
     `checksum`: True if the events before the ROTATE end in a checksum. In a dump from the middle of a file, the
     FORMAT_DESCRIPTION has `log_pos` 0.

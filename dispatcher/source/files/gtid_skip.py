@@ -1,4 +1,4 @@
-"""Leaves executed transactions of files out of batches, as a server does in a dump by GTIDs."""
+"""Leaves executed transactions out of the batches of files, as a server does in a dump by GTIDs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 
 class ExecutedFilter:
-    """`executed`: the executed transactions of a stream. `left`: how many of them lie ahead in the log."""
+    """`executed`: the executed transactions of a stream. `left`: how many of them the stream has not reached yet."""
 
     def __init__(self, executed: ExecutedPosition, left: int) -> None:
         self._executed = executed
         self._left = left
 
     def leave_out(self, batch: Batch, label: str) -> None:
-        """Remove the executed transactions from a batch. `label`: of the folder. Raises BinlogError (UNSUPPORTED_EVENT)
-        if a transaction has no GTID."""
+        """Remove the executed transactions from a batch. `label`: the label of the folder. Raises BinlogError
+        (UNSUPPORTED_EVENT) if a transaction has no GTID."""
         ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
         if (batch.tx.source[ended] < 0).any():
             raise BinlogError(
@@ -42,12 +42,12 @@ class ExecutedFilter:
 
 
 def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
-    """Remove all transactions but those to `keep`, with their events, from a batch."""
+    """Remove all transactions except those to `keep`, with their events, from a batch."""
     edges = np.zeros(len(batch.ev.off) + 1, dtype=np.int32)
     np.add.at(edges, batch.tx.first[~keep], 1)
     np.add.at(edges, batch.tx.last[~keep], -1)
     kept_events = np.cumsum(edges)[:-1] == 0
-    # The new index of an event, by its old one.
+    # The new index of each event, by its old index.
     index = np.concatenate(([0], np.cumsum(kept_events))).astype(np.int32)
     batch.ev = batch.ev.select(kept_events)
     kept = batch.tx.select(keep)

@@ -36,7 +36,8 @@ from dispatcher.source.start_search import (
 
 
 class FilesSource:
-    """`server`: stands for the server uuid in positions, because files do not name the server that wrote them."""
+    """`server`: takes the place of the server uuid in positions, because files do not contain the uuid of their
+    server."""
 
     def __init__(self, path: Path, prefix: str | None, *, follow: bool, server: str) -> None:
         self.folder = Folder(path, prefix)
@@ -49,7 +50,7 @@ class FilesSource:
         return self.folder.label
 
     def open(self, dispatcher: int) -> OpenedFiles:  # noqa: ARG002 - any number of readers may share files
-        """Raises BinlogError (FILES) if the folder holds no log, or an incomplete one."""
+        """Raises BinlogError (FILES) if the folder holds no log, or an incomplete log."""
         with self._lock:
             return OpenedFiles(self.folder, self._follow, self._server)
 
@@ -74,7 +75,7 @@ class FilesSource:
 def files_source(files: FilesSettings, installation: UUID) -> FilesSource:
     """Return the source that `files` declares.
 
-    Files do not name the server that wrote them (most servers have the server id 1), so the folder stands for the
+    Files do not show which server wrote them (most servers have the server id 1), so the folder takes the place of the
     server: positions without GTIDs are valid only for this folder in this installation. A GTID means the same
     everywhere.
     """
@@ -146,8 +147,8 @@ class OpenedFiles:
         )
 
     def _first_file(self, position: ExecutedPosition) -> tuple[str, int, ExecutedFilter]:
-        """Return the newest file that begins at or before `position`, which is the one that a server chooses for a GTID
-        set, its first offset, and the filter for its executed transactions. Raises BinlogError (POSITION_PURGED)."""
+        """Return the newest file that begins at or before `position` (a server chooses the same file for a GTID set),
+        its first offset, and the filter for its executed transactions. Raises BinlogError (POSITION_PURGED)."""
         assert isinstance(position.gtids, GtidSet)
         for name, head in reversed(self._heads.items()):
             previous = head.previous_gtids

@@ -1,11 +1,11 @@
 """Reads a server's answers to statements: values as text, parsed or rejected.
 
-A server, or another program in its place, may send any answer. PyMySQL's parsers and ours then raise ValueError,
-IndexError, struct.error and others. `ask` turns all of them into a `BinlogError` CONNECT_FAILED that names the
-statement, and the client retries as if the server were down. The original exception is the error's cause, so that a
-defect in one of our parsers can be found. `driver` bounds the size of an answer.
+A server, or another program in its place, may send any answer. For some answers, PyMySQL's parsers and ours raise
+ValueError, IndexError, struct.error and others. `ask` turns all of these into a `BinlogError` CONNECT_FAILED that
+contains the statement, and the client retries as if the server were down. The original exception is the error's cause,
+so that a defect in one of our parsers can be found. `driver` bounds the size of an answer.
 
-Values come as text (or as bytes, where the server says binary). `number_value` parses and checks numbers.
+Values come as text, or as bytes if the server says that they are binary. `number_value` parses and checks numbers.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _TOO_LONG = re.compile(r"[0-9]{20}")
-_NAME_BYTES_MAX = 255  # of a binlog file, as in a ROTATE
-_TEXT_MAX = 200  # characters of a text that a message quotes
+_NAME_BYTES_MAX = 255  # the limit for the name of a binlog file, as in a ROTATE
+_TEXT_MAX = 200  # how many characters of a text a message quotes
 
 
 def ask(
@@ -54,8 +54,8 @@ def ask_one(
     parse: Callable[[Row], T],
     arguments: Sequence[str | int] = (),
 ) -> T:
-    """Return the only row of a statement's answer, parsed; see `ask`. Raises `BinlogError` also for another number of
-    rows."""
+    """Return the only row of a statement's answer, parsed; see `ask`. Raises `BinlogError`, also if the number of rows
+    is not 1."""
     rows = ask(connection, statement, parse, arguments)
     if len(rows) != 1:
         raise not_understood(statement, f"{len(rows)} rows instead of one", where_of(connection))

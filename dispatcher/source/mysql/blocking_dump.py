@@ -1,7 +1,7 @@
 """A dump for a caller that blocks: for `inspect`, and for the short dumps of probes and look-ups.
 
-The log is requested by file rather than by GTID, so that it comes whole and in order, with its offsets. The events come
-as they are in the file, with their checksums, whatever the server's binlog_checksum is.
+The dump is requested by file rather than by GTID, so that the server sends the whole log in order, with its offsets.
+The server sends the events as they are in the file, with their checksums, whatever its binlog_checksum is.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class LogServer:
                 where=endpoint.label,
                 remedy="start the server with --log-bin",
             )
-        self.files = facts.files  # as of the login, oldest first
+        self.files = facts.files  # at the login, oldest first
         self._mariadb = facts.flavour == "mariadb"
 
     def dump(self, file: str, *, follow: bool = False) -> Iterator[list[bytes]]:
-        """Yield events from the beginning of a file to the end of the log, several at a time. With `follow`, wait at
-        the end for more."""
+        """Yield events from the beginning of a file to the end of the log, several at a time. With `follow`, wait for
+        more at the end."""
         with blocking_dump(self.endpoint, file, mariadb=self._mariadb, follow=follow) as dump:
             yield from dump.events(_REMEDY)
 
@@ -84,8 +84,8 @@ def blocking_dump(
 ) -> Iterator[BlockingDump]:
     """Request a dump over a new connection, under a new identity. Raises `BinlogError`.
 
-    `timeout_s`: the maximum of each wait for an answer or for more of the dump. Without `follow`, the dump ends at the
-    end of the log.
+    `timeout_s`: the longest wait for an answer or for more of the dump. Without `follow`, the dump ends at the end of
+    the log.
     """
     connection = connect(endpoint, timeout_s=timeout_s)
     identity = Identity.for_once()
@@ -110,7 +110,7 @@ class BlockingDump:
         self._label = label
 
     def events(self, remedy: str | None = None) -> Generator[list[bytes], None, None]:
-        """Yield events as they arrive, several at a time. `remedy`: of the error for a lost connection."""
+        """Yield events as they arrive, several at a time. `remedy`: the remedy in the error for a lost connection."""
         room = memoryview(bytearray(_BUFFER_BYTES))
         pending = b""
         parts: list[bytes] = []
@@ -155,7 +155,7 @@ class BlockingDump:
 
 
 def rotate_target(event: bytes) -> tuple[str, int]:
-    """Return the file and offset that the ROTATE_EVENT before a dumped file names.
+    """Return the file and offset in the ROTATE_EVENT before a dumped file.
 
     Whether the event ends in a checksum depends on the previous file, or on the session if this is the first file.
     """
@@ -164,7 +164,8 @@ def rotate_target(event: bytes) -> tuple[str, int]:
 
 
 def _payloads(data: bytes, parts: list[bytes], label: str) -> tuple[list[bytes], bytes]:
-    """Return the payloads of the complete packets, up to the first that is not an event, and the remaining bytes.
+    """Return the payloads of the complete packets, up to the first packet that is not an event, and the remaining
+    bytes.
 
     `parts`: collects the packets of 16 MiB that belong to an incomplete payload.
     """

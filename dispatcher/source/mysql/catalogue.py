@@ -1,4 +1,4 @@
-"""Reads from information_schema what the databases of consumers hold: tables, keys, foreign keys, generated columns.
+"""Reads from information_schema what the databases of consumers contain: tables, keys, foreign keys, generated columns.
 
 The account sees only the tables on which it has a privilege. Only base tables count, because views are in no binlog.
 """
@@ -20,8 +20,8 @@ _AT_ONCE = 500  # names in one statement
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """A table whose foreign keys change its rows when other tables change. `actions`: such as ON DELETE CASCADE.
-    `parents`: the tables that the foreign keys name."""
+    """A table whose foreign keys change its rows when other tables change. `actions`: for example ON DELETE CASCADE.
+    `parents`: the tables to which the foreign keys refer."""
 
     child: TablePattern
     parents: tuple[TablePattern, ...]
@@ -30,8 +30,8 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """`tables`: by database and name, True if the table has a primary key or a UNIQUE key of NOT NULL columns.
-    `cascades_are_logged`: True if the server logs what cascades change, as MySQL does from 9.6 on. `left_out`: by
+    """`tables`: maps database and name to True if the table has a primary key or a UNIQUE key of NOT NULL columns.
+    `cascades_are_logged`: True if the server logs what cascades change, as MySQL does from 9.6 on. `left_out`: for each
     table, the generated columns that the server leaves out of row images, whatever binlog_row_image says."""
 
     tables: dict[TablePattern, bool]

@@ -4,12 +4,12 @@ PyMySQL reads a whole answer before the caller sees a row, and trusts the sizes 
 and the login, has a budget for the memory of its answer; if the server exceeds it, the connection is closed. A packet
 is charged before it is read: its bytes, and the estimated size of the Python objects for its columns.
 
-The server chooses the authentication method, and several methods reveal the password to it. The clear-text methods do;
-so, without TLS, do the SHA-256 methods with an RSA key that the server sends, because anybody can make such a key.
-Therefore the clear-text methods require TLS with a verified certificate. The RSA key comes from the settings; a key
-that the server sends is accepted only if the settings allow it, or on the loopback. Over TLS the SHA-256 methods send
-the password even if the certificate was not verified, as MySQL's own client does: to refuse that would prevent every
-first login to a server without a known CA. `check` warns of it.
+The server chooses the authentication method, and several methods reveal the password to it. The clear-text methods
+reveal it. Without TLS, the SHA-256 methods also reveal it if they use an RSA key that the server sends, because anybody
+can make such a key. Therefore the clear-text methods require TLS with a verified certificate. The RSA key comes from
+the settings; a key that the server sends is accepted only if the settings allow it, or on the loopback. Over TLS the
+SHA-256 methods send the password even if the certificate was not verified, as MySQL's own client does: a refusal would
+prevent every first login to a server without a known CA. The command `check` warns about such connections.
 
 `blocking_dump` and `dump_stream` read dumps from the socket, without this class and with their own limits.
 """
@@ -55,7 +55,7 @@ class Driver(_Base):
 
     @property
     def server_public_key(self) -> bytes | None:
-        """The key with which PyMySQL encrypts the password; if None, it asks the server for one."""
+        """The key with which PyMySQL encrypts the password; if None, PyMySQL asks the server for a key."""
         return self.pinned_key or self._sent_key
 
     @server_public_key.setter

@@ -50,7 +50,7 @@ from dispatcher.source.mysql.server_facts import (
 from dispatcher.source.protocols import ViewRequest
 
 HEARTBEATS_TO_DEATH = 3
-# How long a socket that always has more bytes is read in one turn of the event loop.
+# How long one turn of the event loop reads a socket that always has more bytes.
 _TURN_S = 0.01
 
 
@@ -82,8 +82,8 @@ class LoggedInConnection:
         """Log in and read the server's facts. Raises BinlogError. `flush_s`: see `ServerStream`.
 
         `next_host`: called when this server cannot be reached or refuses a request that the dispatcher needs.
-        `several_hosts`: True if the source has standby hosts. If they cannot replace this host, because each has
-        another history, the constructor raises without calling `next_host`: the next login would raise, too.
+        `several_hosts`: True if the source has standby hosts. If these cannot replace this host, because each has
+        another history, the constructor raises without calling `next_host`: a login to the next host would raise, too.
         """
         self.endpoint = endpoint
         self._identity = identity
@@ -160,7 +160,7 @@ class LoggedInConnection:
         """Return the error for the packet that ended the dump.
 
         `duplicate_hosts`: the hosts that had our identity when the dump began. When another replica with the same
-        identity connects, MySQL 5.6 sends the first one a plain end of the dump.
+        identity connects, MySQL 5.6 sends the first replica a plain end of the dump.
         """
         error = dump_ended(packet, self.endpoint.label)
         if error.kind is ErrorKind.DUPLICATE_SERVER_UUID or (duplicate_hosts and at_end(packet)):
@@ -171,7 +171,7 @@ class LoggedInConnection:
             return BinlogError(
                 ErrorKind.DUPLICATE_SERVER_UUID, f"{what}{before}", where=error.where
             )
-        # This server would answer the same again; another host may not.
+        # This server would give the same answer again; another host may give another answer.
         if self._next_host and error.kind is not ErrorKind.CONNECTION_LOST:
             self._next_host()
         return error

@@ -18,14 +18,14 @@ import pymysql
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 FATAL_READING_LOG = 1236
-_TEXT_MAX = 1000  # characters of a server's text in a message
+_TEXT_MAX = 1000  # how many characters of a server's text a message contains
 
 _DAMAGED = (
     "look for the file and offset in the server's error log and with mysqlbinlog; if the file is damaged, PURGE it and"
     " start the consumer behind it, or read from another host"
 )
 
-# The kind of each error number, and a remedy where that of the kind is not specific enough.
+# The kind of each error number, and a remedy if the remedy of the kind is not specific enough.
 _BY_NUMBER: dict[int, tuple[ErrorKind, str | None]] = {
     # connecting
     1040: (

@@ -1,9 +1,9 @@
 """Examines a server for `check`: finds everything that is wrong, or probably wrong, for its consumers.
 
-An *error* prevents that a consumer gets the tables that it is declared for: missing privileges, the server's settings,
-names that do not exist, a start that the log does not have. A *warning* is about something that may be intended:
-patterns that match nothing yet, tables without a key, cascades and generated columns that the log lacks, a short
-retention, clocks that differ.
+An *error* is something that keeps a consumer from getting its declared tables: missing privileges, the server's
+settings, names that do not exist, a start that the log does not have. A *warning* is about something that may be
+intended: patterns that match nothing yet, tables without a key, cascades and generated columns that the log lacks, a
+short retention, clocks that differ.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def report_of(
 
 
 def _databases_read(specs: Iterable[ConsumerSpec], databases: Collection[str]) -> list[str]:
-    """Return the databases that consumers name or whose names match their patterns, in the order of the settings."""
+    """Return the databases that the settings of consumers contain by name or by a pattern, in the order of the
+    settings."""
     read: dict[str, None] = {}
     for spec in specs:
         for text in spec.databases:
@@ -165,7 +166,7 @@ def _missing_tables(
 
 
 def _visibility(specs: Sequence[ConsumerSpec], grants: Grants) -> Iterator[ServerFinding]:
-    """Warn if the account sees only the databases of its GRANTs: patterns of consumers may match others."""
+    """Warn if the account sees only the databases of its GRANTs: patterns of consumers may match other databases."""
     concerned = [spec for spec in specs if any(map(is_pattern, spec.databases))]
     if concerned and not grants.has("SHOW DATABASES", "SELECT"):
         what = "the account sees only the databases on which it has a privilege: patterns may match others"
@@ -278,7 +279,8 @@ def _about_starts(
 
 
 def starts_found(view: ServerView, specs: Iterable[ConsumerSpec]) -> Iterator[ServerFinding]:
-    """Yield an error for each consumer whose start the log does not have. `view`: with the search of these starts."""
+    """Yield an error for each consumer whose start the log does not have. `view`: a view that contains the results of
+    the search for these starts."""
     for spec in specs:
         try:
             resolve_start(view, spec.start)
@@ -299,7 +301,8 @@ def _warning(what: str, remedy: str, specs: Iterable[ConsumerSpec]) -> ServerFin
 
 
 def separate_connections(servers: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of connections that read the same servers. `servers`: by connection, the uuids of its hosts."""
+    """Yield the pairs of connections that read the same servers. `servers`: for each connection, the uuids of its
+    hosts."""
     seen: dict[tuple[str, ...], str] = {}
     for label, uuids in servers.items():
         if not all(uuids):

@@ -25,7 +25,8 @@ _COLUMNS = re.compile(r"\([^)]*\)")
 @dataclass(frozen=True, slots=True)
 class Grants:
     """`everywhere`: privileges on *.*. `select`: for each line with SELECT on a lower level, the database pattern, the
-    table, and True if granted, False if revoked. `databases`: the privileges on whole databases, by their patterns."""
+    table, and True if the line grants, False if it revokes. `databases`: the privileges on whole databases, by their
+    patterns."""
 
     account: str
     everywhere: frozenset[str]
@@ -37,7 +38,7 @@ class Grants:
         return "ALL PRIVILEGES" in self.everywhere or not self.everywhere.isdisjoint(names)
 
     def lacking(self, database: str, privileges: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the privileges that the account does not have on the whole database."""
+        """Return the privileges out of these that the account does not have on the whole database."""
         held = set(self.everywhere)
         for pattern, names in self.databases:
             if _matches(pattern, database):
@@ -64,7 +65,7 @@ def parse_grants(lines: Iterable[str]) -> Grants:
     databases: list[tuple[str, frozenset[str]]] = []
     for line in lines:
         match = _LINE.match(line)
-        if match is None:  # a role, a proxy
+        if match is None:  # the line grants a role or a proxy
             continue
         # A privilege on some columns, SELECT (id, name), counts as the whole privilege. The list is removed first,
         # because its commas would split the line.

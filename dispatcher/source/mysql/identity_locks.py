@@ -1,4 +1,4 @@
-"""Recognises another daemon that has the identities of this one, because it runs with a copy of this daemon's state.
+"""Recognises another daemon that has the identities of this daemon, because it runs with a copy of this daemon's state.
 
 A server ends the older of two dumps with the same identity. But an identity includes the number of its dispatcher, so
 two daemons would not notice each other while their dispatchers have different numbers. So the session of each dump
@@ -38,10 +38,11 @@ class IdentityLocks:
     """The locks of one source's identities. Several threads may call at a time."""
 
     def __init__(self, installation: UUID, name: str) -> None:
-        """`installation`, `name`: as for `Identity.of`."""
+        """`installation`, `name`: the same as for `Identity.of`."""
         self._identities = [Identity.of(installation, name, n) for n in range(1, NUMBERS + 1)]
         self._lock = threading.Lock()
-        self._own: set[tuple[str, int]] = set()  # server uuid, connection id; ended ones, too
+        # Server uuid and connection id of each connection, also of ended ones.
+        self._own: set[tuple[str, int]] = set()
 
     def take(self, connection: Connection, server: str, identity: Identity) -> None:
         """Hold the lock of an identity until the connection ends. Do nothing if the server refuses locks.
@@ -58,7 +59,8 @@ class IdentityLocks:
         try:
             own, got, holder = ask_one(connection, statement, numbers, (name, name))
             if not got and holder is not None and self._is_own(server, holder):
-                # The holder is our predecessor, whose end the server has not noticed. The new dump would end it, too.
+                # The holder is this dispatcher's former connection, whose end the server has not noticed. The new dump
+                # would end it, too.
                 fetch(connection, f"KILL {holder}")
                 fetch(connection, "SELECT GET_LOCK(%s, 1)", (name,))
         except BinlogError as error:
@@ -102,8 +104,8 @@ def _is_refusal(error: BinlogError) -> bool:
 
 
 def _described(connection: Connection, ids: set[int]) -> Sequence[str]:
-    """Describe connections by number and address. An account sees its own connections in the list without a
-    privilege."""
+    """Describe connections by number and address. An account needs no privilege to see its own connections in the
+    list."""
 
     def place(row: Row) -> tuple[int, str]:
         return number_value(row[0]), optional_text(row[2]) or ""

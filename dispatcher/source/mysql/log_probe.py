@@ -1,8 +1,8 @@
-"""A server's log, read by short dumps beside those of the dispatchers.
+"""A server's log, read by short dumps, which are separate from the dumps of the dispatchers.
 
-SHOW BINLOG EVENTS shows neither creation times nor commit times, so each probe is a separate dump, by file. The server
-ends the dump at the end of its log, or the probe ends it as soon as it has read what it needs. All functions here
-block.
+SHOW BINLOG EVENTS shows neither creation times nor commit times, so each probe is a separate dump by file. The server
+ends the dump at the end of its log, or the probe ends it as soon as the probe has read what it needs. All functions
+here block.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ServerLog:
                     if event.code == EventType.FORMAT_DESCRIPTION and not created:
                         created = event.header.timestamp
                     if file != name and created:
-                        break  # the file ends there
+                        break  # the file ends at this offset
                     if event.from_file:
                         whole = is_whole_event(event.raw, offset, checksum=event.checksum)
                         return created, event, whole
@@ -223,7 +223,8 @@ class ServerLog:
 
 
 class _Event(NamedTuple):
-    """`checksum`: True if the event ends in one. `header.log_pos` is 0 if the server made the event for the dump."""
+    """`checksum`: True if the event ends in a checksum. `header.log_pos` is 0 if the server made the event for the
+    dump."""
 
     raw: bytes
     checksum: bool
@@ -251,8 +252,8 @@ def _unreadable(error: BinlogError) -> bool:
 
 
 def _purged_meanwhile(error: BinlogError) -> BinlogError:
-    """Turn POSITION_PURGED into CONNECTION_LOST, so that the caller tries again: the server has purged the file since
-    it was listed, and the next attempt lists the files anew."""
+    """Turn POSITION_PURGED into CONNECTION_LOST, so that the caller tries again: the server has purged the file after
+    it listed the file, and the next attempt lists the files again."""
     if error.kind is not ErrorKind.POSITION_PURGED:
         return error
     return BinlogError(ErrorKind.CONNECTION_LOST, error.what, where=error.where)

@@ -1,8 +1,8 @@
 """Connects to a MySQL or MariaDB server: address, account, TLS.
 
 PyMySQL makes the handshake (caching_sha2_password with its RSA exchange, native passwords, TLS); `driver` decides
-whether PyMySQL may send the password. Passwords are encoded as UTF-8, as the `mysql` client does. Every failure is
-raised as a `BinlogError`, and no message holds the password.
+whether PyMySQL may send the password. Passwords are encoded as UTF-8, as the `mysql` client does. Every failure raises
+a `BinlogError`, and no message contains the password.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TlsMode(StrEnum):
     PREFERRED = "preferred"  # TLS if the server offers it; any certificate
     REQUIRED = "required"  # TLS or no connection; any certificate
     VERIFY_CA = "verify_ca"  # `ca` must have signed the certificate
-    VERIFY_IDENTITY = "verify_identity"  # and the certificate must name the host
+    VERIFY_IDENTITY = "verify_identity"  # and the certificate must contain the host name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Endpoint:
 
     @property
     def label(self) -> str:
-        """The endpoint's name in messages, logs and metrics: `user@host:port`, never the password."""
+        """The endpoint's name in messages, logs and metrics: `user@host:port`, without the password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.user}@{host}:{self.port}"
 
@@ -104,8 +104,8 @@ def tls_of(settings: MysqlTlsSettings) -> Tls:
 def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
     """Return a logged-in connection in autocommit mode, in utf8mb4.
 
-    `timeout_s`: the maximum of the TCP connect and of each wait for an answer. Raises `BinlogError` CONNECT_FAILED,
-    ACCESS_DENIED, or the kind of the server's error.
+    `timeout_s`: the longest time for the TCP connect, and for each wait for an answer. Raises `BinlogError`
+    CONNECT_FAILED, ACCESS_DENIED, or the kind of the server's error.
     """
     label = endpoint.label
     try:

@@ -1,8 +1,8 @@
-"""The commands by which a replica asks for a log, and the server's refusals.
+"""The commands by which a replica asks for a log, and the errors with which a server refuses them.
 
 The daemon acts as a replica: it sets session variables that say what it understands, and sends COM_BINLOG_DUMP or
-COM_BINLOG_DUMP_GTID. From then on only the server sends. PyMySQL has no functions for these commands, so this module
-uses its private names.
+COM_BINLOG_DUMP_GTID. After that only the server sends. PyMySQL has no functions for these commands, so this module uses
+its private names.
 
 Sources: MySQL manual, "COM_BINLOG_DUMP", "COM_BINLOG_DUMP_GTID", "COM_REGISTER_SLAVE"; sql/rpl_source.cc,
 sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication protocol".
@@ -42,8 +42,8 @@ class Identity:
 
     @classmethod
     def of(cls, installation: UUID, name: str, number: int) -> Identity:
-        """Return a dispatcher's identity. It stays the same after a reconnect, so that the server ends the dump of a
-        dead predecessor."""
+        """Return a dispatcher's identity. The identity stays the same after a reconnect, so that the server ends the
+        dump of a dead earlier connection."""
         return cls._from(uuid5(installation, f"{name}#{number}"))
 
     @classmethod
@@ -133,7 +133,7 @@ def ask_by_file(
 
 
 def ask_by_gtids(connection: Connection, identity: Identity, executed: bytes) -> None:
-    """Request a dump of all transactions but those of an encoded GTID set.
+    """Request a dump of all transactions except those in an encoded GTID set.
 
     The request names no file: with a file, the server would skip its check for purged transactions.
     """

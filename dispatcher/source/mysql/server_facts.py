@@ -1,8 +1,8 @@
 """Reads facts about a server, and finds what prevents complete replication from it.
 
-Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, which returns a whole GTID set:
-SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the variables exist,
-because the servers differ: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no `gtid_mode`.
+Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, because that returns a whole
+GTID set: SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the variables
+exist, because the servers differ: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no `gtid_mode`.
 
 `findings` returns everything that is wrong, each with the statement that corrects it. `examine` also works with an
 account that may not ask for the position of the log.
@@ -55,7 +55,8 @@ _VARIABLES = (
     "binlog_expire_logs_auto_purge",
     "lower_case_table_names",
 )
-# Behind each owned GTID comes the number of the thread that owns it, directly followed by the UUID of the next source.
+# The number of the thread that owns a GTID follows the GTID, and the UUID of the next source follows directly after the
+# number.
 _OWNER = re.compile(
     r"#[0-9]+?(?=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:)|:|\s*,|\s*\Z)",
     re.IGNORECASE,
@@ -86,7 +87,7 @@ class ServerFacts:
     gtid_owned: str  # as a set, without the numbers of threads; "" on MariaDB
     gtid_purged: str  # "" on MariaDB
     files: tuple[BinlogFile, ...]  # oldest first; () without a binlog
-    file: str  # where the next event goes
+    file: str  # the file into which the next event goes
     offset: int
     expire_seconds: int | None  # None: never purged by age
     lower_case_table_names: int
@@ -129,7 +130,8 @@ def read_grants(connection: Connection) -> Grants:
 def examine(
     connection: Connection, databases: Sequence[str] = (), *, several: bool = False
 ) -> list[BinlogError]:
-    """Return all findings about a server. `databases`: that consumers read. `several`: True if it has standby hosts."""
+    """Return all findings about a server. `databases`: the databases that consumers read. `several`: True if the source
+    has standby hosts."""
     facts = _understood_facts(connection, _variables(connection))
     errors = findings(facts, read_grants(connection), databases)
     if several and (error := several_hosts_finding(facts)):
@@ -138,7 +140,7 @@ def examine(
 
 
 def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
-    """Return why other hosts cannot replace this one; None if they can."""
+    """Return the finding why other hosts cannot replace this host; None if they can."""
     if facts.flavour == "mariadb":
         return _finding(
             f"{_NO_FAILOVER}: positions of MariaDB are files and offsets", "name one host"
@@ -213,7 +215,7 @@ def _grant_findings(
 
 
 def log_end(connection: Connection) -> tuple[str, int]:
-    """Return the file and offset where the server's next event goes. Raises `BinlogError`."""
+    """Return the file and offset at which the server will write its next event. Raises `BinlogError`."""
     file, offset, _ = _log_status(connection, server_version(connection))
     return file, offset
 
@@ -236,7 +238,7 @@ def _variables(connection: Connection) -> dict[str, str]:
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
     # A commit moves its GTID from gtid_owned to gtid_executed under one lock. gtid_owned is read first, so that a GTID
-    # that moves in between is in both values rather than in neither.
+    # that moves between the two reads is in both values rather than in neither.
     present = sorted(ask(connection, query, variable), key=_VARIABLES.index)
 
     def values(row: Row) -> dict[str, str]:
@@ -249,7 +251,7 @@ def _variables(connection: Connection) -> dict[str, str]:
 def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
     query = f"SHOW {'BINARY LOG' if says_replica(version) else 'MASTER'} STATUS"
     status = ask(connection, query, lambda row: (log_file(row[0]), log_offset(row[1])))
-    # The list is read after the status: if the log rotates in between, the list has the new file, too.
+    # The list is read after the status: if the log rotates between the two, the list has the new file, too.
     files = ask(
         connection,
         "SHOW BINARY LOGS",
@@ -345,7 +347,7 @@ def says_replica(version: str) -> bool:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """ "8.4.3-log" -> (8, 4, 3)."""
+    """Return the numbers of a version: "8.4.3-log" -> (8, 4, 3)."""
     numbers = []
     for part in version.partition("-")[0].split("."):
         if not re.fullmatch("[0-9]{1,9}", part):

@@ -36,8 +36,8 @@ SURVEY_TIMEOUT_S = 5
 class ServerSource:
     """A MySQL or MariaDB server, or several hosts that replace each other.
 
-    One host is *current*, and every question goes to it. It stays current while it works. If a login to it fails, or
-    it refuses a dump, the next host becomes current. Hosts can replace each other only with MySQL's GTIDs; otherwise
+    One host is *current*, and every question goes to it. A host stays current while it works. If a login to it fails,
+    or it refuses a dump, the next host becomes current. Hosts can replace each other only with MySQL's GTIDs; otherwise
     `open` raises the finding that `check` reports.
     """
 
@@ -51,7 +51,7 @@ class ServerSource:
         flush_s: float = 1.0,
     ) -> None:
         """`installation`, `name`: determine the identities of the dispatchers. `heartbeat_s`: the heartbeat period that
-        the server is asked for. `flush_s`: the longest time that events wait in a dispatcher's buffer."""
+        the daemon requests from the server. `flush_s`: the longest time that events wait in a dispatcher's buffer."""
         self.endpoints = tuple(endpoints)
         self._installation = installation
         self._name = name
@@ -60,7 +60,7 @@ class ServerSource:
         self._identity_locks = IdentityLocks(installation, name)
         self._lock = threading.Lock()
         self._current = 0
-        self._opened: dict[int, Endpoint] = {}  # by dispatcher, and by SURVEY
+        self._opened: dict[int, Endpoint] = {}  # the host of each dispatcher, and of SURVEY
         # By file name: server, size of the file when it was read, creation time.
         self._created: dict[str, tuple[str, int, int]] = {}
 

@@ -148,16 +148,17 @@ def _row_key(keys: Mapping[str, _KeyParts], not_null: set[str], *, prefixes: boo
 
 
 def definitions(connection: Connection, tables: Sequence[TableName]) -> list[SchemaAt]:
-    """Return for each table its definition, or why the server does not tell it, and the log position of that answer.
+    """Return for each table its definition, or the error why the server does not tell it, and the log position of that
+    answer.
 
-    Each definition is read in a transaction that has the table open. Its metadata lock blocks every ALTER until it
-    ends, so definition and position belong together. The transaction waits up to `LOCK_WAIT_S` for the lock, and holds
-    it for milliseconds. Raises `BinlogError` for a temporary fault.
+    Each definition is read in a transaction that has the table open. The metadata lock of the transaction blocks every
+    ALTER until the transaction ends, so definition and position belong together. The transaction waits up to
+    `LOCK_WAIT_S` for the lock, and holds it for milliseconds. Raises `BinlogError` for a temporary fault.
     """
     mariadb = is_mariadb(server_version(connection))
     # The parser of labels follows the quoting rules of the default sql_mode.
     fetch(connection, f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}, SESSION sql_mode = ''")
-    # Since MySQL 8.0.30 a generated invisible primary key is in the log, and the schema may hide it.
+    # Since MySQL 8.0.30 the log contains generated invisible primary keys, which the schema may hide.
     hidden = "show_gipk_in_create_table_and_information_schema"
     if fetch(connection, f"SHOW VARIABLES LIKE '{hidden}'"):
         fetch(connection, f"SET SESSION {hidden} = ON")

@@ -1,1 +1,1 @@
-"""What a state store in a database asks of the database's server."""
+"""What a state store in a database needs from the database's server."""

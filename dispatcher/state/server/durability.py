@@ -1,4 +1,4 @@
-"""What the server of the state's database may lose although it was committed, by its own settings."""
+"""Finds the settings with which the server of the state's database may lose committed writes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _VARIABLES = ("innodb_flush_log_at_trx_commit", "log_bin", "sync_binlog")
 
 
 def variables_of(db: Statements, names: tuple[str, ...]) -> dict[str, str]:
-    """Those of the server's global variables that it has, by name."""
+    """Returns the values, by name, of the given global variables that the server has."""
     wanted = ", ".join(f"'{name}'" for name in names)
     rows = db.execute(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({wanted})")
     return {str(name).lower(): str(value) for name, value in rows}
 
 
 def durability_warnings(db: Statements) -> tuple[str, ...]:
-    """A line for each setting with which a crash of the server may lose acknowledged positions."""
+    """Returns a line for each setting with which a crash of the server may lose acknowledged positions."""
     return tuple(_warnings(variables_of(db, _VARIABLES)))
 
 

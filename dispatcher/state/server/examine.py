@@ -15,7 +15,7 @@ from dispatcher.state.server.schema import installed_of, refuse_old, refuse_unus
 from dispatcher.state.server.session import PRIVILEGES, DatabaseSession, SessionLimits
 from dispatcher.state.statements import Statements
 
-PACKET_BYTES_MIN = 4 << 20  # for a position with a set of some 100,000 intervals
+PACKET_BYTES_MIN = 4 << 20  # enough for a position whose set has some 100,000 intervals
 _VARIABLES = ("read_only", "innodb_read_only", "log_bin", "binlog_format", "max_allowed_packet")
 _TABLES = """
 SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND engine <> 'InnoDB'
@@ -27,8 +27,8 @@ _INNODB = (
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """`errors`: what prevents that a daemon uses the database. `warnings`: a line each. `version`: of the server, "" if
-    it cannot be asked; `schema`: 0 if there are no tables yet."""
+    """`errors`: the reasons why a daemon cannot use the database. `warnings`: one line each. `version`: the version of
+    the server, "" if it cannot be asked; `schema`: the version of the schema, 0 if there are no tables yet."""
 
     errors: tuple[BinlogError, ...]
     warnings: tuple[str, ...] = ()

@@ -1,20 +1,22 @@
-"""Admits the writes of one term: the daemon's that holds the lease, each exactly once.
+"""Admits the writes of one term: only the daemon that holds the lease writes, and each write is made exactly once.
 
-The first statement of each write changes the row of the lease if it still names the holder and the term, and counts the
-write there. So the row is locked until the write is committed:
+The first statement of each write increments the count of writes in the row of the lease, if the row still contains the
+holder and the term. So the row is locked until the write is committed:
 
-* No other daemon takes the lease meanwhile. If one took it before, nothing is written: NOT_LEADER. This also holds for
-  a daemon that was stopped or cut off within its transaction, and in a cluster with several writable servers, whose
-  certification compares the rows that were changed but not those that were locked.
-* A commit without an answer is not taken for a success. The next attempt finds the count: one higher if the write was
-  committed, otherwise the write is made again.
+* While the row is locked, no other daemon takes the lease. If another daemon took it before, nothing is written:
+  NOT_LEADER. This is also true for a daemon that was stopped or lost the network within its transaction. It is true in
+  a cluster with several writable servers, too, because its certification compares changed rows; rows that are only
+  locked would not suffice.
+* A commit without an answer does not count as a success. The next attempt reads the count: if the write was committed,
+  the count is one higher; otherwise the write is made again.
 * A lower count shows that the server has lost committed writes: it was restored, or replaced by a replica that lagged.
-  What this daemon takes for stored, such as rows of prepared transactions, may be missing. So the daemon has to begin
-  again from what is stored, which is what it does after NOT_LEADER.
+  Data that this daemon believes to be stored, such as rows of prepared transactions, may be missing. So the daemon has
+  to begin again from what is stored; it does that after NOT_LEADER.
 
-What a fence cannot notice is a loss before it was made. At the opening of a session a reader's own position, if it is
-newer than the stored one, wins: the daemon goes on there. A reader without positions of its own gets again what it has
-acknowledged since. A consumer whose first position was lost begins at its `start`, in an epoch never used before.
+A fence cannot notice a loss that happened before the fence was made. If a reader opens a session with its own position,
+and this is newer than the stored position, the daemon goes on at the reader's position. A reader without a position of
+its own gets again what it had acknowledged behind the stored position. A consumer whose first position was lost begins
+at its `start`, in an epoch never used before.
 """
 
 from __future__ import annotations
@@ -36,18 +38,19 @@ T = TypeVar("T")
 
 
 class Fence:
-    """Raises BinlogError (NOT_LEADER) if the holder does not have the lease in this term, also if it has expired and
-    another daemon has taken it; STATE_STORE for other errors."""
+    """Raises BinlogError: NOT_LEADER if the row of the lease does not contain the holder and this term, for example
+    because the lease has expired and another daemon has taken it; STATE_STORE for other errors."""
 
     def __init__(self, session: DatabaseSession, holder: str, term: int) -> None:
         self._session = session
         self._holder = holder
         self._term = term
         self._count = session.run(self._look)
-        self._uncertain = False  # True if the newest write may be committed or not
+        self._uncertain = False  # True if it is unknown whether the newest write is committed
 
     def write(self, change: Callable[[Statements], T]) -> T:
-        """Return what `change` returns once it is committed. After a conflict or a lost session it is made again."""
+        """Make a write, and return the result of `change` once it is committed. After a conflict or a lost session,
+        repeat the write."""
         made: list[T] = []
         for _ in range(ATTEMPTS - 1):
             try:
@@ -64,7 +67,7 @@ class Fence:
             raise self._lost(count)
 
     def _attempt(self, change: Callable[[Statements], T], made: list[T]) -> T:
-        """`made`: gets the result when only the commit is left to do."""
+        """Make the write once. `made`: gets the result of `change`, before the commit."""
         with self._session.transaction() as statements:
             if not self._counted(statements):
                 if made:
@@ -77,8 +80,8 @@ class Fence:
         return made[0]
 
     def _counted(self, statements: Statements) -> bool:
-        """Count a write. Returns False if the write before it turns out to be committed; the next call then counts this
-        one."""
+        """Count a write. Returns False if the previous write turns out to be committed; then the next call counts this
+        write."""
         values = (self._count + 1, self._holder, self._term, self._count)
         if statements.execute(_COUNT, values).rowcount:
             self._uncertain = False

@@ -1,7 +1,7 @@
 """The rows of prepared transactions, in parts: a server bounds the size of a packet, and a transaction should be short.
 
-The parts of one transaction have an id, which its row in `prepared` holds. Parts whose id no row holds are left from a
-write that failed, and are swept.
+The parts of one transaction have an id, which the row of the transaction in `prepared` contains. Parts whose id is in
+no row are left from a write that failed, and `sweep_parts` deletes them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Part = tuple[bytes, int, bytes]  # id, number from 0, data
 
 
 class PartRows:
-    """The parts of entries that are to be stored. `small`: may be written with the entries; `large`: one by one, before
-    the entries."""
+    """The parts of entries that are to be stored. `small`: parts that may be written together with the entries;
+    `large`: parts that are written one by one, before the entries."""
 
     def __init__(self, entries: Sequence[XaEntry]) -> None:
         self._ids: list[bytes] = []
@@ -39,7 +39,7 @@ class PartRows:
         parts += [(key, n, bytes(data[at : at + PART_BYTES])) for n, at in enumerate(starts)]
 
     def keys(self) -> Callable[[Data], Data]:
-        """A function for `save_xa`: it returns the ids in the order of the entries."""
+        """Returns a function for `save_xa`, which returns the ids in the order of the entries."""
         ids = iter(self._ids)
         return lambda _: next(ids)
 
@@ -50,7 +50,7 @@ def write_parts(db: Statements, parts: Sequence[Part]) -> None:
 
 
 def read_parts(db: Statements, key: Data) -> bytes:
-    """Raises LookupError if there are none."""
+    """Returns the joined parts. Raises LookupError if there are none."""
     parts: list[bytes] = []
     query = "SELECT data FROM prepared_part WHERE id = ? AND part = ?"
     while (row := db.execute(query, (bytes(key), len(parts))).fetchone()) is not None:

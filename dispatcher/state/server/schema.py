@@ -1,11 +1,12 @@
 """The tables of a state store in a database, and their migrations.
 
-They are those of the file's schema (`dispatcher/state/schema.py`), and have its version. Besides there are `lease`, of
-one row, and `prepared_part`: the rows of prepared transactions in parts, because a server bounds the size of a packet.
+The tables of the file's schema (`dispatcher/state/schema.py`) are the same, with the same version. In addition there
+are `lease`, a table of one row, and `prepared_part`: the rows of prepared transactions in parts, because a server
+bounds the size of a packet.
 
-A DDL statement commits. So the statements of a migration can be repeated: the first start creates the tables, later
-the daemon that holds the lease upgrades them; two that begin at a time take turns by a user-level lock. A cluster may
-refuse such locks; then both make the same tables.
+A DDL statement commits, so a migration may stop between two statements, and all its statements can be repeated. The
+first start creates the tables; later the daemon that holds the lease upgrades them. Two daemons that start at the same
+time take turns by a user-level lock. A cluster may refuse such locks; then both daemons make the same tables.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dispatcher.state.statements import Statements
 
 PROGRAM = "binlog-dispatcher"
 _LIKE = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-# Names that are compared are VARBINARY: collations that all servers have ignore spaces at the end.
+# Columns of names that are compared are VARBINARY: the collations that all servers have ignore spaces at the end.
 _INSTALLATION = """
 CREATE TABLE IF NOT EXISTS installation (
   place    TINYINT NOT NULL PRIMARY KEY,   -- 1: there is one row
@@ -119,7 +120,7 @@ CREATE TABLE IF NOT EXISTS prepared_part (
 }
 _OTHER_DATABASE = "create another database and name it in state.mysql"
 _LOCK_WAIT_S = 20
-# A column, or a key of a table, that is there already.
+# The error numbers for a column, or a key of a table, that exists already.
 _REPEATED = frozenset({1060, 1061})
 
 
@@ -135,7 +136,8 @@ def create(session: DatabaseSession) -> None:
 
 
 def upgrade_tables(session: DatabaseSession) -> None:
-    """Create the tables or bring them to this version. The caller holds the lease. Raises BinlogError as `create`."""
+    """Create the tables, or upgrade them to this version. The caller holds the lease. Raises BinlogError as `create`
+    does."""
     if _version(session) < SCHEMA_VERSION:
         with _lock(session):
             _upgrade(session)
@@ -182,7 +184,8 @@ def refuse_old(session: DatabaseSession) -> None:
 
 
 def installed_of(session: DatabaseSession) -> tuple[int, str] | None:
-    """(version, where the state was moved to) of the tables; None if there are none, or if making them was interrupted.
+    """Returns (version of the tables, store to which the state was moved); None if there are no tables, or if their
+    creation was interrupted.
 
     Raises BinlogError (STATE_STORE) for a database of another program.
     """
@@ -219,7 +222,8 @@ def _upgrade(session: DatabaseSession) -> None:
     if not version:
         _run(session, _INSTALLATION)
         _run(session, _FIRST_ROW, PROGRAM, str(uuid4()))
-    # A version that is stored says that its tables are there: another daemon, which does not wait, uses them.
+    # A stored version says that its tables exist: another daemon, which does not wait, then uses them. So store the
+    # version last.
     for newer in sorted(step for step in STEPS if step > version):
         for statement in STEPS[newer]:
             _run(session, statement)

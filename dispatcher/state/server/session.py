@@ -1,4 +1,5 @@
-"""A session with the server of the state's database: made when it is needed, and made anew after it was lost.
+"""A session with the server of the state's database. It is opened when it is needed, and opened again after it was
+lost.
 
 A session sets everything that the statements rely on, whatever the server's own settings are:
 
@@ -6,9 +7,9 @@ A session sets everything that the statements rely on, whatever the server's own
   engine.
 * `time_zone`: UTC, so that NOW(6) neither jumps nor repeats.
 * READ COMMITTED: a statement sees what was committed before it.
-* `wait_timeout`, `net_read_timeout`, `net_write_timeout`: if the daemon is stopped or cut off within a transaction, the
-  server ends the session after so many seconds, and with it the transaction and its locks. Otherwise they would last
-  for hours, and no other daemon could take over.
+* `wait_timeout`, `net_read_timeout`, `net_write_timeout`: if the daemon is stopped or loses the network within a
+  transaction, the server ends the session after this many seconds, and with it the transaction and its locks. Without
+  these limits the locks would last for hours, and no other daemon could take over.
 
 Every error is a `BinlogError` STATE_STORE whose cause is the driver's exception, and which has a remedy.
 """
@@ -33,8 +34,9 @@ from dispatcher.state.statements import Rows, Statements
 
 PRIVILEGES = ("CREATE", "ALTER", "SELECT", "INSERT", "UPDATE", "DELETE")
 _SQL_MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
-# The session is over: PyMySQL's own numbers but for those of a connection that was not made; then the server shuts
-# down (1053), ends the session (1152, 1927, 4031), or has lost the client (1158 to 1161).
+# The errors after which the session is over: PyMySQL's own numbers, except those of a connection that was not made; and
+# the server's numbers: it shuts down (1053), ends the session (1152, 1927, 4031), or has lost the client (1158 to
+# 1161).
 _LOST = frozenset({2006, 2013, 2014, 2027, 2055, 1053, 1152, 1927, 4031, *range(1158, 1162)})
 # Lock wait timeout, deadlock, and a cluster that rolls a transaction back at its commit.
 _CONFLICTS = frozenset({1205, 1213, 3101})
@@ -62,7 +64,7 @@ T = TypeVar("T")
 
 
 def _text(value: str | bytes) -> str:
-    """Names are stored as bytes, because a collation would take names for equal that differ in spaces at their end."""
+    """Names are stored as bytes: by a collation, two names that differ only in spaces at their end would be equal."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -76,8 +78,9 @@ _DECODERS: dict[int, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """`timeout_s`: the maximum of the connect and of each wait for an answer. In whole seconds: `lock_wait_s`: how long
-    a statement waits for a lock; `idle_s`: after which the server ends the session if the daemon is silent.
+    """`timeout_s`: the longest time for the connect, and for each wait for an answer. In whole seconds: `lock_wait_s`:
+    how long a statement waits for a lock; `idle_s`: how long the daemon may be silent before the server ends the
+    session.
     """
 
     timeout_s: float = 10.0
@@ -86,7 +89,7 @@ class SessionLimits:
 
 
 class DatabaseSession:
-    """`label`: `user@host:port/database`. One thread at a time may use a session; `interrupt` may be called by any."""
+    """`label`: `user@host:port/database`. One thread at a time may use a session; any thread may call `interrupt`."""
 
     def __init__(
         self,
@@ -129,7 +132,8 @@ class DatabaseSession:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Statements]:
-        """Commit at the end of the block, or roll back. After an error of the commit itself it may be committed."""
+        """Commit at the end of the block, or roll back after an error. After an error of the commit itself, the
+        transaction may be committed."""
         try:
             yield self
             self.execute("COMMIT")
@@ -137,13 +141,13 @@ class DatabaseSession:
             self._roll_back()
             raise
         except BaseException:
-            self.close()  # an answer may be read in part
+            self.close()  # part of an answer may be unread
             raise
 
     def run(self, work: Callable[[Statements], T]) -> T:
-        """Return what `work` returns. If the session is lost meanwhile, `work` is done again, once, in a new one.
+        """Return what `work` returns. If the session is lost during `work`, repeat `work` once in a new session.
 
-        `work` is one transaction, or, in a session that commits each statement, may be done twice.
+        `work` is one transaction; in a session that commits each statement, `work` must be safe to repeat.
         """
         self._interrupted = False
         try:
@@ -169,11 +173,12 @@ class DatabaseSession:
     # -- the connection --------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """End the call that another thread waits in: it raises BinlogError. The next call makes a new session."""
+        """End the call in which another thread waits: that call raises BinlogError. The next call makes a new
+        session."""
         self._interrupted = True
         connection = self._connection
         if connection is not None:
-            with contextlib.suppress(OSError, AttributeError):  # closed meanwhile
+            with contextlib.suppress(OSError, AttributeError):  # another thread has closed it
                 connection._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def close(self) -> None:
@@ -242,7 +247,7 @@ class DatabaseSession:
 
 
 def is_lost(error: BinlogError) -> bool:
-    """True if the session has ended, and what was not committed is rolled back."""
+    """True if the error says that the session has ended, so that what was not committed is rolled back."""
     return number_of(error) in _LOST
 
 

@@ -14,7 +14,7 @@ from dispatcher.telemetry.lifecycle import LifecycleEvent
 from dispatcher.telemetry.logs import redact
 
 ONLINE, OFFLINE = b"online", b"offline"
-# The keys of a status, each with the field of a row of GET /v1/binlogs that it shows.
+# The keys of a status, each with the field of a row of GET /v1/binlogs from which its value comes.
 STATUS_KEYS = {
     "consumer": "name",
     "connection": "binlog_client_name",
@@ -31,7 +31,7 @@ STATUS_KEYS = {
     "last_error": "last_error",
     "state_store_error": "state_store_error",
 }
-_TEXTS = ("last_error", "state_store_error")  # may quote what a server or a system says
+_TEXTS = ("last_error", "state_store_error")  # may contain a message of a server or of the system
 
 
 class Topics:
@@ -41,7 +41,7 @@ class Topics:
         self.prefix = prefix
         self.daemon = f"{prefix}/status"
         self.role = f"{prefix}/role"
-        self.statuses = f"{prefix}/consumers/+/status"  # to subscribe to
+        self.statuses = f"{prefix}/consumers/+/status"  # the filter of a subscription
 
     def status(self, consumer: str) -> str:
         return f"{self.prefix}/consumers/{consumer}/status"
@@ -59,9 +59,9 @@ class Topics:
 
 
 class Bodies:
-    """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; `secrets`: replaced in the
-    texts of errors. Other values of a status cannot contain a secret; searching them would cost time, because a
-    thousand statuses are made at once."""
+    """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; `secrets` are replaced in the
+    texts of errors. Other values of a status cannot contain a secret, so they are not searched: a thousand statuses may
+    be made at once."""
 
     def __init__(self, daemon: str, secrets: Collection[str]) -> None:
         self._daemon = daemon
@@ -75,7 +75,7 @@ class Bodies:
         return self._json(body)
 
     def role(self, role: Mapping[str, Any]) -> bytes:
-        """Whether this daemon leads, and which one does, as in `GET /v1/leader`."""
+        """Whether this daemon leads, and which daemon leads, as in `GET /v1/leader`."""
         return self._json(dict(role))
 
     def event(self, event: LifecycleEvent) -> bytes:
@@ -125,5 +125,5 @@ class Bodies:
 
 
 def utc(seconds: float) -> str:
-    """Seconds since 1970 as 2026-11-21T12:00:00.123456Z."""
+    """Returns a time, in seconds since 1970, in the form 2026-11-21T12:00:00.123456Z."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"

@@ -2,7 +2,7 @@
 neither of them waits here.
 
 The outbox holds the newest status of each topic, and a limited number of events and of commits; beyond the limit the
-oldest ones are dropped and counted. A message that was not delivered goes back to where it was taken from.
+outbox drops and counts the oldest ones. A message that was not delivered goes back to its place in the outbox.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class MessageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutMessage:
-    """An empty status clears its topic."""
+    """A message for the broker. A status with an empty body clears its topic."""
 
     kind: MessageKind
     topic: str
@@ -39,19 +39,20 @@ class Outbox:
     """See the module. All methods may be called from any thread."""
 
     def __init__(self, messages_max: int) -> None:
-        """`messages_max`: limit of the events that wait, and of the commits."""
+        """`messages_max`: the limit of the events that wait, and also of the commits that wait."""
         self.dropped = dict.fromkeys(MessageKind, 0)
         self.on_message: Callable[[], None] = _nothing  # called by `put`, outside of the lock
         self._lock = threading.Lock()
-        self._statuses: dict[str, bytes] = {}  # by topic, as the broker should hold them
-        self._changed: dict[str, bytes] = {}  # those that the broker does not have
+        self._statuses: dict[str, bytes] = {}  # by topic: what the broker should have
+        self._changed: dict[str, bytes] = {}  # the statuses that the broker does not have yet
         self._queues: dict[MessageKind, deque[OutMessage]] = {
             MessageKind.EVENT: deque(maxlen=messages_max),
             MessageKind.COMMIT: deque(maxlen=messages_max),
         }
 
     def put(self, kind: MessageKind, topic: str, body: bytes) -> None:
-        """Add a message. A status that equals the topic's last one is not sent again; an empty one clears the topic."""
+        """Add a message. A status that equals the topic's last one is not sent again; an empty status clears the
+        topic."""
         with self._lock:
             if kind is MessageKind.STATUS:
                 if self._statuses.get(topic) == body:
@@ -60,7 +61,7 @@ class Outbox:
                     self._statuses[topic] = body
                 else:
                     self._statuses.pop(topic, None)
-                self._changed.pop(topic, None)  # the newest change is the last to be sent
+                self._changed.pop(topic, None)  # so that the newest change is sent last
                 self._changed[topic] = body
             else:
                 self._append(OutMessage(kind, topic, body))
@@ -99,8 +100,8 @@ class Outbox:
         return queue.popleft() if queue else None
 
     def put_back(self, messages: Sequence[OutMessage]) -> None:
-        """Put back messages that may not have been delivered: events and commits before all others of their kind, and
-        statuses that are still the newest."""
+        """Put back messages that may not have been delivered: events and commits go in front of all others of their
+        kind; a status only if it is still the newest of its topic."""
         with self._lock:
             for message in reversed(messages):
                 if message.kind is MessageKind.STATUS:
@@ -109,7 +110,7 @@ class Outbox:
                     continue
                 queue = self._queues[message.kind]
                 if len(queue) == queue.maxlen:
-                    self.dropped[message.kind] += 1  # it would be the oldest one
+                    self.dropped[message.kind] += 1  # it would be the oldest message of its kind
                 else:
                     queue.appendleft(message)
 

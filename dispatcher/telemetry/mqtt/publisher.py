@@ -1,8 +1,8 @@
 """Publishes the outbox to the broker, from a thread with an event loop of its own.
 
 The broker cannot delay the daemon's event loop: the loop and the thread share only the outbox, whose calls never wait.
-After any fault the connection is made again, with a backoff; then all statuses are sent again, because a broker may
-have forgotten them.
+After any fault the thread connects again, with a backoff, and then sends all statuses again, because a broker may have
+forgotten them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dispatcher.settings.mqtt import MqttSettings
 from dispatcher.telemetry.mqtt.messages import OFFLINE, ONLINE, Bodies, Topics
 from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox, OutMessage
 
-ANSWER_S = 10.0  # time for the broker to answer anything
-IN_FLIGHT = 20  # messages that are sent before the first one is acknowledged
+ANSWER_S = 10.0  # how long the broker may take for any answer
+IN_FLIGHT = 20  # how many messages may wait for an acknowledgement
 RETRY_MIN_S, RETRY_MAX_S, RETRY_JITTER = 0.5, 60.0, 0.3
-STOP_S = 2.0  # time for what is waiting at the end
-SWEEP_S = 5.0  # time in which the broker sends what it has retained
+STOP_S = 2.0  # at the end, the time to publish what is waiting
+SWEEP_S = 5.0  # how long to wait for the retained messages
 
 _REMEDIES = (
     ("user name or password", "correct mqtt.user and mqtt.password_file"),
@@ -53,7 +53,7 @@ class _BrokerClient(aiomqtt.Client):
 
 
 class MqttPublisher:
-    """One connection to the broker, made again for as long as the thread runs."""
+    """Keeps one connection to the broker: connects again after a fault, as long as the thread runs."""
 
     def __init__(
         self, settings: MqttSettings, outbox: Outbox, topics: Topics, bodies: Bodies
@@ -69,7 +69,7 @@ class MqttPublisher:
         self._wake = asyncio.Event()
         self._woken = False
         self._ending = self._left = self._hurried = False
-        self._dropped = 0  # dropped messages that the log has reported
+        self._dropped = 0  # the number of dropped messages that were logged
         self._drops_said = False
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
@@ -77,12 +77,12 @@ class MqttPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Publish what is waiting, and that the daemon is offline. A broker that does not answer is left after 3 s."""
+        """Publish what is waiting, and that the daemon is offline. If the broker does not answer, give up after 3 s."""
         self._ending = True
         self._notify()
         self._thread.join(STOP_S + 1 if self.connected else 0)
-        # A thread that still runs must not report the daemon as offline: another publisher may have begun. If there is
-        # none, the broker publishes the last will.
+        # If the thread still runs, it must not report the daemon as offline: another publisher may have begun. If no
+        # other has begun, the broker publishes the last will.
         self._left = self._thread.is_alive()
 
     def connect_now(self) -> None:
@@ -146,7 +146,7 @@ class MqttPublisher:
                 delay_s = RETRY_MIN_S if self._hurried else min(delay_s * 2, RETRY_MAX_S)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not if the daemon ends or `connect_now` was called."""
+        """Wait, but return at once if the daemon ends or `connect_now` is called."""
         try:
             async with asyncio.timeout(seconds):
                 while not (self._ending or self._hurried):
@@ -218,7 +218,7 @@ class MqttPublisher:
                 await self._deliver(client, messages)
 
     async def _deliver(self, client: _BrokerClient, messages: Sequence[OutMessage]) -> None:
-        """Publish messages in their order. Those that fail go back into the outbox."""
+        """Publish messages in their order. Messages that fail go back into the outbox."""
         try:
             results = await asyncio.gather(
                 *(
@@ -248,14 +248,15 @@ class MqttPublisher:
                 self._outbox.put(MessageKind.STATUS, topic, b"")
 
     async def _sweep(self, client: _BrokerClient) -> None:
-        """Let the broker send the statuses that it has retained. If it refuses the subscription, they stay there."""
+        """Let the broker send the statuses that it has retained. If the broker refuses the subscription, it keeps
+        them."""
         await client.subscribe(self._topics.statuses)
         await asyncio.sleep(SWEEP_S)
         await client.unsubscribe(self._topics.statuses)
 
 
 def tls_context(settings: MqttSettings) -> ssl.SSLContext:
-    """The broker's name and certificate are verified."""
+    """Returns a context that verifies the broker's name and certificate."""
     tls = settings.tls
     context = ssl.create_default_context(cafile=tls.ca)
     if tls.cert is not None:
@@ -291,7 +292,7 @@ def _first(group: BaseExceptionGroup[Exception]) -> Exception:
 
 
 def _explained(error: Exception) -> str:
-    """What is wrong, and what to do."""
+    """Returns a text: what is wrong, and what to do."""
     text = str(error) or type(error).__name__
     if not isinstance(error, (aiomqtt.MqttError, OSError, TimeoutError)):
         text = f"{type(error).__name__}: {text}"

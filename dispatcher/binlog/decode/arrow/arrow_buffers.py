@@ -26,15 +26,15 @@ _NUMPY = {
 
 
 def bitmap(valid: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Arrow's validity bitmap; None if all values are valid."""
+    """Returns Arrow's validity bitmap; None if all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def fixed(
     target: pa.DataType, values: NDArray[Any], valid: NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """An array of a fixed-width type, to which 64-bit `values` are narrowed. Shares the buffer of `values` where no
-    conversion is needed."""
+    """Returns an array of a fixed-width type, to which 64-bit `values` are narrowed. The array shares the buffer of
+    `values` if no conversion is needed."""
     values = values.astype(_NUMPY.get(target, values.dtype), copy=False)
     buffers = [None if valid is None else bitmap(valid), pa.py_buffer(values)]
     return pa.Array.from_buffers(target, len(values), buffers)
@@ -46,7 +46,7 @@ def varying(
     data: NDArray[np.uint8] | bytes,
     valid: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """A string or binary array."""
+    """Returns a string or binary array."""
     buffers = [None if valid is None else bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(target, len(offsets) - 1, buffers)
 
@@ -77,14 +77,14 @@ def spread(values: pa.Array, lengths: NDArray[np.int64]) -> pa.Array:
 
 
 def repeated(value: str, n: int) -> pa.Array:
-    """`value` n times."""
+    """Returns an array of `value` n times."""
     raw = value.encode()
     offsets = np.arange(n + 1, dtype=np.int32) * np.int32(len(raw))
     return varying(pa.string(), offsets, raw * n)
 
 
 def cuts_of(values: pa.Array) -> tuple[I32, U8]:
-    """(offsets, data) of a string or binary array: value i is data[offsets[i] : offsets[i + 1]]."""
+    """Returns (offsets, data) of a string or binary array: value i is data[offsets[i] : offsets[i + 1]]."""
     _, offsets, data = values.buffers()
     all_offsets: I32 = np.frombuffer(offsets, dtype=np.int32)
     bytes_: U8 = np.frombuffer(data or b"", dtype=np.uint8)
@@ -92,5 +92,5 @@ def cuts_of(values: pa.Array) -> tuple[I32, U8]:
 
 
 def valid_of(values: pa.Array) -> NDArray[np.bool_] | None:
-    """One boolean per value, False for null; None if no value is null."""
+    """Returns one boolean per value, False for null; None if no value is null."""
     return values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None

@@ -39,7 +39,7 @@ INTEGERS: dict[tuple[int, bool], tuple[int, pa.DataType]] = {
     (Type.LONG, True): (4, pa.int64()),
     (Type.LONGLONG, True): (8, pa.decimal128(20, 0)),
 }
-"""By column type and True if unsigned: bytes of a cell, and Arrow type."""
+"""Maps the column type, and True if unsigned, to the bytes of a cell and the Arrow type."""
 
 _DATETIME, _INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
 DATES: dict[int, pa.DataType] = {
@@ -115,7 +115,7 @@ def column_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
 
 
 def _text_type(column: Column) -> pa.DataType:
-    """The Arrow type of CHAR, VARCHAR, TEXT and their binary forms, also of those that MariaDB compressed. Raises
+    """Returns the Arrow type of CHAR, VARCHAR, TEXT and their binary forms, also if MariaDB compressed them. Raises
     `Unsupported`."""
     if column.charset == BINARY:
         return pa.binary()
@@ -128,9 +128,9 @@ def _text_type(column: Column) -> pa.DataType:
 def arrow_type(
     column: Column, table: str = "", invalid_dates: InvalidDates = InvalidDates.NULL
 ) -> pa.DataType:
-    """The Arrow type of a column's values; `table` is for messages.
+    """Returns the Arrow type of a column's values; `table` is for messages.
 
-    Raises `BinlogError` UNSUPPORTED_TYPE naming table, column and type.
+    Raises `BinlogError` UNSUPPORTED_TYPE with table, column and type.
     """
     try:
         return column_type(column, invalid_dates)
@@ -158,7 +158,7 @@ def change_schema(
     `before_absent`, `after_absent` list of the names of the columns that the image lacks (null if it lacks none);
     `before`, `after` struct of the table's columns (null if the operation has no such image), each field nullable.
 
-    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for messages.
+    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, which contains the column; `table` is for messages.
     """
     if not all(column.name for column in columns):
         raise BinlogError(ErrorKind.METADATA_MISSING, f"no column names for table {table}")

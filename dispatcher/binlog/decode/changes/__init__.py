@@ -1,1 +1,1 @@
-"""What is made of decoded rows: changes, their metadata, and JSON."""
+"""Makes changes, their metadata and JSON from decoded rows."""

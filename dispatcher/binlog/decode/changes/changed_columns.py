@@ -1,8 +1,8 @@
 """Lists the columns that an update changed, by the bytes of its two images.
 
-A column that only the after-image holds counts as changed, and a column that the after-image lacks as unchanged: with
-binlog_row_image=MINIMAL the after-image holds the columns that the statement set, and with NOBLOB it lacks the BLOBs
-that did not change.
+A column that only the after-image holds counts as changed; a column that the after-image lacks counts as unchanged:
+with binlog_row_image=MINIMAL the after-image holds the columns that the statement set, and with NOBLOB it lacks the
+BLOBs that did not change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def changed_names(
     buf: U8, widths: I32, cells: row_walk.RowCells, n: int, names: Sequence[str]
 ) -> pa.Array:
     """Returns the names of the changed columns of each row, null for inserts and deletes. `buf`: the bytes to which the
-    cells' offsets refer. `names`: of all columns."""
+    cells' offsets refer. `names`: the names of all columns."""
     marks: U8 = np.zeros((n, len(widths)), dtype=np.uint8)
     mark_changed(buf, widths, cells, n, marks)
     offsets = np.zeros(n + 1, dtype=np.int32)

@@ -2,8 +2,8 @@
 
 In `out`, each row has room for its whole object and for `BLOCK` bytes behind it, which `copy_short` may overwrite.
 `cursor[i]` is where the next member of row i begins. A column's `state` says for each row what is written: the value,
-null, or no member. `key` is the member's name as JSON with its colon, and `BLOCK` more bytes. Each member ends with a
-comma; `finish` replaces the last comma by the closing brace, and `gather` copies the objects together.
+null, or no member. `key` is the member's name as JSON with its colon, followed by `BLOCK` more bytes. Each member ends
+with a comma; `finish` replaces the last comma by the closing brace, and `gather` copies the objects together.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ I8 = NDArray[np.int8]
 
 VALUE, NULL, ABSENT = 0, 1, 2
 
-# How `put_texts` writes a text.
-PLAIN = 0  # as it is
+# The forms in which `put_texts` writes a text.
+PLAIN = 0  # unchanged
 QUOTED = 1  # between quotes; it needs no escapes
 ESCAPED = 2
 BASE64 = 3  # bytes, between quotes
@@ -47,7 +47,7 @@ _NO_DAY = 1 << 62
 
 
 def _short_escapes() -> U8:
-    """By byte: the letter behind the backslash; `u` for \\u00xx; 0 if the byte needs no escape."""
+    """Returns for each byte: the letter behind the backslash; `u` for \\u00xx; 0 if the byte needs no escape."""
     table: U8 = np.zeros(256, dtype=np.uint8)
     for code in (*range(0x20), ord('"'), ord("\\")):
         table[code] = ord(json.dumps(chr(code))[2])
@@ -123,7 +123,7 @@ def put_times(values: I64, form: Int, state: I8, key: U8, cursor: I64, out: U8) 
     known, text = (
         np.int64(_NO_DAY),
         np.int64(0),
-    )  # the last date, and where its text is: many rows have the same date
+    )  # the last date and the place of its text: many rows have the same date
     for i in range(len(values)):
         if state[i] == ABSENT:
             continue

@@ -35,8 +35,8 @@ IMAGES = ("before", "after")
 
 
 def json_text(batch: pa.RecordBatch, images: Collection[str] = IMAGES) -> pa.RecordBatch:
-    """The same rows with the `images` as JSON strings, null for null. A column that `before_absent` or `after_absent`
-    names, if the batch has these lists, gets no key."""
+    """Returns the same rows with the `images` as JSON strings, null for null. A column in the list `before_absent` or
+    `after_absent`, if the batch has these lists, gets no key."""
     names = batch.schema.names
     columns, fields = list(batch.columns), list(batch.schema)
     for name in images:
@@ -49,7 +49,7 @@ def json_text(batch: pa.RecordBatch, images: Collection[str] = IMAGES) -> pa.Rec
 
 
 def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
-    """For each column name in `before_absent` or `after_absent`, a mask of the rows whose list has it."""
+    """Returns for each column name in `before_absent` or `after_absent` a mask of the rows whose list has it."""
     rows_of: dict[str, NDArray[np.bool_]] = {}
     if lists.null_count == len(lists):
         return rows_of
@@ -62,7 +62,8 @@ def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
 
 
 def json_objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
-    """Structs as JSON objects, null for null. `missing`: by name, a mask of the rows that do not get this key."""
+    """Returns structs as JSON objects, null for null. `missing`: for each name, a mask of the rows that do not get this
+    key."""
     n = len(rows)
     if rows.null_count == n:
         return pa.nulls(n, pa.string())
@@ -90,7 +91,7 @@ def json_objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]])
 
 
 def _states(values: pa.Array) -> NDArray[np.int8]:
-    """VALUE or NULL of each value."""
+    """Returns VALUE or NULL for each value."""
     valid = arrow_buffers.valid_of(values)
     if valid is None:
         return np.full(len(values), json_kernels.VALUE, dtype=np.int8)
@@ -99,13 +100,13 @@ def _states(values: pa.Array) -> NDArray[np.int8]:
 
 @dataclass(slots=True)
 class _Member:
-    """A column as the members of objects. `room`: the most bytes that a member needs, without those of a text."""
+    """A column as the members of objects. `room`: the most bytes that a member needs, without the bytes of a text."""
 
     values: pa.Array
     state: NDArray[np.int8]
     key: U8
     room: int
-    form: int = json_kernels.PLAIN  # of texts
+    form: int = json_kernels.PLAIN  # the form of texts
 
     @classmethod
     def of(
@@ -172,14 +173,14 @@ _INTEGERS = {
 
 
 def _numbers(values: pa.Array) -> NDArray[np.int64]:
-    """Integers, days or microseconds, as 64-bit integers."""
+    """Returns integers, days or microseconds as 64-bit integers."""
     kind = _INTEGERS.get(values.type, np.int64)
     numbers = np.frombuffer(values.buffers()[1], dtype=kind, count=len(values) + values.offset)
     return numbers[values.offset :].astype(np.int64, copy=False)
 
 
 def _words(values: pa.Array) -> NDArray[np.uint64]:
-    """DECIMALs as pairs (low, high)."""
+    """Returns DECIMALs as pairs (low, high)."""
     words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
     words = words[16 * values.offset : 16 * (values.offset + len(values))]
     return words.view(np.uint64).reshape(-1, 2)
@@ -190,7 +191,7 @@ def _cuts(values: pa.Array) -> tuple[I32, U8]:
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    """Floats, structs and lists as JSON text, null for null."""
+    """Returns floats, structs and lists as JSON text, null for null."""
     kind = values.type
     if pa.types.is_floating(kind):
         return values.cast(pa.string())
@@ -202,7 +203,7 @@ def _texts(values: pa.Array) -> pa.Array:
 
 
 def _lists(values: pa.ListArray) -> pa.Array:
-    """Lists of floats as JSON text."""
+    """Returns lists of floats as JSON text."""
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -215,7 +216,7 @@ def _lists(values: pa.ListArray) -> pa.Array:
 
 
 def base64_strings(values: pa.Array) -> pa.Array:
-    """Bytes as base64, null where they are null."""
+    """Returns bytes as base64, null for null."""
     offsets, data = arrow_buffers.cuts_of(values)
     out_offsets = np.zeros(len(offsets), dtype=np.int32)
     np.cumsum((np.diff(offsets) + 2) // 3 * 4, out=out_offsets[1:])

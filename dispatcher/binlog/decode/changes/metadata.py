@@ -33,9 +33,9 @@ COUNTED = frozenset({Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END})
 
 @dataclass(frozen=True, slots=True)
 class CutTransaction:
-    """The facts that a part of a transaction does not hold. `rows`, `last_ordinal`: of the whole transaction. `query`:
-    text of the statement in which the part begins; None if the transaction begins in the bytes, or the text is
-    unknown."""
+    """The facts that a part of a transaction does not hold. `rows`, `last_ordinal`: the number of rows and the last
+    ordinal of the whole transaction. `query`: text of the statement in which the part begins; None if the transaction
+    begins in the bytes, or the text is unknown."""
 
     epoch: int
     seq: int
@@ -91,7 +91,8 @@ class MetadataColumns:
         return here
 
     def settle(self) -> None:
-        """Replace the counts of transactions of which the log holds only a part by those of the whole transactions."""
+        """For each transaction of which the log holds only a part, replace its counts by the counts of the whole
+        transaction."""
         for one in self._cut:
             here = self._lines(one.epoch, one.seq)
             self._rows[here], self._last[here] = one.rows, one.last_ordinal

@@ -8,9 +8,9 @@ from enum import StrEnum
 class Metadata(StrEnum):
     """The columns by their names."""
 
-    SERVER_ID = "server_id"  # of the server on which the transaction was committed first
+    SERVER_ID = "server_id"  # the id of the server on which the transaction was committed first
     QUERY = "query"  # the statement, if the server logs it
-    KEY = "key"  # the primary key's columns; for an update or delete their values before it
+    KEY = "key"  # the primary key's columns; for an update or delete the values before the change
     CHANGED = "changed"  # names of the columns that an update changed
-    TRANSACTION_ROWS = "transaction_rows"  # selected rows and statements of the transaction
+    TRANSACTION_ROWS = "transaction_rows"  # how many selected rows and statements it has
     TRANSACTION_END = "transaction_end"  # True for the last of these rows and statements

@@ -20,8 +20,8 @@ from dispatcher.binlog.table_map.column_types import Column
 
 
 class MissingColumns(NamedTuple):
-    """Lists of column names. `before`, `after`: each event's line in `lists`; -1 if its image holds all columns, or if
-    it has no such image."""
+    """Lists of column names. `before`, `after`: each event's line in `lists`; -1 if the image of the event holds all
+    columns, or if the event has no such image."""
 
     lists: pa.Array
     before: I64
@@ -42,12 +42,12 @@ class MissingColumns(NamedTuple):
         )
         lines[present] = index.ravel()
         lists = [_names(bits.tobytes(), columns) for bits in distinct]
-        # The bitmaps of a partial update may name all columns.
+        # The bitmaps of a partial update may have all columns set.
         lines[np.isin(lines, [i for i, names in enumerate(lists) if not names])] = -1
         return cls(_array(lists), lines[:n], lines[n:])
 
     def column(self, lines: I64, event: I32) -> pa.Array:
-        """The list of each row. `lines`: `before` or `after`; `event`: each row's event."""
+        """Returns the list of each row. `lines`: `before` or `after`; `event`: the event of each row."""
         indices = lines[event]
         return self.lists.take(arrow_buffers.fixed(pa.int64(), indices, indices >= 0))
 
@@ -64,7 +64,7 @@ def _array(lists: Sequence[Sequence[str]]) -> pa.Array:
 
 
 def list_of_names(lists: Sequence[Sequence[str] | None]) -> pa.Array:
-    """One list per row, null for None."""
+    """Returns one list per row, null for None."""
     valid = np.array([names is not None for names in lists], dtype=np.bool_)
     lines = np.cumsum(valid) - 1
     known = _array([names for names in lists if names is not None])

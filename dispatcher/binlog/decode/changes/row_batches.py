@@ -29,7 +29,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 BATCH_ROWS = 65_536
-BATCH_BYTES = 128 << 20  # of row images: a batch of large rows has fewer rows
+BATCH_BYTES = 128 << 20  # limit of row images: a batch of large rows has fewer rows
 
 _OPS = arrow_buffers.string_array(["insert", "update", "delete"])
 
@@ -174,7 +174,7 @@ def _envelope(
     starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
     lengths = np.diff(starts, append=n)
     runs = index.txns[txn_of_row[starts]]
-    single = len(runs) == n  # transactions of one row
+    single = len(runs) == n  # True if each transaction has one row
 
     def numbers(column: int, target: pa.DataType) -> pa.Array:
         values = runs[:, column]

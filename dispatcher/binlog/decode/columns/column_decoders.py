@@ -1,8 +1,8 @@
 """Builds a decoder for each column, which decodes the cells of a batch to an Arrow array.
 
 A decoder is built once per layout from the column's definition: sizes, labels, character set. It decodes whole arrays.
-Python runs per value only for MariaDB's compressed columns (zlib), for changes of JSON, and for distinct values where
-`np.unique` leaves few.
+Python runs per value only for MariaDB's compressed columns (zlib), for changes of JSON, and for distinct values if
+`np.unique` leaves few of them.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataTy
 
 
 def _text_decoder(column: Column, target: pa.DataType) -> Decode:
-    """The decoder of CHAR, VARCHAR, TEXT and their binary forms, also of those that MariaDB compressed."""
+    """Returns the decoder of CHAR, VARCHAR, TEXT and their binary forms, also if MariaDB compressed them."""
     prefix = -cell_width(column.type, column.meta)
     # A row image omits the trailing zero bytes of BINARY(n); SELECT shows them.
     least = column.meta if column.type == Type.STRING and column.charset == BINARY else 0
@@ -277,7 +277,7 @@ def _value(cell: bytes, row: int) -> bytes:
 
 
 def concatenate(values: Iterable[bytes]) -> tuple[Long, Bytes]:
-    """(offsets, data) of the concatenated values."""
+    """Returns (offsets, data) of the concatenated values."""
     parts = list(values)
     offsets = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])

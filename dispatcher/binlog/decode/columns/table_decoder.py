@@ -34,8 +34,8 @@ def _type_and_decoder(
 
 
 class TableDecoder:
-    """Decodes the cells of one layout. `fields`: the Arrow fields of the decoded columns, all nullable. `widths`: of
-    all columns, for `row_walk.walk`."""
+    """Decodes the cells of one layout. `fields`: the Arrow fields of the decoded columns, all nullable. `widths`: the
+    widths of all columns, for `row_walk.walk`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TableDecoder:
         """`columns`: indexes of the columns to decode, in this order; None for all. Other columns may have any type,
         because their cells are skipped.
 
-        Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column.
+        Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE with table and column.
         """
         table_map.require_names()
         self.table_map = table_map

@@ -106,8 +106,8 @@ def dates(buf: U8, at: I32, out: I64, valid: Bool) -> None:
 
 @njit
 def datetimes(buf: U8, at: I32, digits: Int, out: I64, valid: Bool) -> Int:
-    """Decode DATETIME2, as `temporals` does. It is big-endian: 1 bit sign, 17 bits year * 13 + month, then day, hour,
-    minute, second and fraction."""
+    """Decode DATETIME2, as `temporals` does. The value is big-endian: 1 bit sign, 17 bits year * 13 + month, then day,
+    hour, minute, second and fraction."""
     known, days = np.int64(-1), np.int64(0)  # the last date: many rows have the same
     for i in range(len(at)):
         p = np.int64(at[i])
@@ -173,7 +173,7 @@ def time_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
 
 @njit
 def instants_and_times(buf: U8, at: I32, form: Int, digits: Int, out: I64, valid: Bool) -> Int:
-    """Decode all forms but DATE and DATETIME2, as `temporals` does."""
+    """Decode all forms except DATE and DATETIME2, as `temporals` does."""
     for i in range(len(at)):
         p = np.int64(at[i])
         out[i] = 0
@@ -221,7 +221,7 @@ def civil_of(days: Int) -> tuple[Int, Int, Int]:
 
 @njit
 def datetime_parts(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int, Int, Int, Int]:
-    """Return (year, month, day, second of the day, microseconds) as they are stored, also for an invalid date."""
+    """Return (year, month, day, second of the day, microseconds) as stored, also for an invalid date."""
     if form == DATE:
         packed = little(buf, p, 3)
         return packed >> 9, packed >> 5 & 15, packed & 31, np.int64(0), np.int64(0)

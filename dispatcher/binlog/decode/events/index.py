@@ -1,4 +1,4 @@
-"""Indexes a delivered binlog: frames the events, verifies checksums and notes offsets.
+"""Indexes a delivered binlog: frames the events, verifies checksums and records offsets.
 
 The index consists of arrays: one has a line per rows event and per query other than BEGIN and COMMIT, others have a
 line per transaction, per distinct TABLE_MAP and per FORMAT_DESCRIPTION. No row is read. No byte is copied, unless there
@@ -29,8 +29,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Offsets in `buf`. `row_walk` names the columns of `events`; `index_kernels` names those of `txns` and `versions`.
-    `formats`: offsets of FORMAT_DESCRIPTION events. `files`: the file names that `txns` refers to."""
+    """The arrays of the index, with offsets in `buf`. `row_walk` defines the columns of `events`; `index_kernels`
+    defines the columns of `txns` and `versions`. `formats`: offsets of FORMAT_DESCRIPTION events. `files`: the file
+    names that `txns` refers to."""
 
     buf: U8
     events: I64

@@ -1,8 +1,8 @@
 """The kernels of `index`: the first pass frames and counts the events, the second verifies them and fills the arrays.
 
-An open-addressing hash table maps table ids to versions. A TABLE_MAP with the same bytes as the last one of its table
-id is the same version. A rows event must have a TABLE_MAP in its own transaction: a server assigns new table ids when
-it restarts, so an older TABLE_MAP with the id may belong to another table.
+An open-addressing hash table maps table ids to versions. A TABLE_MAP with the same bytes as the last TABLE_MAP of its
+table id is the same version. A rows event must have a TABLE_MAP in its own transaction: a server assigns new table ids
+when it restarts, so an older TABLE_MAP with the id may belong to another table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TABLE_ID = 0
 BODY = 1
 BODY_END = 2
 MAPPED_TXN = (
-    3  # the last transaction with this version; next: offset and index of its TABLE_MAP there
+    3  # the last transaction with this version; then offset and index of its TABLE_MAP in it
 )
 MAPPED_AT = 4
 MAPPED_INDEX = 5
@@ -144,7 +144,7 @@ def same(buf: U8, a: Int, a_end: Int, b: Int, b_end: Int) -> bool:
 
 @part
 def slot_of(arrays: Arrays, table_id: Int) -> Int:
-    """The slot of the hash table with the current version of a table id, or the free slot for it."""
+    """Returns the slot of the hash table with the current version of a table id, or the free slot for it."""
     mask = len(arrays.slots) - 1
     at = (table_id * 0x9E3779B1 >> 7) & mask
     while arrays.slots[at] > 0 and arrays.versions[arrays.slots[at] - 1, TABLE_ID] != table_id:

@@ -37,27 +37,27 @@ _U64 = np.uint64
 
 # Columns of the events array, which has one line per rows event (or DDL query). Offsets are relative to the delivered
 # bytes.
-OFFSET = 0  # of the event's header
-END = 1  # of the event's body, before the checksum
+OFFSET = 0  # offset of the event's header
+END = 1  # end of the event's body, before the checksum
 TYPE = 2
-INDEX = 3  # within the delivered transaction
+INDEX = 3  # index in the delivered transaction
 TXN = 4  # line in the transactions array
 VERSION = 5  # line in the table map versions array; -1 for a query
-MAP_OFFSET = 6  # of the TABLE_MAP in force
+MAP_OFFSET = 6  # offset of the TABLE_MAP in force
 MAP_INDEX = 7
 FORMAT = 8  # line in the list of FORMAT_DESCRIPTION offsets
 EVENT_FIELDS = 9
 
-WALK_FIELDS = 6  # of the state of `walk`
+WALK_FIELDS = 6  # size of the state of `walk`
 
 INSERT = 0
 UPDATE = 1
 DELETE = 2
 
-# Stored in place of a cell's offset.
+# Values that are stored in place of a cell's offset.
 NULL = -1
 ABSENT = -2
-DIFF = -3  # DIFF - offset
+DIFF = -3  # stored as DIFF - offset
 
 JSON_WIDTH = 16  # bit in the negative width of a JSON column
 _PREFIX = 15
@@ -260,7 +260,7 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
 
 
 def cell_widths(columns: Sequence[Column]) -> I32:
-    """The widths for `walk`: `column_types.cell_width` of each column, with the bit JSON_WIDTH for JSON."""
+    """Returns the widths for `walk`: `column_types.cell_width` of each column, with the bit JSON_WIDTH for JSON."""
     widths = [
         cell_width(c.type, c.meta) - (JSON_WIDTH if c.type == Type.JSON else 0) for c in columns
     ]
@@ -268,7 +268,7 @@ def cell_widths(columns: Sequence[Column]) -> I32:
 
 
 def cell_offset(cell: int) -> int:
-    """The offset of a cell that `walk` wrote; 0 if there is no cell."""
+    """Returns the offset of a cell that `walk` wrote; 0 if there is no cell."""
     return DIFF - cell if cell <= DIFF else max(cell, 0)
 
 
@@ -333,7 +333,7 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
 
     `events`: rows events of one layout. `widths`: see `cell_widths`. `state`: `WALK_FIELDS` numbers, 0 at first. The
     first three are read and written: the current line of `events`, the offset of the next row (0 = the event's first),
-    that row's number in its event. The others are only written: the offset to which cell offsets are relative, the
+    that row's number in its event. The other three are only written: the offset to which cell offsets are relative, the
     offset of an error, how many of the events do not hold all columns.
 
     Returns the number of rows, 0 at the end, or an error code.
@@ -344,7 +344,7 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
     n = np.int64(0)  # with a plain 0, numba would compile the functions below a second time
     base = np.int64(-1)
     while line < len(events) and n < room:
-        # The processor prefetches adjacent cache lines by itself, but not those of a later event.
+        # The processor prefetches adjacent cache lines by itself, but not the cache lines of a later event.
         ahead = events[min(line + _AHEAD, len(events) - 1), OFFSET]
         prefetch(buf, ahead)
         prefetch(buf, ahead + 64)

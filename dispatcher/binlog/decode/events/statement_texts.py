@@ -2,8 +2,8 @@
 
 MySQL writes the text with binlog_rows_query_log_events=ON (ROWS_QUERY_EVENT), MariaDB with
 binlog_annotate_row_events=ON (ANNOTATE_ROWS_EVENT), before the statement's TABLE_MAPs. The text applies to all rows
-events up to the one that ends the statement. A part of a transaction does not repeat the text of a statement that began
-before the part.
+events up to the rows event that ends the statement. A part of a transaction does not repeat the text of a statement
+that began before the part.
 """
 
 from __future__ import annotations

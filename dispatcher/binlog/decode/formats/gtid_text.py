@@ -109,7 +109,7 @@ def gtid_texts(buf: U8, at: I64, offsets: I32, out: U8) -> Int:
     known, text = (
         np.int64(-1),
         np.int64(0),
-    )  # the last source, and where its text begins: most rows have the same source
+    )  # the last source and the offset of its text: most rows have the same source
     for i in range(len(at)):
         prefetch(buf, at[min(i + _AHEAD, len(at) - 1)] + header.HEADER_SIZE)
         p = at[i]
@@ -141,7 +141,8 @@ def gtid_texts(buf: U8, at: I64, offsets: I32, out: U8) -> Int:
 
 
 def gtid_strings(buf: U8, at: I64) -> pa.Array:
-    """The GTIDs as a string array: `uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, "" if none.
+    """Returns the GTIDs as a string array: `uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, "" if
+    none.
 
     Raises `BinlogError` MALFORMED_EVENT with the offset.
     """

@@ -1,10 +1,11 @@
 """Kernels that format values as MySQL prints them: integers, DOUBLE, DECIMAL, dates and times, base64.
 
-A double is printed as the decimal with the fewest digits that parses to the same double; if there are several, as the
-nearest of them. The algorithm is Schubfach (R. Giulietti, "The Schubfach way to render doubles"): three products with a
-128-bit power of ten give the interval of decimals that round to the double, and at most two candidates are compared. It
-needs neither a loop nor big integers. The powers are computed once, when the module is loaded. The notation is that of
-`my_gcvt` (strings/dtoa.cc): plain if the point lies within 15 places (or among the digits), else with an exponent.
+A double is printed as the decimal with the fewest digits that parses to the same double; if there are several such
+decimals, the nearest is printed. The algorithm is Schubfach (R. Giulietti, "The Schubfach way to render doubles"):
+three products with a 128-bit power of ten give the interval of decimals that round to the double, and at most two
+candidates are compared. It needs neither a loop nor big integers. The powers are computed once, when the module is
+loaded. The notation is the one of `my_gcvt` (strings/dtoa.cc): plain if the point lies within 15 places (or among the
+digits), else with an exponent.
 
 Every kernel writes at `out[o]` and returns the offset behind the text. The caller provides the room.
 """
@@ -81,7 +82,7 @@ def unsigned(value: Int, out: U8, o: Int) -> Int:
     power = _TEN
     while value >= power and count < 20:
         count += 1
-        power *= _TEN  # too large only for the 20th digit, where it is not compared
+        power *= _TEN  # overflows only at the 20th digit, at which it is not compared
     return put_digits(value, count, out, o)
 
 

@@ -1,1 +1,1 @@
-"""MySQL's binary JSON: to text, and changed in place."""
+"""MySQL's binary JSON: converts it to text, and changes values in it."""

@@ -36,14 +36,14 @@ _GREATEST_INDEX = 0xFFFFFFFF
 
 
 class Operation(IntEnum):
-    REPLACE = 0  # of an existing value
-    INSERT = 1  # of a new key in an object, or of a value in an array, before the location
+    REPLACE = 0  # replaces an existing value
+    INSERT = 1  # inserts a new key into an object, or a value into an array before the location
     REMOVE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """One change. `path`: as in the log; `value`: binary JSON, None for REMOVE."""
+    """One change. `path`: the path in the form of the log; `value`: binary JSON, None for REMOVE."""
 
     operation: Operation
     path: str

@@ -76,7 +76,8 @@ def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None)
 
 
 def _first_room(offsets: I64) -> int:
-    """Twice the size of the documents, which is enough for nearly all columns, and the room of the largest document."""
+    """Returns twice the size of the documents, which is enough for nearly all columns, plus the room of the largest
+    document."""
     if len(offsets) < 2:
         return 0
     return int(2 * (offsets[-1] - offsets[0]) + _room(int(np.diff(offsets).max())))

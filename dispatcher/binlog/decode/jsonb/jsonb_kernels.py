@@ -70,7 +70,7 @@ _OPAQUE = np.frombuffer(b"base64:type", dtype=np.uint8)
 
 
 def _escapes() -> U8:
-    """By byte: 0 = not escaped, 117 = escaped as \\\\u00xx, else the letter behind the backslash."""
+    """Returns for each byte: 0 = not escaped, 117 = escaped as \\\\u00xx, else the letter behind the backslash."""
     table = np.zeros(256, dtype=np.uint8)
     table[:32] = ord("u")
     for byte, letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
@@ -258,7 +258,7 @@ def _key(data: U8, frame: I64, budget: Int, out: U8, o: Int) -> tuple[Int, Int]:
 
 @njit
 def _wrong(code: Int, squeezed: bool) -> Int:
-    """The error code of a value: OVERLAP if the value is too long only because others have used its bytes
+    """Returns the error code of a value: OVERLAP if the value is too long only because other values have used its bytes
     (`squeezed`)."""
     return np.int64(OVERLAP) if squeezed and code in (CUT_SHORT, NO_LENGTH) else code
 

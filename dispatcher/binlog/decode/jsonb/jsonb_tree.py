@@ -82,7 +82,7 @@ def encoded(raw: Raw) -> bytes:
 
 
 def child(container: Raw, index: int) -> Raw:
-    """The value number `index`. Raises `Malformed`."""
+    """Returns the value number `index`. Raises `Malformed`."""
     data, width = container.data, container.width
     entries, head = _layout(container)
     at = entries + index * (1 + width)
@@ -93,7 +93,7 @@ def child(container: Raw, index: int) -> Raw:
 
 
 def key(container: Raw, index: int) -> bytes:
-    """The key number `index` of an object. Raises `Malformed`."""
+    """Returns the key number `index` of an object. Raises `Malformed`."""
     data, width = container.data, container.width
     at = 2 * width + index * (2 + width)
     start, size = _offset(data, at, width, _layout(container)[1]), _integer(data, at + width, 2)
@@ -103,8 +103,8 @@ def key(container: Raw, index: int) -> bytes:
 
 
 def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
-    """Return (index, True if it exists) of a key of an object. The index of a new key is the one that it would get.
-    Raises `Malformed`."""
+    """Return (index, True if it exists) of a key of an object. A key that does not exist gets the index that it would
+    have. Raises `Malformed`."""
 
     def order(index: int) -> tuple[int, bytes]:
         existing = key(container, index)
@@ -115,8 +115,8 @@ def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
 
 
 def parts(container: Raw) -> tuple[list[bytes] | None, list[Raw]]:
-    """Return (keys or None, values) of a container. Raises `Malformed`. It raises also if values overlap, so that a
-    rebuilt container is never larger than the original."""
+    """Return (keys or None, values) of a container. Raises `Malformed`. Overlapping values also raise `Malformed`, so
+    that a rebuilt container is never larger than the original."""
     values: list[Raw] = []
     keys: list[bytes] | None = [] if container.is_object else None
     used = _layout(container)[1]
@@ -278,7 +278,7 @@ def _bytes(numbers: I64, width: int) -> _Table:
 
 
 def _layout(container: Raw) -> tuple[int, int]:
-    """(offset of a container's value entries, offset behind them)."""
+    """Returns (offset of a container's value entries, offset behind them)."""
     width, count = container.width, container.members
     entries = 2 * width + (0 if container.kind & kernels.ARRAY else count * (2 + width))
     return entries, entries + count * (1 + width)
