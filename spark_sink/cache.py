@@ -1,8 +1,8 @@
 """A cache folder whose entries are complete, each made by one process at a time.
 
-An entry is a folder. It is made in a staging folder beside it, under a file lock, and renamed when it is complete. If
-the process is killed meanwhile, only a staging folder is left, which the next process that makes the entry removes.
-Readers take no lock: an entry that exists is complete and never changes.
+An entry is a folder. A process fills a staging folder beside it, under a file lock, and renames that folder when it is
+complete. If the process is killed before, only the staging folder is left. The next process that makes the entry
+removes it. Readers take no lock: an entry that exists is complete and never changes.
 """
 
 from __future__ import annotations

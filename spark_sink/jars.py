@@ -1,10 +1,11 @@
 """Delta Lake's jars for the installed Spark, and those of its connector to S3, from their Maven coordinates.
 
-The coordinates follow from the installed Python packages, as in `delta.pip_utils`: `delta-spark` gives the version,
-`pyspark` the Spark line of the artefact. delta's module sets `spark.jars.packages`, with which Spark resolves the
-jars at each start. Spark ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 has descriptions of
-artefacts without their jars, and gives no files for an image. So the jars are fetched once into a cache folder: by
-`mvn` if it is installed, else by the Ivy in Spark's own jars, which needs Java only. Later starts need no network.
+The coordinates follow from the installed Python packages, as in `delta.pip_utils`: the version is that of
+`delta-spark`, and the version of `pyspark` chooses the artefact's Spark line. delta's module sets
+`spark.jars.packages`, with which Spark resolves the jars at each start. Spark ignores the mirrors and proxies of
+Maven's settings.xml, fails if ~/.m2 has descriptions of artefacts without their jars, and leaves no files that an image
+could contain. So this module fetches the jars once into a cache folder: by `mvn` if it is installed, else by the Ivy in
+Spark's own jars, which needs Java only. Later starts need no network.
 
 Jars that Spark has itself are left out: a second Hadoop or Scala on the class path would conflict with Spark's own.
 
@@ -36,7 +37,7 @@ DELTA = {
 
 _SCALA = "2.13"
 _GROUP = "io.delta"
-# Large groups that Spark has in full; single jars are left out by name after the download.
+# Large groups of which Spark has all jars. Other jars that Spark has are left out by name after the download.
 _SHIPPED_BY_SPARK = (
     "org.scala-lang",
     "org.apache.hadoop",
@@ -44,12 +45,13 @@ _SHIPPED_BY_SPARK = (
     "org.apache.logging.log4j",
     "org.roaringbitmap",
 )
-# The AWS SDK with which a Hadoop was built. The connector needs three of its modules; its bundle takes 600 MB.
+# By the version of Hadoop: the version of the AWS SDK with which it was built. The connector to S3 needs three modules
+# of the SDK, whose bundle takes 600 MB.
 _AWS_SDK = {"3.5.0": "2.35.4"}
 _HADOOP = "hadoop-client-api"
 _AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
 _AWS_BUNDLE = ("software.amazon.awssdk", "bundle")
-_NETTY = ("io.netty", "*")  # which Spark has in full, too, in a newer version
+_NETTY = ("io.netty", "*")  # Spark has all of these, too, in a newer version
 _REMEDY = (
     "install Maven (`apt-get install maven`) or make Maven Central reachable; behind a mirror, configure it in"
     " Maven's settings.xml; or set `spark.jars` to jars of your own"

@@ -68,7 +68,7 @@ class Job:
         began = time.monotonic()
         spark = spark_session(self._settings)
         log.info("Spark has started in %.1f s", time.monotonic() - began)
-        # After the start of Spark, which sets handlers of its own.
+        # This must follow the start of Spark, which sets handlers of its own.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         try:
@@ -233,7 +233,7 @@ def _look_for_claims(stages: Sequence[LogStage]) -> None:
     try:
         for stage in stages:
             stage.look_for_claims()
-    except Exception as error:  # noqa: BLE001 - storage does not answer; appends fail, too, and say so
+    except Exception as error:  # noqa: BLE001 - storage does not answer; appends fail, too, and are reported
         log.debug("claims cannot be read: %s", error)
 
 

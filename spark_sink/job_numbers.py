@@ -16,13 +16,13 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 MIRROR, STREAM = "binlog_mirror_", "binlog_stream_"
 _TIMEOUT_S = 5.0
-_ANY = ("0.0.0.0", "::", "")  # noqa: S104 - what such an address means here is this host
+_ANY = ("0.0.0.0", "::", "")  # noqa: S104 - here such an address means this host
 Labels = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class JobNumbers:
-    """A reading. `at`: by the monotonic clock."""
+    """A reading. `at`: its time by the monotonic clock."""
 
     at: float
     values: Mapping[tuple[str, Labels], float]

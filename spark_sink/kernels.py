@@ -1,4 +1,5 @@
-"""Compiles the kernels that Python workers run into numba's cache, so that no worker has to.
+"""Compiles the kernels that Python workers need, and stores them in numba's cache, so that no worker has to compile
+them.
 
     python -m spark_sink.kernels        compiles missing kernels, prints where numba keeps those of rows
 

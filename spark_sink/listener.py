@@ -43,7 +43,7 @@ BatchRows = Callable[[str, int], int | None]
 @dataclass(slots=True)
 class StreamTotals:
     """What a query has read of one consumer since the listener was added. `ended_at`: when its last batch ended, s
-    since 1970; `phases`: seconds by Spark's names."""
+    since 1970; `phases`: seconds by Spark's name of the phase."""
 
     last: BatchReport
     ended_at: float

@@ -1,4 +1,4 @@
-"""Lines of the log that programs read, too: an event with fields, as text or as JSON.
+"""Writes lines of the log that programs can read, too: an event with fields, as text or as JSON.
 
 2026-11-22 17:28:30,695 INFO batch consumer=shop batch=12 transactions=3 rows=40
 {"timestamp": "2026-11-22T17:28:30.695560Z", "level": "info", "event": "batch", "consumer": "shop", "batch": 12}
@@ -33,7 +33,8 @@ def formatter(form: str, complete: Callable[[str], str] = str) -> logging.Format
 
 
 class TextLines(logging.Formatter):
-    """One line of text for each event. Tables, servers and Spark choose parts of the text, so it is made printable."""
+    """One line of text for each event. Parts of the text come from tables, servers and Spark, so it is made
+    printable."""
 
     def __init__(self, complete: Callable[[str], str] = str) -> None:
         super().__init__(_TEXT)

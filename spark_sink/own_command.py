@@ -1,6 +1,7 @@
 """Completes the commands that this process prints with the options with which the process itself was started.
 
-`--conf` is left out, because it may hold a secret; what the commands need of it belongs into the settings file.
+`--conf` is left out, because it may hold a secret. Settings of `--conf` that the commands need belong into the settings
+file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from spark_sink.mirror.rules.remedies import CommandOptions, completed
 if TYPE_CHECKING:
     from spark_sink.mirror.values.settings import MirrorSettings
 
-# Options of `run` that the printed commands set themselves, or cannot have.
+# Options of `run` that the printed commands set themselves, or do not have.
 _OF_THE_RUN = ("available_now", "fail_on_data_loss", "spark.conf")
 _OF_A_COMMAND = ("target",)
 _NAMES = {"consumers": "consumer", "spark.conf": "conf", "spark.master": "master"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.values.settings import MirrorSettings
 
-_PYTHON = "spark.pyspark.python"  # which only spark-submit reads
+_PYTHON = "spark.pyspark.python"  # a setting that only spark-submit reads
 _OWN_JARS = {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"}
 _NAME = {"spark.app.name": "binlog-dispatcher mirror"}
 
@@ -54,9 +54,9 @@ def _submitted() -> dict[str, str]:
     """Returns what was given to spark-submit, from its options and its file of defaults."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
 
-    SparkContext._ensure_initialized()  # noqa: SLF001 - only the JVM that runs already knows them
+    SparkContext._ensure_initialized()  # noqa: SLF001 - only the JVM, which runs already, knows these options
     given = dict(SparkConf().getAll())
-    if given.get("spark.app.name", "").endswith(".py"):  # without --name it is the file
+    if given.get("spark.app.name", "").endswith(".py"):  # without --name, the file's name
         del given["spark.app.name"]
     return given
 

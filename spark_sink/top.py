@@ -29,8 +29,8 @@ _BAR_WIDTH = 20
 
 @dataclass
 class MirrorReadings:
-    """The newest readings. `error`: why the newest reading of the tables failed; `job_error`: why that of the job's
-    metrics failed.
+    """The newest readings. `error`: why the newest reading of the tables failed; `job_error`: why the newest reading of
+    the job's metrics failed.
 
     `tables`, `numbers`: read the tables and the job's metrics; `numbers` is None if the settings name no address.
     """
@@ -46,7 +46,7 @@ class MirrorReadings:
     _read: list[ConsumerLine] = field(default_factory=list)
 
     def read_rates(self) -> bool:
-        """Read the job's metrics, of which rates need two readings. Returns False if they cannot be read."""
+        """Read the job's metrics; rates need two readings. Returns False if they cannot be read."""
         self._read_job()
         return not self.job_error
 

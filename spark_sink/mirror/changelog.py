@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.schema.change_rows import LayoutRows
 
-# Between the server's clock and the job's, which sets the days of the log.
+# The greatest expected difference between the server's clock and the job's clock, which sets the days of the log.
 _CLOCKS_APART = timedelta(days=1)
 _PAYLOADS = ("small_payload", "payload")
 

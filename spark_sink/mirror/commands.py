@@ -36,7 +36,7 @@ def request_resolution(
     """Request one of `RESOLUTIONS` for tables. Returns the tables that the request concerns.
 
     Raises `UserError` for a pattern that fits no table, and if no table is in a state that `wish` resolves. For a
-    history, RECOPY is the only resolution, and the pattern must be its own name.
+    history, RECOPY is the only resolution, and the pattern must be the history's own name.
     """
     control = ControlTable(spark, target)
     chosen = selected(_tables_and_histories(control, patterns), patterns)
@@ -126,12 +126,12 @@ def adopt_tables(
 def _adopted(
     consumer: str, name: TableName, folder: str, own: dict[TableName, TableRecord]
 ) -> TableRecord:
-    """Returns the record of an adopted table. It takes its columns and its epoch from the next rows, and rows are
-    merged."""
+    """Returns the record of an adopted table. The table takes its columns and its epoch from the next rows, and these
+    rows are merged into it."""
     reason = "adopted with the rows that it had"
     if (record := own.get(name)) is None:
         return TableRecord(new_table_id(), consumer, *name, folder=folder, reason=reason)
-    # Its entries were left in the log, from `from_lsn` on.
+    # The stopped table's entries were left in the log, from `from_lsn` on.
     stands = replace(forgetting(record), state=CatchingUp(Live()), signature="", epoch=0)
     return replace(stands, folder=folder, move=None, deletion_vectors=False, reason=reason)
 

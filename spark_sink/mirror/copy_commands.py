@@ -83,9 +83,9 @@ def mirrored_names(
     consumer: str,
 ) -> list[TableName]:
     """Returns those of the names that their consumer mirrors. The consumer of a name is the one in `owners`, else
-    `consumer`, else any if that is "".
+    `consumer`; if that is "", any consumer counts.
 
-    Raises `UserError` if a pattern is the name of a table that is left out, or if all tables are.
+    Raises `UserError` if a pattern is the name of a table that is left out, or if all tables are left out.
     """
 
     def is_left_out(name: TableName) -> bool:

@@ -2,8 +2,8 @@
 
 Such a session fences no reader and acknowledges nothing, so a batch can be read beside a stream, and any number of
 times. The batch gets what the queue still has: from the position that the consumer's reader has acknowledged, up to the
-newest transaction that fits into the queue. If the reader acknowledges changes while a batch is read, the batch loses
-them, too.
+newest transaction that fits into the queue. If the reader acknowledges changes while a batch is being read, the batch
+can no longer read these changes.
 
 Spark plans each action on a batch anew, so two actions may see different ends of the log, unless `endingOffsets` fixes
 the end.
@@ -71,7 +71,7 @@ class BinlogBatchReader(DataSourceReader):
         options = self._options
         start = _position(client, None if options.start == EARLIEST else options.start)
         end = _position(client, None if options.end == LATEST else options.end)
-        # Opened last, so that the session's head is not older than the places.
+        # The session is opened last, so that its head is not older than the positions of the places.
         session = client.open_session(None, read_only=True)
         first = self._first(start or session.position, session)
         if end is not None and (
@@ -88,7 +88,7 @@ class BinlogBatchReader(DataSourceReader):
             return []
         cuts, size = range_cuts(client, options, session.number, first, last, None)
         if not size and not options.raw:
-            return []  # transactions of other consumers' tables only
+            return []  # the range holds only transactions of other consumers' tables
         slices = range_slices(
             options,
             session.number,

@@ -74,7 +74,8 @@ class Session:
 class PolledRange:
     """The range after a position, up to `end`: `bytes` of delivered binlog in `transactions` transactions.
 
-    `gap`: the server had purged what followed the position, and the consumer goes on at `end`; `lag`: of `end`.
+    `gap`: the server had purged what followed the position, and the consumer goes on at `end`; `lag`: how far `end` is
+    behind the server.
     """
 
     end: Position
@@ -103,7 +104,7 @@ class DividedRange:
 
 @dataclass(frozen=True, slots=True)
 class DeliveredRange:
-    """`data`: a delivered binlog; `gap`: the part of the range that the server had purged is missing."""
+    """`data`: a delivered binlog; `gap`: True if a part of the range is missing, because the server had purged it."""
 
     data: memoryview
     gap: bool
@@ -111,7 +112,8 @@ class DeliveredRange:
 
 @dataclass(frozen=True, slots=True)
 class _Setback:
-    """A request that has to be repeated: at `another` address at once, or after a wait of at least `wait_s`.
+    """Why a request has to be repeated. `another`: True to repeat it at another address at once; else the client waits
+    at least `wait_s`.
 
     `standby`: the daemon does not lead.
     """
@@ -170,7 +172,7 @@ class ConsumerClient:
         )
 
     def resolve(self, place: Place) -> Position:
-        """Returns the position of a place in the server's log, in the consumer's epoch. Changes nothing."""
+        """Ask for the position of a place in the server's log, in the consumer's epoch. Changes nothing."""
         answer = self._object("POST", "resolve", {"to": json.loads(place.to)})
         return self._position(answer, "position")
 
@@ -361,7 +363,7 @@ class ConsumerClient:
             self._drop()
             if not reused:
                 raise
-            if self._pool is not None:  # it has probably closed the others, too
+            if self._pool is not None:  # the daemon has probably closed all of them
                 self._pool.close_to(self._endpoint, address)
             return self._exchange(method, path, payload, answer_s)
 

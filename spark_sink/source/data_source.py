@@ -11,9 +11,10 @@ The `start` of `latestOffset` acknowledges: Spark passes the end of the last bat
 actions on a batch, and a retried task, read it again.
 
 With `Trigger.AvailableNow` the target is the server's newest position at the start. If the consumer has failed, the
-daemon cannot tell that position. If the options name where to begin, opening the session there revives the consumer,
-and the session's head is the target. The query ends when `latestOffset` returns its own `start`. So `latestOffset`
-waits until there is something to read or the target is reached, and returns the target in place of a later end.
+daemon cannot tell that position. If the options say where to begin, the session is opened at that place, which revives
+the consumer. Then the target is the session's head. The query ends when `latestOffset` returns its own `start`. So
+`latestOffset` waits until there is something to read or the target is reached, and returns the target in place of a
+later end.
 
 Importing this module loads pyspark's type classes only; numpy, numba and pyarrow are loaded where bytes are decoded.
 """
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.source")
 
 WAIT_MS = 1000
-NAMES_CHECKED_MAX = 20  # each is a query on the server
+NAMES_CHECKED_MAX = 20  # each of them costs a query on the server
 
 
 class BinlogDataSource(DataSource):
@@ -147,7 +148,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batched_at = (
             -math.inf
         )  # when the last batch with data was planned, by the monotonic clock
-        self._gap_at: Position | None = None  # behind the newest gap
+        self._gap_at: Position | None = None  # the position behind the newest gap
         self._initial: Position | None = None  # the position of the options' place
 
     def __getstate__(self) -> dict[str, Any]:
@@ -289,7 +290,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         session = self._opened_at(after)
         if session is None:
             assert after is not None
-            # A person has moved the consumer (`consumers seek`): what lies between is unknown, as behind a purge.
+            # A person has moved the consumer (`consumers seek`): the changes between the two positions are unknown, as
+            # after a purge.
             self._skip_gap(after, self._client_now().open_session(None, read_only=True).position)
             session = replace(self._client_now().open_session(None), gap=True)
         if session.gap and after is not None:
@@ -312,8 +314,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = self._client_now().open_session(None, read_only=True).position
             if now.epoch == after.epoch:
                 raise
-        # Not within the handler, because an error that the caller raises would be chained: Spark passes on the texts of
-        # all chained exceptions, and their reader takes only one.
+        # This is outside of the handler, because an error that the caller raises would be chained to the handled one:
+        # Spark passes on the texts of all chained exceptions, and the code that reads these texts expects only one.
         return None
 
     def _check_ahead(self, after: Position) -> None:
@@ -340,7 +342,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _session_at(self, start: Position) -> Session:
         """Returns the session, opened at `start` if this is the first call with an offset of Spark's.
 
-        `initialOffset` may have opened it elsewhere; the offset of the checkpoint overrides that.
+        `initialOffset` may have opened the session elsewhere. Then it is opened again, at the checkpoint's offset.
         """
         session = self._session
         if (

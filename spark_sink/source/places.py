@@ -1,8 +1,8 @@
-"""Where a query begins or ends, as the options say it: a position, or a place whose position the daemon knows.
+"""Where a query begins or ends, by its options: a position, or a place whose position the daemon finds.
 
 The forms are those of the daemon's `start` and of `binlog-dispatcher consumers seek --to`: `earliest`, `latest`, a GTID
-set, a file and offset, a time. They are checked here, before the source connects to anything; the daemon asks the
-server where they are.
+set, a file and offset, a time. Their forms are checked here, before the source connects to anything. The daemon asks
+the server for their positions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMS = "a position as JSON, a GTID set, a time like 2026-11-21T12:00:00Z, or a 
 _MARIADB = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z", re.ASCII)
 _MYSQL = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-", re.ASCII | re.IGNORECASE)
 _FILE = re.compile(r"([^/{}\s]+\.\d{1,18}):(\d{1,18})\Z", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)  # in JSON it can be MariaDB's GTID 2026-11-21
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)  # in JSON also MariaDB's GTID 2026-11-21
 _MILLISECONDS = re.compile(r"\d{1,15}\Z", re.ASCII)
 _OFFSET_MIN = 4  # where the first event of a file begins
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -58,7 +58,7 @@ class LayoutProjection:
         return cls(tuple(i for i in found if i is not None), tuple(fields))
 
     def image(self, rows: pa.StructArray) -> pa.StructArray:
-        """Returns decoded rows with the stream's columns: one that the layout lacks is null."""
+        """Returns decoded rows with the stream's columns. A column that the layout lacks is null."""
         kind = pa.struct(self.fields)
         if rows.type == kind:
             return rows
@@ -93,7 +93,8 @@ def lost_columns(fields: Sequence[pa.Field], chosen: Sequence[str]) -> list[str]
 
 
 def other_layout(table: str, lost: Sequence[str], unfit: Sequence[str]) -> BinlogError:
-    """Returns the error for rows of another layout. `lost`, `unfit`: as `lost_columns` and `impossible` say."""
+    """Returns the error for rows of another layout. `lost`, `unfit`: the texts of `lost_columns` and of
+    `impossible`."""
     as_json = "read these rows as JSON, with the option tables in place of table and schemaChanges"
     projected = "set the option schemaChanges to project, which leaves out such columns"
     return BinlogError(

@@ -30,7 +30,7 @@ from spark_sink.source.single_row import single_row
 from spark_sink.source.slices import Slice
 from spark_sink.source.touched import TouchedObjects
 
-# Bytes of row changes that are decoded at a time. Decoded values take several times as much memory as these bytes.
+# How many bytes of row changes are decoded at a time. Decoded values take several times as much memory.
 DECODED_BYTES = 1 << 20
 
 
@@ -68,9 +68,9 @@ def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator
 
 
 def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a raw slice, as the mirror's log keeps them: values by the names of `RAW_SCHEMA`, without what
-    a statement touches. The `database` of a statement is its session's default database. `committed_at` is in µs since
-    1970 or a datetime.
+    """Yields the rows of a raw slice, as the mirror's log keeps them: values by the names of `RAW_SCHEMA`, without the
+    objects that a statement touches. The `database` of a statement is its session's default database. `committed_at` is
+    in µs since 1970 or a datetime.
     """
     index = 0
     for item in delivered.split_by_table(data) if data else ():

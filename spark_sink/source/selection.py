@@ -47,7 +47,7 @@ class JsonSelection:
 
 class TypedSelection:
     """Rows of one table in the types of a schema. `projections`: by layout, how `before` and `after` are projected;
-    `keys`: by layout, how the key is projected. Both have the layouts that occurred so far."""
+    `keys`: by layout, how the key is projected. Both contain the layouts that occurred so far."""
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
         assert options.table is not None

@@ -32,11 +32,11 @@ SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", 
 class Slice(InputPartition):
     """The part of a batch for one task: the delivered bytes of (start, end], read under `session`.
 
-    A slice may begin and end inside of a transaction, whose other slices belong to the same batch.
-    `batch_bytes`: delivered bytes of the whole batch; `batch_end`: in a batch's last slice, if it is read raw, the
-    position that the batch ends with; `gap`: the server had purged what came before the batch; `markers`: the range is
-    known to hold no data, so it is not read; `address`: the number of the daemon's address that answered when the batch
-    was planned, so that a task need not search for the leader; `cut`: for each transaction whose parts are in this and
+    A slice may begin and end inside of a transaction, whose other slices belong to the same batch. `batch_bytes`:
+    delivered bytes of the whole batch; `batch_end`: in a batch's last slice, if it is read raw, the position that the
+    batch ends with; `gap`: True if the server had purged the changes before the batch; `markers`: the range is known to
+    hold no data, so it is not read; `address`: the number of the daemon's address that answered when the batch was
+    planned, so that a task need not search for the leader; `cut`: for each transaction whose parts are in this and
     other slices, the values that the parts do not tell, if the options ask for them.
     """
 
@@ -88,8 +88,8 @@ def data_loss(consumer: str, after: Position, goes_on: Position | None) -> Binlo
 
 
 def newest_form(position: Position, head: Position) -> Position:
-    """Returns `head` if no transaction lies between the two: the beginning of a file and its present end may be one
-    place in the log. A copy that is made there has the position of the end."""
+    """Returns `head` if no transaction lies between it and the other position: the beginning of a file and its present
+    end may be one place in the log, and a copy that is made there has the position of the end."""
     return head if head.order == position.order else position
 
 
@@ -98,8 +98,8 @@ def position_text(position: Position) -> str:
 
 
 def slice_rows(schema: pa.Schema, part: Slice) -> Iterator[pa.RecordBatch]:
-    """Yields the row of a slice that is not read. The processes that read the row are those that also get the source's
-    partitions, so the slice is pickled."""
+    """Yields the row of a slice that is not read. The slice is pickled: the processes that read the row also get the
+    source's partitions, which are pickled, too."""
     from spark_sink.source.single_row import single_row  # noqa: PLC0415 - loads pyarrow
 
     yield single_row(schema, {"number": part.number, "slice": pickle.dumps(part)})

@@ -14,7 +14,7 @@ from typing import Any
 
 from dispatcher.model.position import KEYS, Position
 
-_WHOLE_BATCH = "triggerExecution"  # of durationMs; the others are its phases
+_WHOLE_BATCH = "triggerExecution"  # a key of durationMs; the other keys are the phases
 Report = Mapping[str, Any]
 
 
@@ -22,7 +22,8 @@ Report = Mapping[str, Any]
 class SourceLag:
     """How far a position is behind the end of the server's log; None: not known.
 
-    `transactions`: of the whole log; `bytes`: of the log; `seconds`: age of the first transaction behind it.
+    `transactions`, `bytes`: how much of the whole log lies behind the position; `seconds`: the age of the first
+    transaction behind it.
     """
 
     transactions: int | None = None
@@ -99,7 +100,7 @@ def batch_reports(progress: Report) -> Iterator[BatchReport]:
     for source in progress.get("sources") or ():
         end, latest = _object(source.get("endOffset")), _object(source.get("latestOffset"))
         if set(KEYS) != end.keys():
-            continue  # of another source
+            continue  # an offset of another source
         batch, lag = latest.get("batch") or {}, latest.get("lag") or {}
         yield BatchReport(
             query=progress.get("name") or str(progress.get("id") or ""),
@@ -120,6 +121,6 @@ def _object(offset: Any) -> dict[str, Any]:
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
-        except ValueError:  # of a source whose offsets are no JSON
+        except ValueError:  # an offset of a source whose offsets are no JSON
             return {}
     return offset if isinstance(offset, dict) else {}

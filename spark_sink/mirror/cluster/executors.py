@@ -1,4 +1,5 @@
-"""Checks executors on other hosts before they work for the mirror: those of the start, and each that comes later.
+"""Checks executors on other hosts before they work for the mirror: those that exist at the start, and each that
+registers later.
 
 A host that lacks the target's folder would write data files that the other hosts do not see. And in a small mirror,
 executors that cannot reach the daemon would remain unnoticed for a long time, because the driver reads small batches

@@ -1,7 +1,7 @@
 """Checks, on an executor's host, what it must have: this package, the target's folder, the daemon and the server.
 
-Runs in a Python worker of the executor. Before that, the driver has passed the same checks on its own host, so a fault
-is one of the executor's host.
+Runs in a Python worker of the executor. Before that, the driver has passed the same checks on its own host, so the
+cause of a fault is the executor's host.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The part of a copy that executors do: they read chunks, and write their files if the target is on a local file
-system. This module imports no more than that needs, since every Python worker loads it."""
+system. This module imports only what this work needs, since every Python worker loads it."""
 
 from __future__ import annotations
 

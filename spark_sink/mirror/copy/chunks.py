@@ -49,7 +49,7 @@ def chunk_rows(source: SourceTable, bytes_max: int, rows_max: int = ROWS_MAX) ->
 
 
 def operand(column: Column) -> str:
-    """A key column as it is compared, in the order of its index."""
+    """Returns the expression by which a key column is compared, in the order of its index."""
     name = quoted_name(column.name)
     # In a comparison with a number, a SET would be converted to a DOUBLE, which has 53 bits.
     return f"CAST({name} AS UNSIGNED)" if column.type in LABEL_TYPES else name

@@ -220,7 +220,7 @@ class _OneCopy:
         settings = self._settings
         rows = chunk_rows(source, settings.max_bytes_in_chunk)
         if settings.max_rows_per_second:
-            # A group has the rows that are allowed in a few seconds.
+            # A group has as many rows as the limit of rows per second allows in a few seconds.
             share = 5 * settings.max_rows_per_second // (settings.parallel * CHUNKS_PER_TASK)
             rows = max(1, min(rows, share))
         return rows

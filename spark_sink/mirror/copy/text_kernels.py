@@ -225,7 +225,7 @@ def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64)
             if digits < 0 or digits > most:
                 return i
             while p < end:
-                # Nine digits at a time: their power fits into 32 bits.
+                # Nine digits are read at a time, because 10^9 fits into 32 bits.
                 group = np.uint64(0)
                 power = np.uint64(1)
                 while p < end and power < np.uint64(1000000000):

@@ -2,8 +2,8 @@
 
 A `TextDecoder` is built from a table's columns, as `column_definition` reads them. Its `select_list` asks for each
 column in a form from which the stored value follows exactly, in a session that `session.SESSION` has set up: text in
-the column's own character set, as in the log, so that the same tables convert both; instants in UTC; FLOAT in an
-expression, because the server shows a column of that type with six digits.
+the column's own character set, as in the log, so that the same conversion tables serve for both; instants in UTC; FLOAT
+in an expression, because the server shows a column of that type with six digits.
 
 No Python runs per cell. `text_kernels` finds and converts the cells.
 """
@@ -99,14 +99,14 @@ def select_expression(column: Column) -> str:
     """Returns the expression whose text shows the stored value of a column exactly."""
     name = quoted_name(column.name)
     if column.type in (Type.FLOAT, Type.DOUBLE):
-        # The server writes a product with all its digits, and with the sign of -0.
+        # The server writes the result of a multiplication with all digits, and writes -0 with its sign.
         return f"{name} * 1e0"
     return f"CAST({name} AS UNSIGNED)" if _as_number(column) else name
 
 
 def _as_number(column: Column) -> bool:
-    """True for an ENUM or SET that is read as a number. Its labels come from the schema, which shows some characters as
-    `?`."""
+    """True for an ENUM or SET that is read as a number. The labels then come from the schema, so they must not contain
+    a `?`, by which the schema shows some characters."""
     return (
         column.type in LABEL_TYPES
         and charset_of(column.charset) in _WIDE_CHARSETS

@@ -1,10 +1,10 @@
-"""Executes works on the histories of one consumer: each brings the Delta table of a history to an entry of the log.
+"""Executes works on the histories of one consumer: each work brings a history's Delta table up to an entry of the log.
 
 Rows come from the log, entry by entry, so no version is missing. What a statement did to the rows is not computed a
 second time: the mirrored table has followed the statement, and its Delta table still has the rows as they were after it
 (`mirrored_rows`). These rows are compared with the current versions. Rows that are equal keep their version.
 
-Each work is committed once under its lsn, as those of mirrored tables are.
+Each work is committed once under its lsn, like the works of mirrored tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-MOMENT_APPENDS = 64  # so many appends are searched for the time of a copy
+MOMENT_APPENDS = 64  # how many appends are searched for the time of a copy
 
 
 @dataclass(frozen=True, slots=True)

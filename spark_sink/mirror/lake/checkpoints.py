@@ -15,8 +15,8 @@ from spark_sink.mirror.lake.file_system import FileSystem
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHECKPOINT_COMMITS = 200  # after so many commits a table gets a checkpoint
-# The interval for a table that has no maintenance. It is a property of the table, which other writers obey, too.
+CHECKPOINT_COMMITS = 200  # how many commits after its last checkpoint a table gets another one
+# The interval for a table without maintenance. It is a property of the table, so other writers obey it, too.
 BACKSTOP = {"delta.checkpointInterval": "10000"}
 
 
@@ -30,7 +30,7 @@ class Checkpoints:
 
     def write(self, path: str) -> bool:
         """Write a checkpoint of the Delta table at `path` if the newest one is `CHECKPOINT_COMMITS` commits old.
-        Returns False if it is not, or if there is no table."""
+        Returns False if the newest one is younger, or if there is no table."""
         newest = self._newest.get(path)
         if newest is None or (newest >= 0 and not delta_log.has_commit(self._files, path, newest)):
             # The table is new here, or another table has come to this path, because tables are renamed.

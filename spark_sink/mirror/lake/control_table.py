@@ -6,7 +6,7 @@ counts. There are five kinds of rows:
 
 * `table`: the record of a table, with its state as JSON in `detail`. It is written only by the application that applies
   the consumer, and by `adopt`, which takes the consumer away from that application first.
-* `history`: the same of the history of a table.
+* `history`: the record of a table's history, in the same form.
 * `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. A request about
   a table id is open until the table's row names the request's id in `handled`. A copy is requested by consumer and
   name, because only the application that applies the consumer makes records: the newest request for a name is open
@@ -87,7 +87,7 @@ class ControlTable:
 
     def rows(self) -> ControlRows:
         """Returns the rows that count. The table is read again only if it has changed. While this object writes rows,
-        those from before are returned."""
+        the rows from before this write are returned."""
         with self._lock:
             if not self._writing.locked():
                 self._read()

@@ -40,7 +40,7 @@ def naming_damage(
 ) -> Iterator[None]:
     """Raises `BinlogError` TARGET_FILES in place of an exception if a file of the Delta table at `path` is lost.
 
-    `remedy`: replaces that of the kind.
+    `remedy`: replaces the remedy of the error's kind.
     """
     try:
         yield

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_CREATING_S = 5.0  # for another process, from the folder of its commits to its first commit
+_CREATING_S = 5.0  # the time in which another process makes the first commit in its new folder
 _POLL_S = 0.5
 _NO_COMMIT = "DELTA_TABLE_NOT_FOUND"
 _UNFINISHED = (_NO_COMMIT, "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
@@ -119,8 +119,8 @@ def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
     """Append a frame to the Delta table at `path` in one commit that records `version`, > 0, for `app_id`.
 
     Returns False, and appends nothing, unless `version` - 1 is the recorded version; for 1, no version may be recorded.
-    Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a version
-    meanwhile. The frame has the table's columns in the table's order. Delta's own writer would compute the table's
+    Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a version during
+    this call. The frame has the table's columns in the table's order. Delta's own writer would compute the table's
     whole state with Spark jobs to find the recorded version, although the checksum file of the newest commit has it.
     """
     spark = frame.sparkSession

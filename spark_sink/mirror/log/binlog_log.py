@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 FOLDER = "_binlog/log"
 INLINE_APPENDS = 4  # in a read of more appends than these, only smaller payloads are inline
-COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000  # of an older day, and of the newest day
+# An older day is compacted if it has more files than the first number, the newest day if it has more than the second.
+COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000
 
 _WRITING = {
     "spark.sql.parquet.compression.codec": "zstd",
@@ -96,7 +97,8 @@ class BinlogLog:
         return LogEnd(number, newest[1] if newest else None)
 
     def _newest_end(self, consumer: str, number: int) -> tuple[int, Position] | None:
-        """Returns the newest END entry, (lsn, position), up to an append. Reads few appends first."""
+        """Returns the newest END entry, (lsn, position), up to an append. Reads the newest few appends first, then
+        older ones."""
         appends, read_to = 4, last_lsn(number)
         while read_to >= 0:
             after = max(0, first_lsn(number - appends)) - 1

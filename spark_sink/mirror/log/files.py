@@ -1,5 +1,5 @@
-"""Finds which files of the log hold which entries. This is read once from the table's state, then updated from its
-commits.
+"""Finds which files of the log hold which entries. The list of files is read once from the table's state, and then
+updated from the table's commits.
 
 A query on a Delta table that has changed computes the table's state with Spark jobs, which takes seconds. The commits
 since the last read name the new files and their smallest and largest lsn, and have a few kilobytes each.

@@ -47,9 +47,9 @@ log = logging.getLogger("spark_sink.mirror")
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
 OPERATOR_RETRY_S = 60.0
 HEALTHY_S = 120.0  # after a query that ran for longer, the backoff is short again
-BATCHES_KEPT = 100  # Spark may still report on these
+BATCHES_KEPT = 100  # batches on which Spark may still report
 FENCED_MAX = 4  # the stage fails if other readers end this many sessions in quick succession
-ATTEMPTS_TO_THE_END = 6  # with available_now
+ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after so many attempts
 _CLAIMING = threading.Lock()
 # Kinds of faults by which the end of the log is no longer a position of the consumer.
 _LOST = (
@@ -84,8 +84,8 @@ class StageFault:
 
 @dataclass(frozen=True, slots=True)
 class JobCalls:
-    """What a stage calls of its job. `appended`: the log has grown; `lost`: returns True if another job has claimed the
-    consumer; `applied`: returns the lsn up to which the consumer is applied."""
+    """The functions of the job that a stage calls. `appended`: the log has grown; `lost`: returns True if another job
+    has claimed the consumer; `applied`: returns the lsn up to which the consumer is applied."""
 
     appended: Callable[[], None]
     lost: Callable[[], bool]
@@ -194,7 +194,7 @@ class LogStage:
             else:
                 writer = writer.trigger(processingTime=self._settings.trigger_interval)
             self._query = writer.start()
-        except Exception as error:  # noqa: BLE001 - `_failed` says it, and decides what follows
+        except Exception as error:  # noqa: BLE001 - `_failed` reports it, and decides what follows
             self._failed(self._fault(error))
             return
         if self._given_up:
@@ -255,8 +255,8 @@ class LogStage:
         return replace(fault, text=with_remedy(fault, self.consumer))
 
     def _was_moved(self) -> bool:
-        """True if a person has moved the consumer: it is then in another epoch than the log. A move ends the sessions
-        of readers, as another job does."""
+        """True if a person has moved the consumer: then the consumer is in another epoch than the log. Like another
+        job, such a move ends the sessions of readers."""
         try:
             end = self._appender.log.end(self.consumer)
             return (

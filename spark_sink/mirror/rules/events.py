@@ -68,8 +68,8 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class LogLost:
-    """The entries of the appends `first` to `last` cannot be read, as far as the work wanted them. `before`: the
-    entries that were read before them."""
+    """Entries of the appends `first` to `last` that the work asked for cannot be read. `before`: the entries that were
+    read before them."""
 
     run: int
     error: BinlogError
@@ -100,9 +100,9 @@ class RowsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class FoldersMoved:
-    """`refused`: by id, why tables have no place; their folders wait at `aside`; `step`: in an object store, the step
-    of the move that has ended for the other tables; the next step begins when their records say so; None if these
-    tables are in their places."""
+    """`refused`: by id, why a table's place is not free; the table's folder then waits at `aside`. `step`: for the
+    other tables, None if they are in their places. In an object store: the step of the move that has ended; the next
+    step begins when this is stored in their records."""
 
     run: int
     refused: Mapping[str, BinlogError] = field(default_factory=dict)

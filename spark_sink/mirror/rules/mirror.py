@@ -62,8 +62,8 @@ from spark_sink.mirror.values.entries import (
 )
 from spark_sink.mirror.values.names import TableName, table_label
 
-COPIES = 2  # so many tables are copied at the same time
-REPLAYS = 2  # so many tables are replayed at the same time
+COPIES = 2  # how many tables are copied at the same time
+REPLAYS = 2  # how many tables are replayed at the same time
 
 
 class Mirror:
@@ -135,7 +135,7 @@ class Mirror:
 
     def _answer(self, answer: Answer) -> None:
         match answer:
-            # Also those of a task of one table: of an append that could not be read when it was the newest one.
+            # A task of one table, too, may read an END entry that the reader of the log could not read before.
             case EntriesRead(entries=entries) | LogLost(before=entries):
                 self.state.learn_end(entries)
         task = self._works.pop(answer.run, None)
@@ -426,7 +426,7 @@ class Mirror:
         return min([self._written, *waiting, *histories])
 
     def _needs_log(self, history: TableRecord) -> bool:
-        """True if a history follows the log, or will: its task begins after the repair of folders."""
+        """True if a history follows the log, or will follow it: its task begins after the repair of folders."""
         task = self._histories.get(history.table_id)
         return self._follows(history.name) and (task is None or task.needed() < NEWEST)
 
@@ -459,7 +459,7 @@ class Mirror:
         yield from self._copies.values()
 
     def _will_go_on(self, record: TableRecord) -> bool:
-        """True if a table waits for a replay or a copy that this job can make, and that has not failed."""
+        """True if a table waits for a replay or a copy that this job can make, and if that task has not failed."""
         failing = {
             i for i, task in [*self._replays.items(), *self._copies.items()] if task.failures
         }
@@ -484,6 +484,6 @@ class Mirror:
         return len(self.state.counts) + sum(task.failures > 0 for task in self._histories.values())
 
     def histories_cursor(self) -> int | None:
-        """Returns the smallest lsn up to which a history is; None if there is no history."""
+        """Returns the lsn up to which all histories have followed the log; None if there is no history."""
         cursors = [min(task.needed(), self.state.read_to) for task in self._histories.values()]
         return min(cursors, default=None)

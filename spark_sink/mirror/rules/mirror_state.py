@@ -1,9 +1,9 @@
 """The state of one consumer's rules: its tables, what their Delta tables record, the queues, and how far the log is
 read. Tasks read and change this state; `Mirror` stores what they change.
 
-A record that was changed is *unsaved* until it is in the control table. A table is busy while a work runs on it, or its
-record is unsaved, and a task that uses the table waits meanwhile. So what a work relies on is stored durably, and after
-a crash the records show where to continue.
+A record that was changed is *unsaved* until it is in the control table. A table is busy while a work runs on it, or
+while its record is unsaved. A task that uses the table waits until then. So what a work relies on is stored durably,
+and after a crash the records show where to continue.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class MirrorOptions:
 @dataclass
 class MirrorState:
     """`read_to`: the lsn of the last entry in the queues; `append_seen`: the append up to which the log is read;
-    `newest`, `oldest`, `end`: those of the log, see `Started`; `asked`: ids of records with a request; `aside`: ids of
-    tables in a state of `ASIDE`; `changed`: ids of records that have changed since new tasks were started; `left`: the
-    last entry of each table that was left in the log; `counts`: failures in a row, by name; `draining`: True if the job
-    drains the log."""
+    `newest`, `oldest`, `end`: facts about the log, see `Started`; `asked`: ids of records with a request; `aside`: ids
+    of tables in a state of `ASIDE`; `changed`: ids of records that have changed since new tasks were started; `left`:
+    the last entry of each table that was left in the log; `counts`: failures in a row, by name; `draining`: True if the
+    job drains the log."""
 
     options: MirrorOptions
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -134,7 +134,8 @@ class MirrorState:
                 self._note(record, why)
 
     def update(self, record: TableRecord, why: str = "") -> None:
-        """As `save`, for a record that was computed before a work: changes that others have made meanwhile are kept."""
+        """As `save`, for a record that was computed before a work: changes that others have made during the work are
+        kept."""
         now = self.records.get(record.table_id)
         if now is not None:
             record = replace(
@@ -206,7 +207,7 @@ class MirrorState:
         """Note the newest END entry of entries that were read."""
         for entry in entries:
             is_end = entry.kind is EntryKind.END and entry.position is not None
-            # Entries come again after a crash, and are read for single tables.
+            # Older entries are read again after a crash, and by tasks of single tables.
             if is_end and (self.end is None or self.end.append < entry.append):
                 self.end = LogEnd(entry.append, entry.position)
 

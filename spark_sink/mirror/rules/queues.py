@@ -1,5 +1,4 @@
-"""The queues of work of one consumer's tables, which decide the table to be brought forward next. Pure, not
-thread-safe.
+"""The queues of work of one consumer's tables. They decide which table is brought forward next. Pure, not thread-safe.
 
 A queue is free if none of its items is running and its pause is over. The head of a free queue can run if it is no
 barrier. A barrier can run if the queues of all its names are free and have it at their head. All queues hold barriers
@@ -16,7 +15,7 @@ from itertools import islice
 from spark_sink.mirror.rules.plan import LostItem, RenameBarrier, Work, WorkItem, next_work
 from spark_sink.mirror.values.names import TableName
 
-ENTRIES_MAX = 10_000  # of one step
+ENTRIES_MAX = 10_000  # entries of one step
 
 
 @dataclass(slots=True)
@@ -112,7 +111,7 @@ class TableQueues:
                 del self._queues[name]
 
     def again(self, step: QueuedStep, not_before: float, *, alone: bool = False) -> None:
-        """Let a step that failed be tried again at `not_before`; `alone`: try its first entry by itself."""
+        """Make a failed step be tried again at `not_before`; `alone`: with its first entry only."""
         for name in step.names:
             queue = self._queues[name]
             queue.running, queue.not_before = 0, not_before

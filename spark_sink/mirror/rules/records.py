@@ -23,9 +23,8 @@ def name_at(record: TableRecord, lsn: int) -> TableName:
 def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> TableRecord | None:
     """Returns the table that had the name at `lsn`.
 
-    A table comes first whose record says that it had the name at `lsn` and has another name now: a table that has the
-    name now was made later, or was dropped before. Otherwise a table comes first that is not dropped, then the one with
-    the newest record.
+    A table that had the name at `lsn` and was renamed since is preferred: a table that has the name now was made later,
+    or was dropped before. Next is preferred a table that is not dropped, then the one with the newest record.
     """
     candidates = [record for record in records if name_at(record, lsn) == name]
 
@@ -49,8 +48,8 @@ def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
 
 
 def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
-    """Returns changed records for names that several tables have which are not dropped, as older versions made them:
-    all but the best are marked as dropped. Their rows are not touched."""
+    """Returns changed records for names that several existing tables have, as older versions of the mirror made them.
+    All of these tables but the best one are marked as dropped. Their rows are not touched."""
     best: dict[TableName, TableRecord] = {}
 
     def precedence(record: TableRecord) -> tuple[bool, bool, int]:

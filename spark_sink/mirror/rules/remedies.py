@@ -1,7 +1,8 @@
 """All remedies of the mirror: what a person can do about a table, a history or a consumer that is stopped. Pure.
 
-A remedy names whole commands. The options that name the mirror and the daemon, such as `--config`, are the same for all
-commands, and the process that prints them knows these options: its command line completes the commands (`completed`).
+A remedy contains whole commands. The options that name the mirror and the daemon, such as `--config`, are the same for
+all commands, and the process that prints them knows these options: its command line completes the commands
+(`completed`).
 
 Each function here has a case in `tests/mirror/test_remedies.py`, which runs its commands as they are printed.
 """
@@ -117,7 +118,7 @@ def of_unknown_table(label: str, *, can_copy: bool) -> str:
 
 
 def of_unknown_rows(label: str, *, can_copy: bool) -> str:
-    """The rows of a table are no longer those of the server."""
+    """The rows of a table no longer equal those of the server."""
     return f"{_to_copy(can_copy)}: {_resolve(label, 'recopy')}"
 
 
@@ -172,7 +173,7 @@ def of_lost_file(label: str) -> str:
 
 
 def of_gap(label: str, *, can_copy: bool) -> str:
-    """Changes of the table were purged or lost, and it goes on without them."""
+    """Changes of the table were purged or lost, and the table goes on without them."""
     return f"{_to_copy(can_copy)}: {_copy(label)}"
 
 
@@ -229,5 +230,5 @@ def of_lost_control(path: str) -> str:
 
 
 def of_two_jobs() -> str:
-    """Another job writes the log, or applies it."""
+    """Another job writes or applies the log."""
     return "run one mirror job per consumer and target, and end the others"

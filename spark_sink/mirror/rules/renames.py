@@ -1,4 +1,4 @@
-"""What a RENAME TABLE makes of names and of records. Pure."""
+"""Computes how a RENAME TABLE changes names and records. Pure."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def records_after(
     A table whose rows are being copied begins its copy again, because rows are read by name: some may come from the
     table that has the name now. A dropped table whose name another table gets loses its folder. If another table gets
     the name of a table that the statement does not rename, that table does not exist on the server and is dropped. An
-    example is a table whose copy was requested under a name that was given later.
+    example is a table whose copy was requested under a name that the server gave to a table only later.
     """
     existing = {name: record for name, record in tables.items() if not record.is_dropped}
     after = names_after(existing, pairs)

@@ -1,4 +1,4 @@
-"""What a person's request makes of the record of a table. Pure."""
+"""Computes how a person's request changes the record of a table. Pure."""
 
 from __future__ import annotations
 

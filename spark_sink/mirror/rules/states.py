@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from dispatcher.model.position import Position
 
-FORMAT = 2  # of the JSON; format 1 had one set of values for all states
+FORMAT = 2  # the format of the JSON; format 1 had one set of values for all states
 Json = Mapping[str, Any]
 
 

@@ -74,10 +74,11 @@ class TableRecord:
     rows belong; `from_lsn`: entries up to this lsn need not be applied, whatever the Delta table records; `signature`:
     its columns as JSON, "" if not known; `reason`: why it is stopped or partial, or the last error; `handled`: id of
     the newest request about its id that was handled; `answered`: ids of requests for copies, by the requested name;
-    `names`: former names; `copied_at`: the lsn as of which it was last copied, of a history that of the copy with which
-    it was last compared; `conflict`: the difference between the log's columns and its own for which it was copied;
-    `metadata`, `deletion_vectors`: what its Delta table has of them; `registered`: its name in the catalog; `refused`:
-    the reason if this is not the wanted name; `history`: True if this is the history of the table of this name.
+    `names`: former names; `copied_at`: the lsn as of which the table was last copied; for a history, the lsn of the
+    copy with which it was last compared; `conflict`: the difference between the log's columns and its own for which it
+    was copied; `metadata`, `deletion_vectors`: which metadata columns its Delta table has, and whether it has deletion
+    vectors; `registered`: its name in the catalog; `refused`: the reason if this is not the wanted name; `history`:
+    True if this is the history of the table of this name.
     """
 
     table_id: str
@@ -117,7 +118,7 @@ class TableRecord:
 
     @property
     def is_live(self) -> bool:
-        """True if entries are applied to the table as they come, or its rows stay as they are."""
+        """True if entries are applied to the table as they come, or if its rows stay as they are."""
         return self.word in LIVE
 
     @property

@@ -168,7 +168,7 @@ class ChangeDelta:
 class ApplyRows:
     """Commit the rows of a run under its lsn.
 
-    `exact`: True if an inserted row cannot be in the table yet; `begin`, `executed`: those of the snapshot whose
+    `exact`: True if an inserted row cannot be in the table yet; `begin`, `executed`: the values of the snapshot whose
     transactions are in the table already, see `rules.executed.Snapshot`.
     """
 
@@ -186,7 +186,8 @@ class WorkContext:
     """What actions depend on, besides record and facts.
 
     `other_owner`: returns the other consumer that mirrors the table of a name, "" if there is none; `path`: returns the
-    path of a folder; `snapshot`: that of a table without a key, while the log is replayed on its copy.
+    path of a folder; `snapshot`: for a table without a key, the snapshot of its copy, while the log is replayed on the
+    copy.
     """
 
     situation: Situation
@@ -319,7 +320,7 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
             remedy=remedies.of_other_folder(record.label, record.consumer),
         )
     if has_folder and has_rows(record) and not facts.owner:
-        raise missing_table(context.path(placed.lies_at))  # a new table would not have its rows
+        raise missing_table(context.path(placed.lies_at))  # a new table would lack the rows
     signature = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)
     wanted = tuple(map(str, now.policy.extra))
     then = replace(placed, signature=signature, epoch=record.epoch or entry.epoch, metadata=wanted)
@@ -427,7 +428,7 @@ def delta_action(
     if after is None or not after.folder or (moved.work is DeltaWork.NOTHING and not moved.recopy):
         return None
     if facts.applied is not None and facts.applied >= lsn:
-        return None  # done, before a crash
+        return None  # this was done before a crash
     if facts.owner is None or (moved.recopy and facts.empty is None):
         return Ask(after.lies_at, rows=moved.recopy != "")
     needs_table = before is not None and has_rows(before) and moved.work is not DeltaWork.DROP
@@ -480,7 +481,8 @@ def _doubtful(
 
 
 def has_lost_entries(record: TableRecord) -> bool:
-    """True if the table is stopped, or was before a person resolved it, because the log has lost entries of it."""
+    """True if the log has lost entries of the table, and this is why it is stopped, or was stopped until a person
+    resolved the stop."""
     match record.state:
         case Stopped(lost=lost) | CatchingUp(stopped=Stopped(lost=lost)):
             return lost is not None

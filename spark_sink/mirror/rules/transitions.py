@@ -92,7 +92,7 @@ def after_effect(
     entry: LogEntry,
     now: Situation,
 ) -> Transition:
-    """Returns what becomes of the table `name` with this record by one effect of a statement that is no RENAME."""
+    """Returns how one effect of a statement, other than a RENAME, changes the table `name` with this record."""
     moved = _after_effect(name, record, effect, entry, now)
     if record is None or moved.record is None:
         return moved
@@ -100,8 +100,8 @@ def after_effect(
 
 
 def _once_in_place(record: TableRecord, before: TableRecord | None) -> TableRecord:
-    """Returns the record. If the table would be live and its folder is not in its place, it waits for that, and then
-    goes on by itself."""
+    """Returns the record. If the table would be live but its folder is not in its place, the table first waits for its
+    place, and then goes on by itself."""
     if record.move is None or not isinstance(record.state, Live):
         return record
     reason = f"its folder waits for its place {record.folder}"
@@ -174,8 +174,8 @@ def in_copy(record: TableRecord, lsn: int) -> bool:
 def _anew(
     name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
 ) -> TableRecord:
-    """Returns the record of a table that is known to be empty: complete, and exact from this entry on. It keeps the id
-    and the folder that the name has."""
+    """Returns the record of a table that is known to be empty: complete, and exact from this entry on. The table keeps
+    the id and the folder of the record."""
     kept = record or TableRecord(now.new_id(), now.consumer, *name)
     empty = replace(
         forgetting(kept),
@@ -256,8 +256,8 @@ def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> 
 def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
     """Returns the record of a table whose entry `lsn` has a fault.
 
-    Rows of another history are no fault of the entry: they are applied when a person confirms that the table has
-    everything that was before them.
+    Rows of another history are no fault of the entry: they are applied when a person confirms that the table has all
+    changes from before these rows.
     """
     other_history = fault.kind is ErrorKind.HISTORY_DIFFERS
     text = remedies.of_fault(fault, record.label)

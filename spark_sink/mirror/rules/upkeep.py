@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, timedelta
 
-SMALL_FILES_MAX = 32  # a table with more small files is compacted
+SMALL_FILES_MAX = 32  # a table with more files is compacted, if they are small
 SMALL_FILE_BYTES = 16 << 20
 
 

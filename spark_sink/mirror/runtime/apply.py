@@ -5,8 +5,8 @@ works that the rules return to pools of threads, which work on several tables at
 the next event.
 
 Crash safety. The rules let a work begin only when the records that it relies on are stored. The watermark of a consumer
-is stored after everything that it covers, so after a crash some entries are read again, but none is left out. The lsn
-that the Delta table records, or the record's `from_lsn`, shows that a step was committed.
+is stored after everything that it covers, so after a crash some entries are read again, but none is left out. Whether a
+step was committed is shown by the lsn that the Delta table records, or by the record's `from_lsn`.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Applier:
     def _take(self, timeout_s: float) -> bool:
         """Handle the events that have been added, or wait for one. Returns True if the log may have grown."""
         woken = False
-        # Events that are added meanwhile are handled later, because the log must be checked, too.
+        # Events that are added during this loop are handled later, because the log must be checked, too.
         for _ in range(max(1, self._inbox.qsize())):
             try:
                 message = self._inbox.get(timeout=timeout_s)

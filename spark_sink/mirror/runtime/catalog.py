@@ -2,12 +2,12 @@
 
 Each table that can be read is an external table of the catalog at its path: it is registered when it is complete or
 partial, gets its new name after a RENAME, and is removed after a DROP. Each history is registered, too, under a name of
-its own that does not change. The record of a table says under which name it is registered (`registered`). It is written
-after the catalog, by the rules of the table's consumer, which get an event (`post`). So after a crash the same is done
-again, with the same result.
+its own that does not change. The record of a table says under which name it is registered (`registered`). The rules of
+the table's consumer write the record after the catalog was changed, when they get an event (`post`). So after a crash
+the same change is made again, with the same result.
 
 A path follows from a table's name, so what a path holds may change (a swap of two tables, a copy in place of a table)
-without a change of the catalog. The columns are those of the Delta table: the catalog stores no columns that could
+without a change of the catalog. Readers get the columns from the Delta table: the catalog stores no columns that could
 differ.
 
 If the catalog cannot be reached, or refuses a table, the table itself is not delayed: rows are applied, the failure is
@@ -193,7 +193,8 @@ class _Names:
         return bool(self.wanted.get(name, set()) - {table_id})
 
     def holder(self, name: str, table_id: str) -> str:
-        """Returns the label of another table that has the name, and should have it; "" if there is none."""
+        """Returns the label of another table that has the name in the catalog, and should have it; "" if there is
+        none."""
         others = (self.wanted.get(name, set()) & self.held.get(name, set())) - {table_id}
         return self.labels[min(others)] if others else ""
 
@@ -219,7 +220,7 @@ class CatalogEntries:
     post: Post
     failing: dict[str, str] = field(default_factory=dict)
     _verified: dict[str, str] = field(default_factory=dict)  # names, by table id
-    # The last event that was posted for each table. The records get it later, and nothing else changes these values.
+    # The last event that was posted for each table. The records get its values later, and nothing else changes them.
     _told: dict[str, Registered] = field(default_factory=dict)
     _seen: Snapshots | None = None
     _retry_at: float = float("inf")
@@ -243,8 +244,8 @@ class CatalogEntries:
         self._paused = True
 
     def forward(self, snapshots: Snapshots) -> bool:
-        """Begin a round if there is something to do. Returns True if nothing is left to do now, and the records say
-        so."""
+        """Begin a round if there is something to do. Returns True if nothing is left to do now, and the records have
+        the result."""
         if self.is_running:
             return False
         if snapshots == self._seen and not self._paused and time.monotonic() < self._retry_at:
@@ -328,7 +329,7 @@ class CatalogEntries:
         if location is not None and not same_location(location, path):
             if not below(location, self.target):
                 raise _taken(record, name, location)
-            self.catalog.drop(name)  # of a table that had the name before
+            self.catalog.drop(name)  # this is the entry of a table that had the name before
             location = None
         if location is None:
             self.catalog.register(name, path)

@@ -5,7 +5,7 @@ has lost both stages. It sees this in the control table within a second, even wh
 that runs one stage claims only that stage, so a log job and an apply job of the same consumer do not disturb each
 other.
 
-The claims in the log (`log.append`) refuse the appends of a job that has lost and has not seen it yet.
+The claims in the log (`log.append`) refuse the appends of a job that has lost its consumers and has not seen this yet.
 """
 
 from __future__ import annotations

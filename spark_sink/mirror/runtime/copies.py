@@ -1,4 +1,4 @@
-"""Executes the works that copy tables from the server. Their progress is counted, and they can be stopped."""
+"""Executes the works that copy tables from the server, counts their progress, and can stop them."""
 
 from __future__ import annotations
 

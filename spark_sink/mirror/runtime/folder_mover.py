@@ -35,7 +35,7 @@ from spark_sink.mirror.values.names import OWN_FOLDER, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GATHERED, CLEARED = 1, 2  # steps of an object store's move that have ended
+GATHERED, CLEARED = 1, 2  # in an object store, these steps of a move have ended
 
 
 class FolderMover:
@@ -74,7 +74,7 @@ class FolderMover:
     def _aside(self, record: TableRecord) -> None:
         old = _move_of(record).source
         if old.startswith(f"{OWN_FOLDER}/"):
-            return  # it lies aside already
+            return  # the folder is aside already
         if self._owner(old) == record.table_id:
             self._files.rename(self._full(old), self._full(_aside_folder(record)))
 
@@ -97,8 +97,8 @@ class FolderMover:
         steps = {record.table_id: _move_of(record).step for record in work.moving}
         ended = min(steps.values())
         if ended < GATHERED:
-            # The records of all tables get the same step, so the following steps must not touch a table that is
-            # further.
+            # This answer sets the same step in the records of all tables. So a table that is further must arrive now,
+            # and later steps must not touch it.
             for record in work.moving:
                 if steps[record.table_id] == CLEARED:
                     self._arrive(record)
@@ -117,7 +117,7 @@ class FolderMover:
     def _gather(self, record: TableRecord) -> None:
         move, aside = _move_of(record), self._full(_aside_folder(record))
         if move.source.startswith(f"{OWN_FOLDER}/") or move.step:
-            return  # it lies aside already
+            return  # the folder is aside already
         if self._files.exists(aside) or self._owner(move.source) == record.table_id:
             move_files(self._files, self._full(move.source), aside)
 
@@ -133,8 +133,8 @@ class FolderMover:
     def _refused(
         self, work: MoveFolders, aside: Callable[[TableRecord], None]
     ) -> dict[str, BinlogError]:
-        """Returns, by id, why tables have no place. A table that still occupies such a place, and has another one, is
-        moved aside."""
+        """Returns, by id, why a table's place is not free. If another table still occupies the place, and is to move to
+        another one, it is moved aside."""
         obstacles = {r.table_id: self._obstacle(r, work.existing, aside) for r in work.moving}
         return {table_id: fault for table_id, fault in obstacles.items() if fault is not None}
 
@@ -148,7 +148,7 @@ class FolderMover:
             return None  # its place was found free in an earlier step
         for other in existing:
             if other.move is not None and other.lies_at == record.folder:
-                aside(other)  # it has another place, and is still in this one
+                aside(other)  # the other table has another place, but is still in this one
         if not self._files.exists(self._full(record.folder)):
             return None
         owner = self._owner(record.folder)

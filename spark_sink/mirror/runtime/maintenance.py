@@ -1,10 +1,10 @@
 """Maintains the mirror's Delta tables: writes checkpoints, compacts files, deletes old files, and drops old days of the
 log.
 
-One thread of the applier runs it while others execute steps; a step that conflicts with a compaction is tried again. It
-works on the records as they were when its round began, and posts to the rules of a consumer what it has changed. A
-table whose files are large gets deletion vectors, so that a MERGE of few rows writes few rows: on small tables they
-double the time of a MERGE.
+One thread of the applier runs it while others execute steps; a step that conflicts with a compaction is tried again.
+The thread works on the records as they were when its round began, and posts its changes to the rules of the consumer. A
+table whose files are large gets deletion vectors, so that a MERGE of few rows writes few rows. Small tables get none,
+because deletion vectors double the time of a MERGE there.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-READS = 2  # reads of the log at the same time
-LOOKS_MAX = 4  # consumers whose changes are looked for at the same time
-STORES_MAX = 4  # consumers that store records at the same time; they share commits
+READS = 2  # how many reads of the log run at the same time
+LOOKS_MAX = 4  # for how many consumers changes are looked for at the same time
+STORES_MAX = 4  # how many consumers store records at the same time; they share commits
 
 
 class Pools:
@@ -45,7 +45,7 @@ class Pools:
         post: Callable[[str, Event], None],
     ) -> None:
         """`steps`: how many tables of a consumer are brought forward at the same time, besides replays; `consumers`:
-        their number."""
+        the number of consumers."""
 
         def pool(name: str, threads: int) -> ThreadPoolExecutor:
             return ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -80,7 +80,7 @@ class Pools:
             self._looks.submit(call)
 
     def finish(self) -> None:
-        """Wait for all running works but stores. Works that have not begun are dropped, and not answered."""
+        """Wait for all running works except stores. Works that have not begun are dropped, and not answered."""
         self._finished = True
         works = (self._reads, self._copies, self._maintenance, self._steps, self._histories)
         every = (self._looks, *works)

@@ -14,7 +14,7 @@ from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.raw_entries import EntryKind
 
-# So many tables have counts of their own; the steps of all others are counted together.
+# At most so many tables have counts of their own; the steps of all other tables are counted together.
 TABLES_MAX = 200
 OTHER_TABLES = ""
 

@@ -27,7 +27,7 @@ _INTEGER_BITS: dict[int, int] = {
     Type.LONG: 32,
     Type.LONGLONG: 64,
 }
-_DIGITS_MAX = 38  # of decimals in Spark; longer ones are text
+_DIGITS_MAX = 38  # digits of a decimal in Spark; longer decimals become text
 _DOUBLE_EXACT, _FLOAT_EXACT = 1 << 53, 1 << 24
 _UNICODE = ("utf8mb4", "utf16", "utf16le", "utf32", "gb18030")
 _BEYOND_ASCII = "rlike({c}, '[^\\\\x00-\\\\x7F]')"

@@ -63,7 +63,7 @@ def existing_value(
     if definition.type.startswith(("float(", "double(")):
         return "the values are rounded to the decimals of the type"
     if definition.nullable is None and column.type == Type.TIMESTAMP2:
-        # With explicit_defaults_for_timestamp=OFF the column is NOT NULL, and may have the present time as default.
+        # With explicit_defaults_for_timestamp=OFF the column is NOT NULL, and its default may be the present time.
         return "a TIMESTAMP without NULL or NOT NULL"
     default = definition.default
     if default is None or default.kind is LiteralKind.NULL:
@@ -269,9 +269,9 @@ def _text(default: Literal | None, column: Column) -> str:
     if default is None:
         return ""
     if default.kind is LiteralKind.NUMBER:
-        _number(default)  # raises unless a server prints the number as it is written
+        _number(default)  # raises an error unless a server prints the number as it is written
     elif default.kind is not LiteralKind.TEXT:
-        raise _UnknownFillError(_FORM)  # bytes of a character set
+        raise _UnknownFillError(_FORM)  # the text is given as bytes of a character set
     if len(default.text) > column.meta:  # a server would cut spaces
         raise _UnknownFillError(_FORM)
     return default.text.rstrip(" ") if column.type == Type.STRING else default.text

@@ -74,8 +74,9 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """How a column of the mirrored table is made from the table before the change. `source`: the column before, None
-    for a new one; `fill`: the value of a new column in existing rows; `spark_type_before`: "" for a new one."""
+    """How a column of the mirrored table is made from the table before the change. `source`: the old column, None for a
+    new column; `fill`: the value of a new column in existing rows; `spark_type_before`: the old column's type, "" for a
+    new column."""
 
     name: str
     spark_type: str
@@ -95,9 +96,9 @@ class Unless:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """The change that a statement makes to a mirrored table. `signature`: of the table afterwards; `columns`: one per
-    column of `signature`, in its order; `dropped`: columns that no longer exist afterwards; `kept`: (name before, name
-    afterwards) of columns that stay in the Delta table besides those of the signature; `unless`: conditions that no
+    """The change that a statement makes to a mirrored table. `signature`: the table's signature after the change;
+    `columns`: one per column of `signature`, in its order; `dropped`: columns that the change removes; `kept`: (old
+    name, new name) of columns that stay in the Delta table besides those of the signature; `unless`: conditions that no
     existing row may fulfil."""
 
     signature: Signature

@@ -83,8 +83,8 @@ class RenameTables:
 @dataclass(frozen=True, slots=True)
 class AlterTable:
     """`clauses`: those that concern columns and keys; `strict`: see the property; `copy_reason`: if not "", the clause
-    that changes rows in a way that the log does not hold, for a message. A RENAME TO of the statement is an effect of
-    its own, `RenameTables`, which follows this one."""
+    that changes rows in a way that the log does not hold, for a message. A RENAME TO of the statement is another
+    effect, `RenameTables`, which follows this effect."""
 
     name: Name
     clauses: tuple[ColumnClause, ...] = ()
@@ -151,7 +151,7 @@ def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> 
         case DdlKind.CREATE_TABLE:
             made = parse_create_table(query, database, sql_mode)
             if made.selects:
-                # The decoder refuses it, because its rows are not in the log.
+                # The decoder refuses such a statement, because its rows are not in the log.
                 raise NotUnderstoodError
             return [
                 CreateTable(

@@ -48,12 +48,12 @@ _FEED_COLUMNS = {"_change_type", "_commit_version", "_commit_timestamp"}
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 
-# Up to about this size of its data, some 16,000 rows, the cost of a step is mostly planning and compiling, not rows.
+# Up to about so many bytes of data, some 16,000 rows, most of a step's time goes into planning and compiling.
 SMALL_STEP_BYTES_MAX = 512 << 10
 SMALL_TABLE_BYTES_MAX = 512 << 10
 
-# Measured: a MERGE of 100 rows takes 0.7 s with these settings, and 1.6 s with Spark's own. Rows cost more with them:
-# to rewrite a million takes 48 s in place of 18, because expressions are interpreted. Computing the source twice
+# Measured: a MERGE of 100 rows takes 0.7 s with these settings, and 1.6 s with Spark's own. But many rows take longer:
+# a rewrite of a million rows takes 48 s instead of 18, because expressions are interpreted. Computing the source twice
 # is cheaper than storing it if it is a local relation; for a large step Delta stores it.
 _SMALL = {
     "spark.databricks.delta.merge.materializeSource": "none",
@@ -146,7 +146,7 @@ class MirroredTable:
         return delta_log.txn_version(spark, self.path, self.app_id)
 
     def has(self, spark: SparkSession, version: int) -> bool:
-        """True if the step that ends with `version` was applied already."""
+        """True if the step that ends with the lsn `version` was applied already."""
         return version <= self.version(spark)
 
     def frame(self, spark: SparkSession) -> DataFrame:

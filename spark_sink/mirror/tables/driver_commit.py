@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.tables.delta import MirroredTable
 
-FILES_MAX = 200  # of a table
-READ_BYTES_MAX = 64 << 20  # of files, compressed
-UNPACKED_BYTES_MAX = 512 << 20  # of their rows
+FILES_MAX = 200  # files of a table
+READ_BYTES_MAX = 64 << 20  # compressed bytes of the files that are read
+UNPACKED_BYTES_MAX = 512 << 20  # bytes of the rows in these files
 READ_ROWS_MAX = 2_000_000
-# Steps that read more than this run one at a time, because each holds what it reads in the driver's memory.
+# Steps that read more than this run one at a time, because each step holds the rows that it reads in the driver's
+# memory.
 READ_ALONE_BYTES = 16 << 20
-# From this many files on, a commit that rewrites one also joins the small ones.
+# If a table has at least so many files, a commit that rewrites one file also joins the small files.
 JOINED_FROM_FILES = 8
 SMALL_FILE_BYTES = 1 << 20
 # Properties of a table that do not concern its data files.

@@ -1,9 +1,9 @@
 """Changes the columns of a Delta table: names, order, new and dropped columns, types.
 
-Each change is one Delta commit that also records the step's version. So a change that was interrupted has no effect,
-and one that is repeated is skipped. The commit has metadata only where Delta can do that: columns are renamed, moved,
-dropped and added as NULL, and types widened. Otherwise (an added column with a value, a type that Delta does not widen)
-it rewrites all rows.
+Each change is one Delta commit that also records the step's version. So an interrupted change has no effect, and a
+repeated change is skipped. Where Delta allows it, the commit changes metadata only: to rename, move or drop columns, to
+add columns that are NULL, and to widen types. Otherwise (an added column with a value, a type that Delta does not
+widen) the commit rewrites all rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from spark_sink.mirror.values.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-# The properties with which metadata can rename, drop and widen columns. The mirror creates its tables with them.
+# With these properties, columns can be renamed, dropped and widened by metadata. The mirror creates its tables with
+# them.
 EVOLUTION_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
 # Delta enables this feature for a new table with such a column, but not for an added one.
 _NTZ_FEATURE = {"delta.feature.timestampNtz": "supported"}

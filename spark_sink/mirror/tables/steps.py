@@ -237,7 +237,7 @@ class RowStep:
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
     ) -> DataFrame:
         events = self._distributed(session, log, form)
-        # A run of inserts has each key once, so each change is an event.
+        # A run of inserts contains each key once, so each change is an event.
         if len(self.run.entries) == 1 or self.appends:
             return events
         key = [F.col("key").getField(name) for name in self.layout.key]
@@ -278,9 +278,9 @@ class RowStep:
         return payloads.mapInArrow(count, schema)
 
     def _count_lines(self, session: StepSession, sums: DataFrame) -> DataFrame:
-        """Returns lines with `row` and `removes`. For a row whose number decreases: one line that removes all equal
-        rows, and as many lines that insert one as remain. For a row whose number increases: as many lines that insert
-        one as are added.
+        """Returns lines with `row` and `removes`. If the number of equal rows decreases: one line that removes all of
+        them, and one line that inserts a row for each row that remains. If the number increases: one line that inserts
+        a row for each row that is added.
 
         Raises `BinlogError` INVALID_VALUE if the table was exact and lacks rows that have to be removed.
         """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spark_sink.mirror.values.names import TableName, quoted
 
-SESSION_CATALOG = "spark_catalog"  # Spark's name for the catalog of tables that name none
+SESSION_CATALOG = "spark_catalog"  # Spark's name for the catalog of table names without a catalog
 
 _PLACEHOLDERS = ("{database}", "{table}")
 _PART = re.compile(r"(?:[A-Za-z0-9_]|\{database\}|\{table\})+\Z")

@@ -12,7 +12,7 @@ _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
 _CONFLICT = re.compile(
     r"DELTA_CONCURRENT_|Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception"
 )
-_PY4J = "An error occurred while calling "  # the line before that of the Java exception
+_PY4J = "An error occurred while calling "  # the line before the line of the Java exception
 _LONG = 500
 
 

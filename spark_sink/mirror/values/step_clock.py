@@ -1,7 +1,7 @@
 """Measures the time of each phase of a step. Pure but for the clock.
 
 The phases of a step of rows are: `read`: read the log's payloads and decode them; `plan`: find out what has to be
-changed, and everything that belongs to no other phase; `write`: write files, or run a job of Spark with its commit;
+changed; also all time that belongs to no other phase; `write`: write files, or run a job of Spark with its commit;
 `commit`: commit by the driver.
 """
 

@@ -1,9 +1,9 @@
 """Computes checksums of rows from Arrow, so that rows in different places can be compared without being moved.
 
 A row's hash depends on the bits of all its values. Rows are assigned to buckets by the hash of their key. A bucket has
-the number of its rows and the sum of their hashes, which do not depend on the order. Two tables with equal buckets are
-equal but for a probability of one in 2^64; in buckets that differ, the rows are compared. This is no protection against
-an adversary.
+the number of its rows and the sum of their hashes, which do not depend on the order. Tables with equal buckets are
+equal, except with a probability of one in 2^64. In buckets that differ, the rows are compared. This is no protection
+against an adversary.
 """
 
 from __future__ import annotations

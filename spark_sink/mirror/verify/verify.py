@@ -100,7 +100,7 @@ def uncounted(_label: str, _rows: int) -> AbstractContextManager[Callable[[int],
 
 @dataclass(frozen=True, slots=True)
 class VerifyWatch:
-    """Functions that are called while tables are compared.
+    """Functions that `verify` calls while it compares tables.
 
     `report` is called with each difference. `counting` is called with a table's name and the server's estimate of its
     rows, and returns a context; the function that the context yields is called with the number of rows that were

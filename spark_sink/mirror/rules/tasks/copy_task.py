@@ -1,16 +1,16 @@
-"""A table's copy from its beginning to the point from which a replay goes on. Pure.
+"""The task that copies a table, up to the point at which a replay takes over. Pure.
 
-1. S is the end of the log, as far as it is read. From here on the table's entries stay in the log (`Copying`).
-2. The rows are copied aside; the server has executed at least S before the first row is read, and R when the last one
-   is (`Copied`).
+1. S is the newest position that the log is known to hold. The table's entries behind S stay in the log (`Copying`).
+2. The copier waits until the server has executed S, reads the rows into a folder of the copy, and then asks the server
+   what it has executed: R (`Copied`).
 3. The task waits until the log has passed R. Then a `ReplayTask` applies the entries from S up to that point to the
-   copy (`Replaying`). After that the copy equals the server's table at that point. Steps are MERGEs, because rows of
-   before R may be in the copy already. The rows of a table without a key cannot be merged: they are those of one
-   snapshot (`exact`), and changes of transactions that it shows are left out.
+   copy (`Replaying`). After that the copy equals the server's table at that point. The steps are MERGEs, because the
+   copy may already show transactions up to R. Rows of a table without a key cannot be merged, so the copier reads them
+   in one snapshot (`exact`), and the replay leaves out the transactions that the snapshot shows.
 
-A change of the table's columns or of its name between S and R begins the copy again. The table's entries up to S, and
-later those up to R, are executed or left in the log before the copy goes on: there may be a RENAME or a DROP among
-them. Every boundary is in the record, so a crash at any point repeats at most what lies between two of them.
+A change of the table's columns or of its name between S and R begins the copy again. The task waits until the table's
+entries up to S, and later those up to R, are executed or left in the log, because there may be a RENAME or a DROP among
+them. The record shows which of the three stages has ended, so after a crash at most one stage is repeated.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class CopyTask(Task):
                 self.ended = True
 
     def watch(self) -> None:
-        """End, or let a copy end, whose table has another state or name by now."""
+        """End the task if the table no longer waits for its copy. Let a running copy end if the table has another state
+        or a request by now, or if the job ends."""
         record = self.record
         if self.run is None and not isinstance(record.state, Creating | Copying | Copied):
             self.ended = True
@@ -84,7 +85,7 @@ class CopyTask(Task):
                 self._tell(_no_position(record))
                 return
             if last_lsn(end.append) < self.state.read_to:
-                # A copy from before entries that are lost would stop at them, and the table as before.
+                # Entries behind this end are lost. A replay that begins here would stop the table at them again.
                 self._tell(_no_end(record))
                 return
             self._begin = last_lsn(end.append), end.position
@@ -181,7 +182,7 @@ class CopyTask(Task):
             self._report(failure.text)
 
     def _tell(self, fault: BinlogError) -> None:
-        """The copy cannot go on now. Say so, and try again later."""
+        """Report why the copy cannot go on now, and try again later."""
         self.failed(Failure(str(fault), fault))
 
     def _report(self, text: str) -> None:
@@ -200,7 +201,8 @@ def _first_behind(entries: Sequence[LogEntry], executed: Position) -> int | None
 
 
 def _waits_for_log(record: TableRecord, obstacle: str, begins: str) -> BinlogError:
-    """The error of a copy that has no S. `begins`: when the log has one."""
+    """Returns the error of a copy for which the log has no S yet. `begins`: what the log must do first, for the
+    remedy."""
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE,
         f"table {record.label} cannot be copied {obstacle}",

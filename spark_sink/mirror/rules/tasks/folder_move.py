@@ -1,4 +1,4 @@
-"""A move of folders as a work of a task, and what its answer makes of the records. Pure."""
+"""Begins a move of folders as a work of a task, and writes its result into the records. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from spark_sink.mirror.rules.transitions import in_its_place, place_taken
 def begin_move(
     task: Task, moving: Sequence[TableRecord], then: Callable[[FoldersMoved], None]
 ) -> None:
-    """Move the folders of these tables to where their records say. `then` is called when the records say what the move
-    has come to.
+    """Move the folders of these tables to the places that their records name. `then` is called when the records have
+    the result.
 
-    Until the last step has ended it is not known where the folders lie, also after a failure: nothing but the same move
+    Until the last step has ended, and after a failure, it is not known where the folders lie. Then only the same move
     may follow (`MirrorState.unsure`).
     """
     state = task.state
@@ -37,8 +37,8 @@ def begin_move(
 
 
 def must_wait(state: MirrorState, moving: Sequence[TableRecord]) -> bool:
-    """True if one of the places is still that of another table, which has not begun to move away: in an object store a
-    move is not done at once, so the files of two tables would meet."""
+    """True if one of the places is still the folder of another table, which has to move away first: in an object store
+    a move takes several steps, so the files of two tables would be in one folder."""
     ids = {record.table_id for record in moving}
     places = {record.folder for record in moving}
     others = (record for record in state.tables() if record.table_id not in ids)
@@ -46,7 +46,7 @@ def must_wait(state: MirrorState, moving: Sequence[TableRecord]) -> bool:
 
 
 def after_move(state: MirrorState, ids: Sequence[str], moved: FoldersMoved) -> None:
-    """Writes what a move of the folders of these tables has come to."""
+    """Write the result of a move of the folders of these tables into their records."""
     after = []
     for record in (state.records[table_id] for table_id in ids):
         if (fault := moved.refused.get(record.table_id)) is not None:

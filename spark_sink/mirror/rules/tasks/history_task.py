@@ -1,16 +1,17 @@
-"""Brings the history of one table forward: each is a reader of the log of its own. Pure.
+"""Brings the history of one table forward. Each history reads the log by itself. Pure.
 
 A history reads rows from the log, entry by entry, so it has every version, and does not delay its table. It does not
-work out a second time what a statement makes of rows. The mirrored table has done that, and an older version of its
-Delta table has the rows as they were after the statement: the history compares them with its current versions. So a
-history is never ahead of its table, and waits at a statement until the table has passed it. The same comparison begins
-the history of a table that has rows, and follows a copy and a RENAME; rows that are equal keep their version.
+compute a second time what a statement does to the rows: the mirrored table has followed the statement, and a version of
+its Delta table has the rows as they were after it. The history compares these rows with its current versions. So a
+history is never ahead of its table, and waits at a statement until the table has passed it. The same comparison is made
+when the history of a table with rows begins, and after a copy or a RENAME. Equal rows keep their version.
 
 The alternative, a second commit in each step of the mirrored table, would let a history that fails stop the table, and
 would need rules of its own for every statement.
 
-Exactly once: a step records its lsn in its Delta commit, as the mirror's steps do. `from_lsn` of the record is behind
-entries that need no commit. A history belongs to a name, `database.table`, whatever table has it.
+Exactly once: a step records its lsn in its Delta commit, as the mirror's steps do. For entries that need no commit,
+`from_lsn` of the record shows that they are done. A history belongs to a name, `database.table`, whichever table has
+this name.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ from spark_sink.mirror.schema.statements import (
 from spark_sink.mirror.values.entries import append_of
 from spark_sink.mirror.values.names import TableName
 
-STEP_BYTES_MAX = 4 << 20  # of the log, in one step: the driver decodes them
-NEWEST = (1 << 62) - 1  # behind all entries
+STEP_BYTES_MAX = 4 << 20  # bytes of the log in one step; the driver decodes them
+NEWEST = (1 << 62) - 1  # larger than every lsn
 
 
 def can_begin_with(mirrored: TableRecord | None) -> bool:
@@ -66,7 +67,8 @@ def can_begin_with(mirrored: TableRecord | None) -> bool:
 
 
 class HistoryTask(Task):
-    """`cursor`: the lsn up to which the history is, None until its Delta table has told. Never ends by itself."""
+    """`cursor`: the lsn up to which the history has followed the log, None until its Delta table was asked. The task
+    does not end by itself."""
 
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
@@ -90,7 +92,7 @@ class HistoryTask(Task):
             return
         if record.request is not None:
             self.cursor, self._items, self._compare_at = None, [], None
-            # Not as the rows were once: what lies between may be what the history has stopped at.
+            # Begin with the present rows: behind older rows, the history might stop at the same entry again.
             anew = replace(handled(record), state=Creating(as_it_is=True))
             self.state.save(replace(anew, reason="the table's rows are read again"))
             return
@@ -104,7 +106,7 @@ class HistoryTask(Task):
             self._follow(record, mirrored, self.cursor)
 
     def _waits(self, mirrored: TableRecord | None) -> bool:
-        """True if the history waits for a table that is not applied as entries come."""
+        """True if the history has to wait, because entries are not applied to its table as they come."""
         return mirrored is not None and not (mirrored.is_live or mirrored.is_dropped)
 
     def _ask(self, record: TableRecord) -> None:
@@ -124,7 +126,7 @@ class HistoryTask(Task):
     # -- its beginning -----------------------------------------------------------------------------------------
 
     def _begin_with(self, record: TableRecord, mirrored: TableRecord | None, cursor: int) -> None:
-        """Make the table's rows the current versions, and follow the log from there."""
+        """Make the table's rows the current versions, and follow the log from then on."""
         if (
             mirrored is None
             or not can_begin_with(mirrored)
@@ -135,7 +137,7 @@ class HistoryTask(Task):
         if applied is None:
             self._ask_table(mirrored)
             return
-        # The rows as they were when the table became live, if all changes since then are in the log.
+        # Begin with the rows that the table had when it became live, if the log holds all changes since then.
         begun = mirrored.from_lsn
         as_it_is = isinstance(record.state, Creating) and record.state.as_it_is
         if as_it_is or self._is_lost(begun) or begun < cursor:
@@ -180,7 +182,8 @@ class HistoryTask(Task):
     def _is_copied_here(
         self, record: TableRecord, mirrored: TableRecord | None, cursor: int
     ) -> bool:
-        """True if the table was copied as of the entry at which the history is, and was not compared since."""
+        """True if the history has reached the entry as of which its table was copied, and was not compared with that
+        copy yet."""
         compared = -1 if record.copied_at is None else record.copied_at
         return compared < cursor == _copied_at(mirrored, self.name)
 
@@ -260,15 +263,16 @@ class HistoryTask(Task):
             self.begin([self.table_id], effect, written)
 
     def _named(self) -> bool:
-        """The record names the folder before the history has a version: a record without a folder is that of a history
-        without versions."""
+        """Write the folder into the record before the history gets its first version, so that a record without a folder
+        means a history without versions. Returns False if the record has to be stored first."""
         if self.record.folder:
             return True
         self.state.save(replace(self.record, folder=folder_of(self.record.shown_name)))
         return False
 
     def _compare(self, lsn: int, at: datetime | None, *, begins: bool = False) -> None:
-        """Make the current versions the rows that the table had at `lsn`. `at`: when that was, None if not known."""
+        """Change the current versions to the rows that the table had at `lsn`. `at`: the commit time of `lsn`, None if
+        not known."""
         if not self._named():
             return
         mirrored = self.state.find(self.name, lsn + 1)
@@ -315,7 +319,7 @@ class HistoryTask(Task):
         return NEWEST if self._waits_for_table() else self.cursor or self.record.from_lsn
 
     def rests(self, goal: int) -> bool:
-        """True if the history has reached the lsn `goal`, or cannot."""
+        """True if the history has reached the lsn `goal`, or cannot reach it now."""
         if self.run is not None or self.state.is_unsaved(self.table_id):
             return False
         if self._waits(self.mirrored):
@@ -330,12 +334,12 @@ class HistoryTask(Task):
         return cursor >= goal and not self._is_copied_here(self.record, self.mirrored, cursor)
 
     def _waits_for_table(self) -> bool:
-        """True if its table was dropped before the history began: it waits for another such table."""
+        """True if the history has not begun, because no table with its name has rows yet."""
         return isinstance(self.record.state, Creating) and not can_begin_with(self.mirrored)
 
 
 def _copied_at(mirrored: TableRecord | None, name: TableName) -> int:
-    """Returns the entry as of which a table was copied under the name that it has; -1 if it was not."""
+    """Returns the lsn as of which a table was copied while it had this name; -1 if there is none."""
     copied = None if mirrored is None else mirrored.copied_at
     if mirrored is None or copied is None:
         return -1
@@ -352,8 +356,8 @@ def _changes_rows(effect: object) -> bool:
 
 
 def history_of(table: TableRecord, state: MirrorState) -> TableRecord:
-    """Returns the record of a table's history, which has not begun: of a table that had no rows when it became live, it
-    begins empty there, so that it has every version; of any other one, with the table's rows."""
+    """Returns the record of a new history of a table. If the table had no rows when it became live, the history begins
+    empty at that entry, so that it has every version. Otherwise it begins with the table's rows."""
     table_id, consumer = state.options.new_id(), state.options.consumer
     begun = TableRecord(table_id, consumer, *table.name, state=Creating(), history=True)
     since = table.from_lsn

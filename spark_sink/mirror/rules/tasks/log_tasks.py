@@ -1,4 +1,5 @@
-"""Jobs of the consumer as a whole: repair what a crash has left, and read the log into the queues. Pure."""
+"""Tasks of a whole consumer: finish moves of folders that a crash has interrupted, and read the log into the queues.
+Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn, last_lsn
 from spark_sink.source.raw_entries import EntryKind
 
-ITEMS_MAX = 200_000  # that wait in memory before the log is read on
+ITEMS_MAX = 200_000  # the log is read only while fewer items wait in memory
 INLINE_BYTES_MAX = 256 << 20
 
 
 class RepairTask(Task):
-    """Moves the folders that a crash has left on their way."""
+    """Finishes the moves of folders that a crash has interrupted."""
 
     def __init__(self, state: MirrorState, done: Callable[[], None]) -> None:
         super().__init__(state)
@@ -74,7 +75,7 @@ class ReadTask(Task):
                 return
             assert isinstance(answer, EntriesRead)
             self._into_queues(answer.entries)
-            # Appends without entries are claims.
+            # If no entry was read, the appends up to `newest` hold only claims.
             state.append_seen = append_of(state.read_to) if answer.entries else newest
 
         self.begin([], lambda run: ReadLog(run, after), read)
@@ -90,7 +91,8 @@ class ReadTask(Task):
             state.read_to = entry.lsn
 
     def _leave_out(self, lost: LogLost) -> None:
-        """Read on behind appends that cannot be read. The tables stop before them: any may have changes in them."""
+        """Continue behind appends that cannot be read. All tables stop before these appends, because each may have
+        changes in them."""
         state = self.state
         first, last = first_lsn(lost.first), last_lsn(lost.last)
         if lost.before:
@@ -98,7 +100,7 @@ class ReadTask(Task):
             state.append_seen = append_of(state.read_to)
             return
         if last <= state.read_to:
-            self._fail(lost.error)  # it does not tell which entries are lost
+            self._fail(lost.error)  # the error does not tell which entries are lost
             return
         for name in state.names():
             state.queues.add(name, LostItem(first, last, lost.error))
@@ -116,5 +118,5 @@ class ReadTask(Task):
 
 
 def lasting(failure: Failure, consumer: str) -> BinlogError:
-    """Returns why a consumer is given up whose work fails again and again."""
+    """Returns the error with which a consumer is given up after many failures in a row."""
     return BinlogError(ErrorKind.INTERNAL, failure.text, where=f"consumer {consumer}")

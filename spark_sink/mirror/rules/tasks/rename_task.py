@@ -1,14 +1,14 @@
-"""The step of a statement that renames tables, when all tables that it concerns have reached it. Pure.
+"""Executes a statement that renames tables, when all tables that it concerns have reached it. Pure.
 
 Order of writes:
 
-1. what the statement does to Delta tables beside, such as the columns of an ALTER TABLE ... RENAME TO, under its lsn;
+1. the statement's other changes to Delta tables, such as the columns of an ALTER TABLE ... RENAME TO, under its lsn;
 2. all records with their new names and folders, and with the folder where each table still lies (`move`), together;
 3. every folder moves aside, then to its new place;
 4. the records without `move`.
 
-After a crash between any two of them the statement comes again, and the records tell what is left: a table has the
-statement's lsn in its former names once the second step is done.
+After a crash between two of these writes, the statement is read again, and the records show what is left to do: after
+the second write, the former names of a table contain the statement's lsn.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class DeltaNeed(Exception):
 
 
 class RenameTask(TableTask):
-    """`step`: is done, or tried again, when the task has ended."""
+    """`step`: the step of the queues, which is done, or is tried again, when the task has ended."""
 
     def __init__(self, state: MirrorState, step: QueuedStep) -> None:
         super().__init__(state)
         assert isinstance(step.work, RenameBarrier)
         self.step, self.barrier = step, step.work
-        self._refused: dict[str, str] = {}  # why columns do not follow, by id of table
+        self._refused: dict[str, str] = {}  # why rows cannot follow a change, by id of table
         self._moved = False
         self._without_place: set[str] = set()
         self._later: set[TableName] = set()
@@ -87,16 +87,16 @@ class RenameTask(TableTask):
             self._finish()
 
     def save(self, record: TableRecord, why: str) -> None:
-        """Records are written together, when all Delta tables are changed."""
+        """Does nothing: `go` writes all records together, after all Delta tables are changed."""
 
     def refuse(self, record: TableRecord, _: DeltaChange, reason: str) -> None:
         self._refused[record.table_id] = reason
 
     def _tables(self) -> dict[TableName, TableRecord]:
-        """Returns the tables that the statement concerns, by their names before it."""
+        """Returns the tables that the statement concerns, by their names before the statement."""
         found = {name: self.state.find(name, self.barrier.lsn) for name in self.barrier.names}
         known = {name: record for name, record in found.items() if record is not None}
-        # Tables of a later time may have the names: the entry comes again after a crash.
+        # After a crash the entry is read again, and tables that were made later may have the names.
         self._later = {n for n, record in known.items() if record.from_lsn >= self.barrier.lsn}
         return {
             name: record
@@ -122,7 +122,8 @@ class RenameTask(TableTask):
             begin_move(self, moving, moved)
 
     def _leave(self, renamed: Sequence[TableRecord]) -> None:
-        """Leave the statement to the replays of tables that are not live: they do to the rows what it did beside."""
+        """Leave the statement in the log for tables that are not live. Their replays apply its effects other than the
+        RENAME."""
         for record in renamed:
             if not (record.is_live or record.is_dropped):
                 self.state.leave(record, self.barrier.lsn)
@@ -155,7 +156,7 @@ class RenameTask(TableTask):
                 records = records_after(tables, effect.pairs, self.barrier.lsn)
                 changed |= {record.table_id: record for record in records}
                 continue
-            # Of a table that leaves the mirror, nothing but the rows' end is committed under the statement's lsn.
+            # For a table that leaves the mirror, only the deletion of its rows is committed under the statement's lsn.
             leaving = self._leaving()
             for name in (name for name in effect.tables if name not in leaving):
                 before = tables.get(name)
@@ -166,8 +167,8 @@ class RenameTask(TableTask):
         return [self._without_double(record, changed) for record in changed.values()]
 
     def _require_rows(self, tables: dict[TableName, TableRecord]) -> None:
-        """Replaces tables whose rows the statement has deleted before, when the settings left out their new names: the
-        job has died before it wrote that, and the settings were changed."""
+        """Replace the records of tables whose rows this statement has already deleted. This happens if the settings
+        left out their new names, the job ended before it wrote the records, and then the settings were changed."""
         altered = {
             n for e in self.barrier.effects if not isinstance(e, RenameTables) for n in e.tables
         }
@@ -189,8 +190,8 @@ class RenameTask(TableTask):
         return {name for e in renames for name in crossings(e.pairs, excluded).leaving}
 
     def _without_double(self, record: TableRecord, changed: dict[str, TableRecord]) -> TableRecord:
-        """Drops a renamed table whose new name has a record of a later time, such as one that the statement has made
-        when the settings left out the former name."""
+        """Returns the record as dropped if another record has its new name, such as one that this statement made
+        earlier, when the settings left out the former name."""
         others = (r for r in self.state.tables() if r.table_id not in changed and not r.is_dropped)
         if record.is_dropped or all(other.name != record.name for other in others):
             return record
@@ -230,9 +231,9 @@ class RenameTask(TableTask):
         """Returns the records of tables that leave or enter the mirror, and removes from `tables` those that the
         statement does not rename within the mirror.
 
-        A table that gets an excluded name is dropped. One that loses it has rows that the log does not hold, so it is
-        like one that is older than the mirror; if its name was that of a table that leaves, this one's rows can be
-        read until the copy is made.
+        A table that gets an excluded name is dropped. A table that loses an excluded name has rows that the log does
+        not hold, so it is treated like a table that is older than the mirror. If it gets the name of a table that
+        leaves, the rows of the leaving table can be read until the copy is made.
         """
         crossed = crossings(effect.pairs, self.state.options.excluded)
         changed = {}

@@ -1,8 +1,9 @@
-"""Brings a table to where the log is, aside from its queue: after a stop was resolved, and after a copy. Pure.
+"""Applies to one table the entries that were left in the log: after a person has resolved a stop, and after a copy.
+Pure.
 
-While a table is stopped or copied, its entries are left in the log. A replay reads them again, for this table alone. A
-copy is replayed in its own folder until the log has passed the rows (`Replaying`), then in the table's place
-(`CatchingUp`). When nothing is left that was left, the table is live again, in the same moment.
+While a table is stopped or copied, its entries are left in the log. A replay reads them again, for this table alone.
+After a copy, the entries are applied in the copy's own folder until the log has passed R (`Replaying`), then in the
+table's place (`CatchingUp`). When no entry is left, the same step of the rules makes the table live again.
 
 A statement that settles the table, DROP or TRUNCATE, is applied by its queue, which ends the replay.
 """
@@ -40,7 +41,7 @@ from spark_sink.mirror.schema.statements import AlterTable, RenameTables, effect
 from spark_sink.mirror.values.entries import last_lsn
 from spark_sink.mirror.values.names import OWN_FOLDER
 
-PLACE_AGAIN_S = 60.0  # until a table looks again whether its place is free
+PLACE_AGAIN_S = 60.0  # after this time a table looks again whether its place is free
 
 
 def copy_folder(table_id: str) -> str:
@@ -49,17 +50,17 @@ def copy_folder(table_id: str) -> str:
 
 
 class ReplayTask(TableTask):
-    """`cursor`: the lsn up to which the table is applied, None until its Delta table has told."""
+    """`cursor`: the lsn up to which the table is applied, None until its Delta table was asked."""
 
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
         self.table_id = table_id
         self.cursor: int | None = None
         self._items: list[WorkItem] = []
-        self._work: Work | None = None  # that was tried last
+        self._work: Work | None = None  # the work that was tried last
         self._alone = False
         self._folder = ""
-        self._taken = ""  # the place for which it waits
+        self._taken = ""  # the place for which the table waits
 
     @property
     def record(self) -> TableRecord:
@@ -78,10 +79,11 @@ class ReplayTask(TableTask):
                 aside = copy_folder(self.table_id)
                 self._forward(record, replace(record, state=goal, folder=aside, move=None))
             case _:
-                self.ended = True  # it was settled, or stopped
+                self.ended = True  # a statement has settled the table, or it was stopped
 
     def watch(self) -> None:
-        """End, also in a pause, if the table was settled or stopped. Go on at once if it has got another place."""
+        """End the task, even during a pause, if the table was settled or stopped. End the pause if the table has got
+        another place."""
         record = self.record
         if self.run is None and not isinstance(record.state, CatchingUp | Replaying):
             self.ended = True
@@ -103,7 +105,7 @@ class ReplayTask(TableTask):
         self.cursor, self._items, self._alone = None, [], False
 
     def _forward(self, record: TableRecord, view: TableRecord) -> None:
-        """Take the next action. `view`: the record as if the table were live where it lies."""
+        """Take the next action. `view`: the record as if the table were live in the folder in which its rows are."""
         if view.folder != self._folder:
             self._folder = view.folder
             self._restart()
@@ -112,7 +114,7 @@ class ReplayTask(TableTask):
             self.ask(view, Ask(view.folder))
             return
         if not self._is_dealt_with(record, applied):
-            return  # a statement of the queue has changed the Delta table, and not the record yet
+            return  # a statement of the queue has changed the Delta table, but not the record yet
         if self.cursor is None:
             self.cursor = max(applied, record.from_lsn)
         if not self._items:
@@ -130,7 +132,7 @@ class ReplayTask(TableTask):
         self._apply(view, work, taken)
 
     def _read_on(self, record: TableRecord, cursor: int) -> None:
-        """Nothing is left of what was read: the table is where it has to be, or the log is read on."""
+        """All entries that were read are applied: read more of the log or, at the goal, change the table's state."""
         state, left = self.state, self.state.left.get(self.table_id, 0)
         match record.state:
             case Replaying(passed=passed) if cursor >= passed:
@@ -147,8 +149,8 @@ class ReplayTask(TableTask):
                 self._read(record, cursor, left)
 
     def _is_dealt_with(self, record: TableRecord, cursor: int) -> bool:
-        """True if the queues have dealt with the table up to `cursor`. The Delta table may be ahead of them by a
-        statement that settles the table, if the record was not written behind it: that comes first."""
+        """True if the queues have dealt with the table up to `cursor`. The Delta table may already have a settling
+        statement whose record is not written yet. Then the queue has to write that record first."""
         dealt_with = self.state.dealt_with
         return dealt_with(record.name) >= cursor and all(
             dealt_with(former.name) >= min(cursor, former.until) for former in record.names
@@ -204,7 +206,7 @@ class ReplayTask(TableTask):
                 self.take(view, action)
 
     def save(self, record: TableRecord, why: str) -> None:
-        """Write what an action makes of the view into the record."""
+        """Write the changes that an action makes to the view into the record."""
         now = self.record
         if isinstance(now.state, Replaying):
             record = replace(record, folder=now.folder, move=now.move)
@@ -241,9 +243,9 @@ class ReplayTask(TableTask):
 
 
 def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
-    """The record of a copy that takes the table's place."""
+    """Returns the record of a table whose copy takes the table's place."""
     passed = replaying.passed
-    # Entries behind R that were lost may have been left out.
+    # If lost entries behind R were left out, the record's `from_lsn` is already behind them.
     from_lsn = max(passed, record.from_lsn)
     goal = replace(replaying.goal, exact_from=passed if replaying.goal.complete else None)
     place = folder_of(record.name)
@@ -254,7 +256,7 @@ def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
 
 
 def _copy_ends(record: TableRecord, work: Work) -> bool:
-    """True if a statement has changed the table's columns during its copy, which begins again."""
+    """True if a statement has changed the table's columns during its copy, so the copy begins again."""
     if not isinstance(work, StatementItem | RenameBarrier) or not in_copy(record, work.lsn):
         return False
     changes = (effect for effect in work.effects if isinstance(effect, AlterTable))
@@ -262,7 +264,8 @@ def _copy_ends(record: TableRecord, work: Work) -> bool:
 
 
 def _is_missed(record: TableRecord, work: RenameBarrier) -> bool:
-    """True if a RENAME was not executed when it was due, because the log had lost it: somebody has put it back."""
+    """True if a RENAME was not executed when it was due, because the log had lost it. Since then the lost file was
+    restored."""
     renames = (effect for effect in work.effects if isinstance(effect, RenameTables))
     return any(misses(record, rename.pairs, work.lsn) for rename in renames)
 
@@ -277,7 +280,8 @@ def _not_renamed(record: TableRecord, work: RenameBarrier) -> BinlogError:
 
 
 def _of_table(work: Work) -> Work:
-    """A RENAME has been executed as it came; what is left of it is what the statement did beside."""
+    """Returns the work without its RENAME, which its queue has executed already. The statement's other effects
+    remain."""
     if isinstance(work, RenameBarrier):
         rest = tuple(effect for effect in work.effects if not isinstance(effect, RenameTables))
         return StatementItem(work.entry, rest)

@@ -2,9 +2,10 @@
 
 What happens when it fails:
 
-* a fault of the table's data: the step's entries are tried one by one; at the one that fails the table stops, alone;
+* a fault of the table's data: the step's entries are tried one by one, and only this table stops, at the one that
+  fails;
 * a conflict with another writer of the Delta table: the step is tried again at once, a few times;
-* anything else: it is tried again with backoff, and the table's record says with which error.
+* any other failure: the step is tried again with backoff. After some attempts the table's record shows the error.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 
 class StepTask(TableTask):
-    """`step`: is done, or tried again, when the task has ended."""
+    """`step`: the step of the queues, which is done, or is tried again, when the task has ended."""
 
     def __init__(self, state: MirrorState, step: QueuedStep) -> None:
         super().__init__(state)
@@ -69,7 +70,7 @@ class StepTask(TableTask):
         self._rows = rows
 
     def _finish(self, record: TableRecord | None) -> None:
-        """The step is applied, or left in the log."""
+        """End the task, after the step was applied or left in the log."""
         state = self.state
         state.counts.pop(self.name, None)
         if record is not None and recovered(record) != record:

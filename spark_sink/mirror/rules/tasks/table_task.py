@@ -1,4 +1,4 @@
-"""How tasks take the actions of `next_action` on one table. Pure."""
+"""A base class of tasks that take the actions of `next_action` on one table. Pure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TableTask(Task):
 
     @abstractmethod
     def save(self, record: TableRecord, why: str) -> None:
-        """Write what an action makes of the record."""
+        """Write the record that an action has made."""
 
     def applied(self, record: TableRecord, rows: int, run: int) -> None:
-        """The rows of an action are committed, by the work `run`."""
+        """Note that the work `run` has committed the rows of an action."""
         self.failures = 0
         self.state.effects.append(Stepped(run, record, rows))
 
@@ -48,7 +48,7 @@ class TableTask(Task):
         )
 
     def change(self, record: TableRecord, action: ChangeDelta) -> None:
-        """Change the Delta table of `record`, then save what the action says."""
+        """Change the Delta table of `record`, then save the action's record."""
 
         def changed(answer: Answer) -> None:
             assert isinstance(answer, TableChanged)
@@ -63,7 +63,7 @@ class TableTask(Task):
         )
 
     def refuse(self, record: TableRecord, change: DeltaChange, reason: str) -> None:
-        """Existing rows do not follow a change, for this reason."""
+        """Handle a change that existing rows cannot follow, for this reason."""
         assert isinstance(change, ChangeColumns)
         situation = self.state.situation(record.name)
         self.save(refused(record, reason, change.lsn, situation), "copy needed")

@@ -1,8 +1,8 @@
-"""A task: something that takes several works, one after the other, until it has ended. Pure.
+"""A task executes several works, one after the other, until it has ended. Pure.
 
-`go` is called when the task may go on: no work of it runs, and its pause is over. It looks at the records as they are
-now, which may have changed since, and begins one work, or changes records, or waits by doing nothing, or ends. So a
-task keeps as little as possible of its own, and after a crash the next one goes on by the records.
+`go` is called when the task may go on: no work of it runs, and its pause is over. It reads the records, which may have
+changed since its last call. Then it begins one work, changes records, ends the task, or waits by doing nothing. A task
+keeps as little state as possible, so that after a crash a new task can continue from the records.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spark_sink.mirror.rules.retries import CONFLICTS_MAX, backoff_s
 
 
 class Task(ABC):
-    """`run`: number of the work that runs; `failures`: in a row; `not_before`: end of its pause; `wants_turn`: it has
-    gone on by itself, so `go` is to be called once more."""
+    """`run`: number of the work that runs; `failures`: how many in a row; `not_before`: the end of its pause;
+    `wants_turn`: True if the task went on without a work, so `go` has to be called once more."""
 
     def __init__(self, state: MirrorState) -> None:
         self.state = state
@@ -74,8 +74,8 @@ class Task(ABC):
 
 
 def pause_s(first_s: float, failures: int, failure: Failure) -> float:
-    """Returns how long a task waits after so many failures in a row: a moment after a conflict with another writer,
-    else longer each time."""
+    """Returns how long a task waits after so many failures in a row: a short time after a conflict with another writer,
+    otherwise a longer time after each failure."""
     if failure.conflict and failures <= CONFLICTS_MAX:
         return first_s * failures
     return backoff_s(first_s, failures)
