@@ -1,5 +1,5 @@
-"""An HTTP server that does nothing: it has the daemon's uvicorn and event loop, and its answers are as long as those of
-`read`.
+"""An HTTP server that does nothing: it uses the daemon's uvicorn and event loop, and its answers are as long as those
+of the call `read`.
 
 The cost of its calls is a part of a reader's cycle that the daemon cannot save as long as it uses uvicorn.
 `python -m benchmarks.bare_server` listens, and prints its port.

@@ -5,7 +5,7 @@ A daemon, started by its command line, reads a real server. Three things are mea
 * the daemon's CPU time for a cycle: a reader takes a log that is already queued, one transaction at a time, so that
   the daemon does nothing else. With `perf`, also the instructions in user space, which vary less than times;
 * the latency from the time of commit in the server's GTID event to the last byte at the reader, while one program
-  writes at a given rate; and the daemon's CPU time meanwhile;
+  writes at a given rate; and the daemon's CPU time during that;
 * the start: seconds and CPU seconds until `/readyz` answers, if kernels are already compiled.
 
 CPU times and instructions can be compared on a busy machine; latencies and seconds need a quiet one.

@@ -1,5 +1,5 @@
-"""A daemon that is measured: it is started by its command line, with a folder of its own, and its CPU time and memory
-are read from the system."""
+"""A daemon that is measured: it is started by its command line, with a folder of its own, and the benchmark reads its
+CPU time and memory from the system."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What consumers cost: 64 consumers that share a log, and 500 idle consumers beside one that reads.
 
 Three daemons follow the same server. In each round they are stopped while the server writes the log; then they
-continue, one after the other. So each daemon begins with the same log and with open sessions, and has nothing else to
-do. Two CPU times are compared: until the log is in the queues, which the promise is about; and until readers have
-fetched and acknowledged the log, where 64 consumers also make 64 times as many calls.
+continue, one after the other. So each daemon starts with the same log and with open sessions, and does nothing else in
+that time. Two CPU times are compared: until the log is in the queues, which the promise is about; and until readers
+have fetched and acknowledged the log, where 64 consumers also make 64 times as many calls.
 """
 
 from __future__ import annotations

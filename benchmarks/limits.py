@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Report, Target
 
-_LOG = "{log}"  # in evidence: the log that the promise is about
+_LOG = "{log}"  # in evidence, this stands for the log of the promise
 _UNTIL_ROWS = "until a reader has rows of the other daemon"
 
 

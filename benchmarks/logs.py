@@ -28,7 +28,7 @@ _SERVER_OPTIONS = (
     "--innodb-buffer-pool-size=256M",
     "--max-connections=1200",
     "--binlog-cache-size=1M",
-    "--net-write-timeout=600",  # so that a daemon that is stopped for a while keeps its dump
+    "--net-write-timeout=600",  # the server does not end the dump of a daemon that is stopped for a while
 )
 _TABLE = """CREATE TABLE {}.t (
     id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, customer INT NOT NULL, name VARCHAR(60), price DECIMAL(12,2),

@@ -16,7 +16,7 @@ from typing import Self
 from benchmarks.cycle import Connection, parse_read
 from tests.daemon.harness import Json
 
-_CALLERS = 16  # threads of a lap at a rate: calls that are made at a time
+_CALLERS = 16  # in a lap at a rate, so many threads make calls at the same time
 _WAIT_MS = 10_000
 
 

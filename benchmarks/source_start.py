@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
-ROWS = 1001  # of the floor; the source "binlog" has as many
+ROWS = 1001  # rows of the floor; the source "binlog" has as many
 
 
 class FloorSource(DataSource):

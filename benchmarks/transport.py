@@ -7,8 +7,8 @@
 * `mysqlbinlog --raw`, MySQL's own tool, which copies the log into a file
 
 Each round measures all of them. The daemon's wall and CPU times begin with the first bytes at the reader, and end when
-its last bytes are acknowledged; so they include no login. Those of mysqlbinlog are of the whole program, including its
-start of some 20 ms. TLS is not used.
+its last bytes are acknowledged; so they include no login. The times of mysqlbinlog are those of the whole program,
+including its start of some 20 ms. TLS is not used.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _measure_acknowledgements(run: Run, server: Instance, store: Instance, folde
     )  # fmt: skip
 
 
-# -- very many consumers, and none that does anything ---------------------------------------------------------
+# -- very many consumers that do nothing ------------------------------------------------------------------------
 
 
 def _measure_many(run: Run, server: Instance, store: Instance, folder: Path) -> None:

@@ -57,7 +57,7 @@ def of_streams() -> Iterator[Documented]:
 
 def _documented(family: Metric) -> Documented:
     name = family.name + ("_total" if family.type == "counter" else "")
-    labels: tuple[str, ...] = getattr(family, "_labelnames", ())  # also of one without samples
+    labels: tuple[str, ...] = getattr(family, "_labelnames", ())  # set even without samples
     return Documented(name, family.type, labels, family.documentation)
 
 

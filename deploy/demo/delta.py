@@ -1,9 +1,9 @@
 """Reads the rows of a Delta table from its log without Spark, so that the check does not depend on the code under test.
 
-The log's commits are replayed from the first one: the table consists of the files that were added and not removed. A
-column has the name in its files that the schema's metadata gives it ("column mapping"), so that a renamed column is
-read from older files, too. A table that requires unsupported reader features is refused, and so is a log without its
-first commits.
+The log's commits are replayed from the first one: the table consists of the files that were added and not removed. In
+the files, a column has the name that the schema's metadata gives it ("column mapping"), so a renamed column is found in
+older files, too. A table that requires unsupported reader features is refused, and so is a log without its first
+commits.
 
 Source: the Delta transaction log protocol (PROTOCOL.md of delta-io/delta), "Actions", "Column Mapping" and "Reader
 Requirements".
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 _FEATURES = frozenset({"timestampNtz", "columnMapping", "typeWidening", "typeWidening-preview"})
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _READER_FEATURES_VERSION = 3
-# Types to which a column may have been widened; older files have the type before.
+# Types to which a column may have been widened; older files have the earlier type.
 _WIDE = {
     "short": pa.int16(),
     "integer": pa.int32(),

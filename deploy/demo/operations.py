@@ -294,7 +294,8 @@ def forget(shop: Shop) -> Transaction:
 
 
 def use_parts(shop: Shop) -> Transaction:
-    """Change rows of the table that the mirror copies meanwhile: updates, a deletion, new rows, and a changed key."""
+    """Change rows of the table that the mirror copies at this time: updates, a deletion, new rows, and a changed
+    key."""
     chance = shop.chance
     # Each writer has its own ids, so that no key is inserted twice.
     own = range(shop.writer + 1, shop.parts + 1, 3)

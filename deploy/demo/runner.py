@@ -5,8 +5,8 @@ daemon). Then the tables are created: the consumers begin at `earliest`, so the 
 for a while. Meanwhile the mirror copies a table that is older than the binlog, two tables get columns, and one is
 replaced by a shadow table.
 
-With a standby, a second MySQL has the state of two daemons: the mirror's progress is compared with all that the first
-MySQL has executed, and there each renewal of the lease would be one more transaction. In the middle of the load the
+With a standby, the state of two daemons is on a second MySQL, because each renewal of their lease is a transaction: the
+demo compares the mirror's progress with everything that the first MySQL has executed. In the middle of the load the
 leader is killed.
 
 Then the demo waits for the mirror. The mirror job acknowledges what is in its log. So when a consumer's `covered` set

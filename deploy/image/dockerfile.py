@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """`options`: such as {"from": "build"}; `words`: without them, as JSON or as the shell
-    splits; `text`: of the line."""
+    """`options`: such as {"from": "build"}; `words`: the words without the options, from JSON or as the shell splits
+    them; `text`: the text of the line."""
 
     name: str
     options: dict[str, str]
