@@ -27,7 +27,7 @@ settings.register_profile("fast", deadline=None, print_blob=True, max_examples=6
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# Folders whose files take longest, longest first: started last, one would run while other workers are idle.
+# The slowest folders, slowest first. If a slow folder was started last, it would run while other workers are idle.
 _SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "runtime")
 # Three units run Spark: tests that start jobs; those that share a session for the source and for copies; those that
 # share one for the rest of the mirror. With more JVMs at a time on two cores, a Python worker does not start within the
@@ -94,7 +94,8 @@ def pytest_report_header() -> str:
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]
-    """The tests that one worker runs in a row: those of a file, which share servers, or of the files above."""
+    """The tests that one worker runs in a row: those of one file, which share servers, or those of the groups of files
+    above."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
@@ -119,4 +120,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(folders).parts[0]
         return _SLOW.index(folder) if folder in _SLOW else len(_SLOW)
 
-    items.sort(key=place)  # stable: within a folder the order stays
+    items.sort(key=place)  # the order within a folder stays

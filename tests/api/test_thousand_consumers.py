@@ -28,7 +28,7 @@ from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000
 STALL_MAX_S = 0.020
-ATTEMPTS = 3  # it may collect its own garbage first
+ATTEMPTS = 3  # garbage collection may delay an attempt
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa943{:04x}"
 

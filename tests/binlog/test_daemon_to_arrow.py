@@ -17,7 +17,7 @@ from tests.support.server_log import fresh_log, read_log, with_records
 
 
 def delivered_to(consumer: Filter, log: bytes, chunk: int) -> bytes:
-    """What the daemon hands a consumer of this log file."""
+    """Returns the bytes that the daemon delivers to a consumer of this log file."""
     split = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 14)
     taken, seq = ConsumerLog(), 0
     for at in range(len(MAGIC), len(log), chunk):
@@ -31,7 +31,8 @@ def delivered_to(consumer: Filter, log: bytes, chunk: int) -> bytes:
 
 
 def told(data: bytes | memoryview, databases: set[str]) -> list[Any]:
-    """Values, operation and place in history of every change in these databases, without what filtering may move."""
+    """Values, operation and transaction of every change in these databases, without the values on which a filter may
+    have an effect."""
     out: list[Any] = []
     for part in delivered.changes(data):
         if isinstance(part, Ddl):
@@ -70,7 +71,7 @@ def test_each_consumer_gets_its_databases(
         f"UPDATE {one}.t SET n = NULL WHERE id = 7",
     )
     log = read_log(server, file)
-    bare = server.kind == "mysql56"  # writes no column names
+    bare = server.kind == "mysql56"  # MySQL 5.6 writes no column names
     for database in (one, two):
         for chunk in (997, 1 << 20):
             data = delivered_to(Filter([database]), log, chunk)

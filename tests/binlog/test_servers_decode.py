@@ -96,7 +96,7 @@ def literal(name: str, row: int) -> str:
 
 def select(server: Server, table: str) -> list[dict[str, Any]]:
     """The table as SELECT shows it, each value as decoding should give it."""
-    # FLOAT is shown with 6 digits; in an expression it has all of them.
+    # The server shows a FLOAT with 6 digits, but in an expression with all digits.
     names = ", ".join(f"{name} + 0e0" if name == "f" else name for name in COLUMNS)
     rows = server.execute(
         "SET time_zone = '+00:00'", f"SELECT id, {names} FROM {table} ORDER BY id"
@@ -112,10 +112,10 @@ def shown(name: str, value: Any) -> Any:
     if value is None:
         return None
     if definition.startswith(("DATE", "TIMESTAMP")) and not isinstance(value, dt.date):
-        return None  # PyMySQL hands over what is no date as text; decoded it is NULL
+        return None  # PyMySQL returns an invalid date as text; the decoder gives NULL
     if definition.startswith("TIMESTAMP"):
         return value.replace(tzinfo=dt.UTC)
-    if definition.startswith("TIME"):  # not TIMESTAMP
+    if definition.startswith("TIME"):  # TIMESTAMP was handled above
         return value // dt.timedelta(microseconds=1)
     if name == "d65":
         return f"{value:f}"
@@ -236,7 +236,7 @@ def test_slices_of_a_servers_log(any_server: Server, new_database: Callable[[Ser
         "CREATE TABLE B (ID INT PRIMARY KEY, A_ID INT)",
         ("a", 4), ("b", 7), "ALTER TABLE B ADD COLUMN MORE INT", ("b", 1), "TRUNCATE TABLE A",
     ]  # fmt: skip
-    if server.kind == "mysql56":  # the definition of b is that of after the ALTER
+    if server.kind == "mysql56":  # the known definition of b is the one after the ALTER
         with pytest.raises(BinlogError) as caught:
             list(delivered.changes(data, definitions))
         assert caught.value.kind is ErrorKind.METADATA_MISSING

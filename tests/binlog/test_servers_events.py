@@ -57,7 +57,7 @@ def replayed(data: bytes, database: str) -> dict[str, Rows]:
 
 
 def inserted(text: str, table: str) -> list[int]:
-    """First cells of the rows that a tool says are inserted into a table."""
+    """The first cells of the rows that are inserted into a table, by the output of a tool."""
     found = re.findall(rf"### INSERT INTO `\w+`\.`{table}`\n### SET\n###   @1=(\d+)", text)
     return [int(value) for value in found]
 
@@ -119,7 +119,7 @@ def test_compressed_and_tagged_transactions(
 def test_a_set_with_tags_equals_the_servers(
     mysql97: Server, new_database: Callable[[Server], str]
 ) -> None:
-    """The binary form both ways: what a file begins with, and what a dump is asked for."""
+    """The binary form of a set, read and written: at the beginning of a file, and in the request for a dump."""
     database = new_database(mysql97)
     mysql97.execute(f"CREATE TABLE {database}.t (a INT PRIMARY KEY)")
     mysql97.execute(
@@ -176,7 +176,7 @@ def test_every_database_that_a_server_names_is_found(
             parsed = LoggedStatement.of(query, 0, ServerVersion()).parsed()
             assert parsed.parsed, query.query
             found = {database for database, _ in parsed.tables} | set(parsed.databases)
-            # CREATE TABLE ... LIKE names none.
+            # For CREATE TABLE ... LIKE the event lists no databases.
             assert found == set(query.updated_databases or found), query.query
             seen += 1
     assert seen == len(STATEMENTS) - 3
@@ -187,7 +187,7 @@ def test_names_in_the_sessions_character_set(
 ) -> None:
     """In gbk the second byte of a character may be a backslash or a backtick."""
     database = new_database(any_server)
-    name = "\u8a98\u8b5c"  # 0xD55C as its middle in gbk
+    name = "\u8a98\u8b5c"  # in gbk, its middle bytes are 0xD55C
     text = f"CREATE TABLE {database}.`t\u4e57{name}` (a INT COMMENT '\u8a98\\'`', b INT)"
     assert b"\\" in text.encode("gbk").replace(b"\\'", b"")
     file = fresh_log(any_server)
@@ -251,7 +251,7 @@ TABLES = (
     "CREATE TRIGGER g BEFORE INSERT ON w FOR EACH ROW INSERT INTO m VALUES (NEW.a)",
 )
 GROUPS = (
-    # What InnoDB undoes and MyISAM does not, in one transaction and in one statement.
+    # Changes that InnoDB rolls back and MyISAM does not, in one transaction and in one statement.
     ("BEGIN", "INSERT INTO i VALUES (1)", "INSERT INTO m VALUES (1)", "ROLLBACK"),
     ("BEGIN", "INSERT INTO w VALUES (2)", "ROLLBACK"),
     ("BEGIN", "INSERT INTO i VALUES (3)", "SAVEPOINT x", "INSERT INTO i VALUES (4)", "INSERT INTO m VALUES (4)",
@@ -350,7 +350,7 @@ def test_checksums_change_under_a_stream(server_factory: ServerFactory, kind: Ki
             running.until(lambda share, n=n: share.seq == n + 1)  # type: ignore[misc]
         for number, file in enumerate(("CRC32", "NONE")):
             server.execute(f"SET GLOBAL binlog_checksum = {file}")
-            # Begins in a file with checksums, whatever the server has now.
+            # This dump begins in a file with checksums, whatever the server's present setting is.
             with dump(endpoint, "d", file=first, number=2 + number) as later:
                 later.until(lambda share: share.seq == 4)
                 assert not later.share.faults

@@ -17,7 +17,7 @@ from dispatcher.binlog.event.types import EventType
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log
 
-# Values that JSON text cannot make, each stored alone, in an array and in an object.
+# Values that cannot be written as JSON text. Each is stored alone, in an array and in an object.
 EXPRESSIONS = (
     *(f"CAST({n} AS JSON)" for n in (0, -1, 32767, 32768, -32769, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63), 2**64 - 1)),
     *(f"CAST({n} AS UNSIGNED)" for n in (0, 7, 65535, 65536, 2**32 - 1, 2**32, 2**63, 2**64 - 1)),
@@ -36,7 +36,7 @@ EXPRESSIONS = (
     "CAST(NULL AS JSON)", "JSON_ARRAY()", "JSON_OBJECT()", "UUID_TO_BIN('6ccd780c-baba-1026-9564-5b8c656024db')",
 )  # fmt: skip
 TEXTS = ("REPEAT('ж', 200)", "_latin1 0xE9", "''")
-# Values that keep their column's type only where they come from a column.
+# Values that get the type of a column only if they come from a column.
 COLUMNS = {
     "bits": ("BIT(13)", "b'1010101010101'"), "tiny": ("TINYBLOB", "X'00FF'"), "medium": ("MEDIUMBLOB", "X'01'"),
     "blob_": ("BLOB", "REPEAT('b', 100)"), "long_": ("LONGBLOB", "''"), "fixed": ("BINARY(4)", "X'20'"),
@@ -182,14 +182,14 @@ def test_documents_of_all_kinds(mysql97: Server, new_database: Callable[[Server]
     found = {after.id: after.doc for _, after in images(read_log(mysql97, log)) if after}
     assert dict(zip(found, printed(list(found.values())), strict=True)) == wanted
     assert len(wanted) == len(rows) + 1 + len(texts)
-    # Taken apart and put together again, each is the bytes that the server stored.
+    # Each document, decoded to a tree and encoded again, has the bytes that the server stored.
     for doc in found.values():
         if doc is not None:
             assert jsonb_tree.encoded(made_again(jsonb_tree.document(doc))) == doc
 
 
 def places(value: Any, path: str = "$") -> Iterator[str]:
-    """Paths into a document: of what is there, and of what could be."""
+    """Paths into a document: of values that it has, and of values that could be added."""
     if isinstance(value, dict):
         for key, inner in value.items():
             leg = f"{path}.{json.dumps(key, ensure_ascii=False)}"
@@ -211,7 +211,7 @@ def test_partial_updates(mysql97: Server, new_database: Callable[[Server], str])
     table = f"{database}.t"
     rng = random.Random(2)
     before = [value for value in documents(3, 300) if isinstance(value, (list, dict)) and value]
-    # A change is logged as such where that is shorter than the value; so each value gets something to be long by.
+    # The server logs a partial change only if it is shorter than the value, so each value gets a long text.
     before = [
         {"pad": "p" * 3000, "v": value} if rng.randrange(2) else [value, "p" * 3000]
         for value in before
@@ -239,7 +239,7 @@ def test_partial_updates(mysql97: Server, new_database: Callable[[Server], str])
         assert new is not None
         assert old.doc is not None
         assert new.doc is not None
-        if old.id in stored:  # also that what changed in place, and has holes, is the same value
+        if old.id in stored:  # a change in place leaves holes, but the same value
             assert printed([old.doc]) == printed([stored[old.id]])
         stored[new.id] = json_partial.apply_diffs(old.doc, new.doc) if new.partial else new.doc
         partial += new.partial

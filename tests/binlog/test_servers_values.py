@@ -57,7 +57,7 @@ def charsets_of(server: Server) -> list[str]:
 
 
 def test_every_character_of_every_set(any_server: Server) -> None:
-    """What the decoder makes of each character is what the server converts it to."""
+    """The decoder converts each character as the server does."""
     charsets = [name for name in charsets_of(any_server) if name not in UNICODE]
     for charset, table in of_server(any_server, charsets).items():
         offsets = np.cumsum([0, *map(len, table)]).astype(np.int64)
@@ -81,13 +81,13 @@ def test_a_collation_with_its_own_conversion(
         f"INSERT INTO {database}.t VALUES {values}",
     )
     selected = dict(server.execute(f"SELECT id, a FROM {database}.t"))
-    selected[0x7F] = "\x7f"  # which MariaDB shows as a question mark
+    selected[0x7F] = "\x7f"  # MariaDB shows this character as a question mark
     read = {row["after"]["id"]: row["after"]["a"] for row in rows_of(server, log, database, "t")}
     assert read == selected
     assert [read[byte] for byte in range(0x80, 0xA0)] == ["?"] * 32
 
 
-# The dashes, the yen and the dagger are where tables of the same name differ.
+# Conversion tables of the same name differ in the dashes, the yen and the dagger.
 SAMPLES = (
     "plain", "", "Ünïcödé", "Ελλάδα", "Жизнь", "日本語ｱ\uff5e\u301c", "中文", "한국어", "שלום", "ไทย", "¥\\~", "€", "†",
     "😀 x",
@@ -113,7 +113,7 @@ def test_columns_and_labels_of_every_character_set(
         f"e_{cs} ENUM('a','{_label(cs)}') CHARACTER SET {cs}, s_{cs} SET('x','{_label(cs)}') CHARACTER SET {cs}"
         for cs in charsets
     )
-    # MySQL 5.6 puts a comma of one byte between the members of a SET whose characters have more.
+    # MySQL 5.6 separates the members of a SET by a comma of one byte, even if characters have more bytes.
     broken = ("ucs2", "utf16", "utf16le", "utf32") if server.kind == "mysql56" else ()
     given = ", ".join("2, 2" if charset in broken else "2, 3" for charset in charsets)
     server.execute(
@@ -131,7 +131,7 @@ def test_columns_and_labels_of_every_character_set(
 
 
 def _label(charset: str) -> str:
-    """A label that the set can hold beside ASCII."""
+    """A label with a character that the character set has besides ASCII."""
     found = {
         "ascii": "b", "swe7": "å", "tis620": "ไทย", "hebrew": "שלום", "greek": "Ελλάδα", "armscii8": "Ա",
         "geostd8": "ა", "gbk": "中文", "gb2312": "中文", "big5": "中文", "euckr": "한국", "sjis": "日本",
@@ -240,7 +240,7 @@ def test_columns_that_only_mariadb_has(
 
 
 def test_the_definition_gives_the_same_types(any_server: Server, new_database: NewDatabase) -> None:
-    """What a reader that starts before the first row takes for the table's types."""
+    """A reader that starts before the first row gets the types from the table's definition."""
     server, database = any_server, new_database(any_server)
     log = fresh_log(server)
     columns = {

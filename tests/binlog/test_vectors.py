@@ -41,7 +41,7 @@ unhex = bytes.fromhex
 
 @dataclass(frozen=True)
 class Vector:
-    """An event; `crc` as its last four bytes stand in the log."""
+    """An event; `crc`: its last four bytes, in the order of the log."""
 
     kind: int
     timestamp: int
@@ -121,13 +121,13 @@ WHOLE = {
         anonymous, Gtid("", "", 0, 0, last_committed=20, sequence_number=21),
     ),
     # The article's definition of the table has utf8 text, of which 20 characters are 60 bytes, and another listing
-    # shows meta=60; these bytes say 20, so they are of a table with one-byte text.
+    # shows meta=60; these bytes contain 20, so they come from a table with one-byte text.
     "TABLE_MAP": Vector(
         EventType.TABLE_MAP, 1511792310, 9999, 896,
         "6c0000000000 0100 0867616e677368656e00 05746573743100 02 030f 02 1400 02", "52534ad9",
         table_map_facts, ("gangshen", "test1", [("LONG", 0, False, 0), ("VARCHAR", 20, True, 0)]),
     ),
-    # 8.0.22: VARCHAR(20) in utf8mb4 is 80 bytes (the article leaves open why).
+    # 8.0.22: VARCHAR(20) in utf8mb4 has 80 bytes (the article does not explain this).
     "TABLE_MAP with metadata": Vector(
         EventType.TABLE_MAP, 0x5FA6AB40, 1, 931647020,
         "8c0000000000 0100 077a686a77706b7500 017400 03 030f0a 02 5000 04 010100 0203fcff00", "cfb552da",
@@ -142,7 +142,7 @@ WHOLE = {
         "0400000000000000 6d7973716c2d62696e2e303030303032", "b3db0b9a",
         header.parse_rotate, ("mysql-bin.000002", 4),
     ),
-    # The length in front is one byte and not to be trusted above 255; the text goes on to the end.
+    # The length in front has one byte, so it is wrong for texts above 255 bytes; the text extends to the end.
     "ROWS_QUERY": Vector(
         EventType.ROWS_QUERY, 1515420726, 330619, 271,
         "2e 696e7365727420696e746f20746573743128606e616d6560292076616c7565732827726f77735f71756572792729", "8aaf68dc",
@@ -183,7 +183,7 @@ def test_an_event(vector: Vector) -> None:
 
 
 def needed(kind: int, body: bytes) -> int:
-    """Bytes that must be there; behind them stands text that goes on to the event's end."""
+    """How many bytes an event must have; behind them, a text extends to the event's end."""
     match kind:
         case EventType.ROTATE:
             return 9
@@ -202,7 +202,7 @@ def test_a_truncated_event_is_an_error(vector: Vector) -> None:
             found = vector.parsed(body[:size])
         except (BinlogError, UserError):
             continue
-        # Only what later versions added may be missing.
+        # Only fields that later versions added may be missing.
         assert vector.kind in (EventType.ANONYMOUS_GTID, EventType.TABLE_MAP)
         assert found != vector.wanted
 
@@ -214,7 +214,7 @@ def test_a_header() -> None:
 
 
 def test_the_end_of_an_event_and_the_next_ones_header() -> None:
-    # Of the log with the DDL above: the text "BEGIN", its checksum, and the TABLE_MAP that follows.
+    # From the log with the DDL above: the text "BEGIN", its event's checksum, and the TABLE_MAP that follows.
     dump = unhex("42 45 47 49 4e f8 10 6c 3e d3 a5 9b 58 13 e5 6b")
     assert dump[:5] == b"BEGIN"
     assert int.from_bytes(dump[5:9], "little") == 0x3E6C10F8
@@ -313,14 +313,14 @@ ROWS = {
         EventType.WRITE_ROWS, 1514992880, 395,
         "640000000000 0100 0200 06 ff c0 01 0b00 6f0000 57040000 672b000000000000 01", "107e1750", None, ROW,
     ),
-    # What the article prints of this event is of another run (table id 231); these bytes are of the run whose prompt
-    # it shows, at 10:21:44.
+    # The listing of this event in the article is from another run (table id 231). These bytes are from the run whose
+    # prompt the article shows, at 10:21:44.
     "UPDATE_ROWS": RowsVector(
         EventType.UPDATE_ROWS, 1514992904, 718,
         "640000000000 0100 0200 06 ff ff c0 01 0b00 6f0000 57040000 672b000000000000 01"
         "c0 01 1600 de0000 57040000 672b000000000000 01", "16a3debb", ROW, CHANGED,
     ),
-    # The article's bytes end in the checksum of the WRITE_ROWS above; the one that its listing prints is right.
+    # The article's bytes end in the checksum of the WRITE_ROWS above; the checksum in its listing is right.
     "DELETE_ROWS": RowsVector(
         EventType.DELETE_ROWS, 1515007494, 375,
         "640000000000 0100 0200 06 ff c0 01 1600 de0000 57040000 672b000000000000 01", "b21848ce", CHANGED, None,

@@ -125,7 +125,7 @@ def test_the_names_of_consumers_are_completed(verb: str) -> None:
 
     with answering(200, ROWS) as url:
         assert completed(url) == ["billing"]
-    assert completed(url) == []  # it does not answer any more
+    assert completed(url) == []  # the daemon no longer answers
 
 
 def test_top_once() -> None:
@@ -162,7 +162,7 @@ def test_top_as_json_until_interrupted_goes_on_while_the_daemon_is_restarted() -
         assert re.match(r"[0-9-]{10}T[0-9:]{8}Z cannot connect: ", fault), fault
         assert "Connection refused" in fault
         with answering(200, ROWS, port=port):
-            for _ in range(10):  # more than may have been printed before the daemon ended
+            for _ in range(10):  # more lines than the program may have printed before
                 assert json.loads(process.stdout.readline()) == [ROW, FAILED]
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)

@@ -134,7 +134,7 @@ def test_options_and_environment_override_files(tmp_path: Path) -> None:
     )
 
 
-# Servers.
+# -- with servers ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_check_reports_the_errors_of_all_servers(
         assert all(line.endswith("(for consumers.bare_a, consumers.bare_b)") for line in bare)
         assert "log_bin=OFF" in lines[6] and lines[6].endswith("(for consumers.logless)")
         assert "binlog_format=STATEMENT" in lines[7] and "binlog_format = ROW" in lines[7]
-        assert lines[8] == lines[0].replace("unreachable", "hosts")  # one of two, and named
+        assert lines[8] == lines[0].replace("unreachable", "hosts")  # names one of the two hosts
         assert len(lines) == 9
 
 
@@ -315,7 +315,7 @@ def test_run_serves_valid_consumers_and_retries_the_others(
         for name, (_, what) in bad.items():
             assert rows[name]["state"] in ("connecting", "failed")
             assert what in rows[name]["last_error"] and what in checked
-            assert rows[name]["last_error"].count(";") >= 1  # the remedy
+            assert rows[name]["last_error"].count(";") >= 1  # the remedy follows
 
         opened = running.get("/v1/consumers/good/session", {"after": None})
         account.execute("INSERT INTO t VALUES (1), (2)", database=database)

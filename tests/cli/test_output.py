@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 _WRITERS = ("typer.echo", "typer.secho", "print", "sys.stdout.write", "sys.stderr.write")
-# Paths of folders and jars, for scripts; how a module is used.
+# Modules that print paths of folders and jars for scripts, or how they are used.
 _EXEMPT = ("spark_sink/kernels.py", "spark_sink/jars.py")
 
 

@@ -10,7 +10,7 @@ from tests.cli.program import call, consumer, write
 
 def test_show_prints_origins_and_hides_the_password(tmp_path: Path) -> None:
     file = write(tmp_path, ("shop", consumer(1, "u")))
-    shown = call("settings", "show", "--config", file)  # which fails if it prints the password
+    shown = call("settings", "show", "--config", file)  # fails if it prints the password
     assert shown.returncode == 0
     assert f"consumers.shop.databases: [shop]  ({file}:2)\n" in shown.stdout
     assert f"consumers.shop.password: (hidden)  ({file}:2)\n" in shown.stdout

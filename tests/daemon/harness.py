@@ -39,7 +39,7 @@ from tests.support.log_keys import documented_keys
 from tests.support.secrets import secrets_in
 
 DEADLINE_S = 40.0
-TIMEOUT_S = 70.0  # of a call, longer than the longest poll
+TIMEOUT_S = 70.0  # the limit of a call; longer than the longest poll
 PASSWORD = "reader's secret"
 _SCRIPT = Path(sys.executable).with_name("binlog-dispatcher")
 _KILLING = Path(__file__).with_name("killing")
@@ -176,7 +176,7 @@ class Daemon:
         self.port = free_port()
         self.token = ""  # the token that `api` sends
         self.ca: Path | None = None  # for `api`, if the settings have a certificate
-        self.timeout_s = TIMEOUT_S  # of a call of `api`
+        self.timeout_s = TIMEOUT_S  # the limit of a call of `api`
         self.environment: dict[str, str] = {}  # additional variables
         self.state = folder / "state.db"
         self.within: tuple[

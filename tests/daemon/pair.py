@@ -17,8 +17,8 @@ LEASE_S = 2
 LONG_LEASE_S = 10  # for tests under load, in which a daemon may wait seconds for a processor
 PASSING = ("NOT_LEADER", "RANGE_UNAVAILABLE", "SESSION_FENCED")
 """The kinds of problems for which a reader goes to the next daemon and opens a session again."""
-ROLES_S = 120.0  # until a role is seen: on a busy machine a lease is lost again in between
-NEVER_S = 3600  # a lease that only a daemon that hands over gives back
+ROLES_S = 120.0  # time to wait for a role: on a busy machine a daemon may lose the lease again before that
+NEVER_S = 3600  # the lease ends only when a daemon hands over
 
 
 @dataclass

@@ -16,7 +16,7 @@ from tests.daemon.harness import Api, Daemon, Json, transactions
 from tests.daemon.pair import Follower
 
 _WAIT_MS = 500
-# How long a call may take; after each time-out twice as long, until one is answered.
+# How long a call may take. Each time-out doubles this, until a call is answered.
 PATIENCE_S = 5.0
 _PATIENCE_MAX_S = 60.0
 
@@ -50,7 +50,7 @@ class SteadyReader(Follower):
         self.resting = False
         self._patience_s = PATIENCE_S
         self.stepping = threading.Lock()
-        self._parts: list[tuple[Json, bytes]] = []  # each with the position of its end
+        self._parts: list[tuple[Json, bytes]] = []  # (position of the end, bytes) of each part
         self._planned: Json | None = None  # the answer of a poll whose range is not read yet
 
     @property
@@ -137,7 +137,7 @@ def at_rest(readers: Sequence[SteadyReader]) -> Iterator[None]:
         reader.resting = True
     for reader in readers:
         with reader.stepping:
-            pass  # its last step has ended
+            pass  # the reader's last step has ended
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
-"""What makes another daemon lead, or might: each method of `Takeovers` does one such thing to two running daemons, and
-returns when one of them leads and the other one stands by.
+"""Events by which another daemon may become the leader. Each method of `Takeovers` makes one such event happen to two
+running daemons, and returns when one of them leads and the other one stands by.
 
 The daemons reach the state through a proxy each, and the server that is read through one proxy: its address is part of
 the identity that both daemons have there.
@@ -63,7 +63,7 @@ class Takeovers:
         before = self.pair.lease()
         with weather(self.to_source, SWALLOWING):
             leader.api.until_state(self._consumer, "connecting")
-        # Not each of these has to be seen: a dispatcher also pauses while it asks for the columns of a table.
+        # Any of these states may follow: a dispatcher also pauses while it asks for the columns of a table.
         leader.api.until_state(self._consumer, "streaming", "paused", "closed")
         assert self.pair.lease() == before
 
@@ -81,8 +81,8 @@ class Takeovers:
         self._follow_the_state()
 
     def state_loses_its_newest_commits(self) -> None:
-        """As if a replica that lagged had replaced the state's server. The stored positions go back, and the leader
-        gives its term up."""
+        """Restore an older state, as if a replica that lagged had replaced the state's server. The stored positions go
+        back, and the leader gives up its term."""
         _, term = self.pair.lease()
         with copy_of(self.pair) as restore:
             for reader in self.readers:
@@ -137,7 +137,7 @@ def copy_of(pair: Pair) -> Iterator[Callable[[], None]]:
     execute = pair.store.execute
     tables = [str(name) for (name,) in execute("SHOW TABLES", database=state)]
     rows = [table for table in tables if table != "lease"]
-    # The lease is locked first, as by each write of a daemon.
+    # Lock the lease first, as each write of a daemon does.
     begin = ("BEGIN", f"SELECT * FROM {state}.lease FOR UPDATE")
     execute(
         f"CREATE DATABASE {copy}",

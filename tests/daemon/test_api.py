@@ -280,7 +280,7 @@ def test_a_stop_waits_for_no_long_poll(
     with closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=70)) as connection:
         headers = {"Content-Type": "application/json"}
         connection.request("POST", "/v1/consumers/d/poll", json.dumps(poll), headers)
-        for _ in range(3):  # until the daemon has looked at all that was logged before
+        for _ in range(3):  # until the daemon has handled everything that was logged before
             assert daemon.api.text("/livez") == "ok\n"
         started = time.monotonic()
         daemon.stop()

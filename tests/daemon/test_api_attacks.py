@@ -220,7 +220,8 @@ def test_half_sent_requests_are_closed_when_connections_run_out(
         for n in range(3 * CONNECTIONS_MAX):
             connection = stack.enter_context(open_socket(daemon))
             half_sent.append(connection)
-            with suppress(BrokenPipeError, ConnectionResetError):  # it had to be closed at once
+            # The daemon may have to close the connection at once.
+            with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(halves[n % 3])
         watch.until_delivered()
         until(lambda: all(map(is_closed, half_sent)), "the daemon closes all of them")
@@ -265,7 +266,8 @@ def test_a_poll_whose_client_has_gone_makes_room(daemon: Daemon) -> None:
     data = json.dumps(body).encode()
     head = post("/v1/consumers/attacked/poll", len(data), f"Authorization: Bearer {TOKEN}")
     with ExitStack() as stack:
-        for _ in range(POLLS_MAX + 1):  # one more takes the slot kept for the newest session
+        # The last of these polls takes the slot that is kept for the newest session.
+        for _ in range(POLLS_MAX + 1):
             stack.enter_context(open_socket(daemon)).sendall(head + data)
         until(lambda: refused_poll(api, body), "all polls of the session are taken")
     quick = {**body, "wait_ms": 0}

@@ -157,7 +157,7 @@ def test_a_broker_that_is_killed_and_started_again_gets_all_statuses_again(
     until(lambda: "check mqtt.url, the firewall" in daemon.log, "why no new connection is made")
     assert "look whether the broker runs, and at its log" in daemon.log
     daemon.reload()  # an event that waits for the broker
-    broker.start()  # without persistence: it has forgotten everything
+    broker.start()  # the broker has no persistence, so it has forgotten everything
     with broker.subscriber() as subscriber:
         until_status(subscriber, "a", "streaming")
         until_event(subscriber, "events/reloaded")
@@ -245,7 +245,8 @@ def test_a_broker_that_stops_delays_no_reader_and_costs_the_oldest_commits_only(
             lambda: subscriber.of("/commits")[-1].body["position"]["seq"] == seq,
             "the newest commit comes",
         )
-    assert 1 <= daemon.log.count("mqtt messages are dropped") <= 2  # once per connection
+    # The daemon logs this once per connection.
+    assert 1 <= daemon.log.count("mqtt messages are dropped") <= 2
     began = time.monotonic()
     broker.signal(signal.SIGSTOP)
     daemon.stop()

@@ -15,7 +15,7 @@ from tests.daemon.test_readers import leave_poll
 from tests.servers import Server
 from tests.support.browser import chromium
 
-# As long as for other conditions: on a busy machine the daemon and the browser need several seconds.
+# The time limit of other conditions applies here, too: on a busy machine, daemon and browser need several seconds.
 expect.set_options(timeout=DEADLINE_S * 1000)
 
 TOKEN, SCOPED = "token-of-an-operator", "token-of-the-shop-team"

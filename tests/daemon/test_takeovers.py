@@ -37,7 +37,7 @@ CONSUMERS = 12
 KINDS_OF_STATE: tuple[Kind, ...] = ("mariadb118", "mysql97")
 SETTLED_S = 300.0  # until all readers have got what was written before a takeover
 
-# Two tables each, without DDL: the tool cannot tell of which table a DDL statement is.
+# Two tables in each database, without DDL: the tool cannot tell which table a DDL statement concerns.
 PLAIN = ("c0", "c1")
 TABLES = ("churn", "beside")
 FILTERS: tuple[Json, ...] = (
@@ -50,7 +50,7 @@ FILTERED = (["c0.churn"], ["c0.beside", "c1.beside"], ["c0.beside", "c1.churn"])
 
 @dataclass
 class Consumer:
-    """`tables`: those of its filter, as `database.table`."""
+    """`tables`: the tables of its filter, as `database.table`."""
 
     name: str
     databases: list[str]
@@ -197,7 +197,7 @@ def take_over(takeovers: Takeovers, names: list[str], threads: list[Repeated]) -
         caught_up_s = time.monotonic() - began
         pair.until_one_dump()
         for reader in readers:
-            acknowledged = order(reader.acknowledged)  # before the stored one is read
+            acknowledged = order(reader.acknowledged)  # read before the stored position
             assert acknowledged <= order(pair.stored(reader.consumer)), reader.consumer
         print(
             f"{number}. {name}: {took_s:.1f} s, all readers after {caught_up_s:.1f} s,"

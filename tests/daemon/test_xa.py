@@ -59,8 +59,8 @@ def prepared(daemon: Daemon, *, besides: str = "") -> int:
 
 
 def forgotten(server: Server, database: str, readers: dict[str, Reader], daemon: Daemon) -> bool:
-    """True if the daemon keeps no prepared transaction, after it has stored progress again. Those of the failed
-    consumer are not counted, because it may or may not have read on after its fault."""
+    """True if the daemon keeps no prepared transaction, after it has stored progress again. The transactions of the
+    failed consumer are not counted, because it may or may not have read on after its fault."""
     session(server, f"DELETE FROM {database}.t LIMIT 1")
     for reader in readers.values():
         reader.read_to(server)

@@ -45,7 +45,7 @@ def left_behind(temporary: Path) -> list[str]:
         try:
             variables = environ.read_bytes().split(b"\0")
         except OSError:
-            continue  # ended, or somebody else's
+            continue  # the process has ended, or belongs to another user
         if any(one.startswith(f"TMPDIR={temporary}".encode()) for one in variables):
             found.append((environ.parent / "cmdline").read_text().replace("\0", " "))
     return found

@@ -1,7 +1,7 @@
 """The Helm chart, the manifests that are rendered from it, and the Compose files.
 
-The quick tests need no Helm: they look at the rendered manifests, which name the digest of what they come from. The
-deep ones render the chart in all its forms.
+The quick tests need no Helm: they read the rendered manifests, which contain a digest of the files that they were
+rendered from. The deep tests render the chart in all its forms.
 """
 
 from __future__ import annotations

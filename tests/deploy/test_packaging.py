@@ -162,7 +162,7 @@ def test_an_executor_needs_the_base_alone(built: Path, tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(600)
 def test_it_installs_with_its_dependencies(built: Path, tmp_path: Path) -> None:
-    """As `pip install 'binlog-dispatcher[daemon]'` does, with the versions of the lock."""
+    """The test installs the wheel as `pip install 'binlog-dispatcher[daemon]'` does, with the versions of the lock."""
     folder = tmp_path / "venv"
     venv.create(folder, with_pip=True)
     lock = (ROOT / "deploy/daemon.lock").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from tests.differential import literals
 from tests.differential.literals import Literals
 from tests.servers import Server
 
-_SMALL_KEY_CHARACTERS = 40  # at most: with four bytes each they fit into a key of 767 bytes
+_SMALL_KEY_CHARACTERS = 40  # at most so many: with four bytes each they fit into a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Features:
     collations: Mapping[str, Sequence[str]] = field(repr=False)  # per character set
     generated: bool
     invisible: str  # the clause of CREATE TABLE; "" if the server has no compressed columns
-    generated_left_out: bool = False  # by images of UPDATE and DELETE, as MariaDB 11.8.9 does
+    generated_left_out: bool = False  # images of UPDATE and DELETE lack them, as in MariaDB 11.8.9
     old_temporals: bool = (
         False  # the server creates TIME, DATETIME and TIMESTAMP in the form from before 5.6
     )

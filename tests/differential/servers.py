@@ -75,7 +75,7 @@ def run(
 ) -> tuple[list[Ran], bytes]:
     """Create, fill, change and empty the tables. Returns what SELECT returned after each step, and the log.
 
-    `as_logged`: read values of types that the log does not tell as it stores them.
+    `as_logged`: if the log does not show a type, read its values as the log stores them.
     """
     file = fresh_log(server)
     done = []

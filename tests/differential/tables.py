@@ -13,7 +13,8 @@ from tests.differential.catalogue import Declared, Features, kinds
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`sql`: type; `clauses`: what follows it; `written`: False for a generated column, which has no value."""
+    """`sql`: the type; `clauses`: the SQL behind the type; `written`: False for a generated column, which has no
+    value."""
 
     name: str
     sql: str
@@ -336,7 +337,7 @@ def generate(
     """Returns `number` tables, the same for the same seed, server version and catalogue. `label`: a part of their
     names."""
     tables_: list[Table] = []
-    # After ten examples hypothesis mostly varies those that it has; each table should be a new one.
+    # After ten examples, hypothesis mostly varies earlier ones. But each table should be a new one.
     for start in range(0, number, _AT_ONCE):
 
         @seed(random_seed * 10_000 + start)

@@ -1,4 +1,4 @@
-"""The lag of a consumer: of what waits for its reader, and while it gets nothing."""
+"""The lag of a consumer, while transactions wait for its reader, and while it gets no transactions."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_survey_tells_of_what_is_not_read() -> None:
 
 
 def test_executed_transactions_that_are_not_in_the_log_are_not_waited_for() -> None:
-    """As on a replica without log_replica_updates."""
+    """A replica without log_replica_updates executes such transactions."""
     play = at_the_end()
     play.client.offsets_to_poll()
     view = play.server.view()

@@ -1,4 +1,4 @@
-"""Endless changes of tables, and a copy of the tables made of the delivered changes alone.
+"""Endless changes of tables, and a copy of the tables that is made from the delivered changes only.
 
 `Churn` inserts, updates and deletes in tables of some databases, in small and large transactions, until it is stopped
 or its server goes away. `Copy` applies what a reader got to a copy of these tables, and asserts that each change fits:

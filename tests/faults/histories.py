@@ -1,8 +1,8 @@
 """Random histories of a real MySQL server: everything that can be in its log, in any order, each made of a seed.
 
 Statements name their tables with the database, or run in a default database. They never read from one database to
-define an object in another, for which database such a statement concerns is debatable. XA transactions have tables of
-their own, since a prepared transaction keeps its locks.
+define an object in another, because it is not clear which database such a statement concerns. XA transactions have
+tables of their own, since a prepared transaction keeps its locks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a consumer should have got, according to the server's own tool.
+"""Finds, by the server's own tool, what a consumer should have got.
 
 `mysqlbinlog -vv` reads the server's log as a replica with the consumer's start would, and reads what the daemon
 delivered. Both outputs become lists of `Group`, which must be equal. None of the daemon's own decoding is used: GTIDs,
@@ -35,7 +35,7 @@ _NAMED = re.compile(
 @dataclass(frozen=True)
 class Item:
     """A row change or a DDL statement: the databases that it concerns, and everything that the tool prints of it.
-    `table`: that of the row, as `database.table`."""
+    `table`: the table of a row change, as `database.table`."""
 
     databases: tuple[str, ...]
     text: str
@@ -76,7 +76,8 @@ def executed(server: Instance, start: str) -> list[Group]:
 
 
 def delivered(server: Instance, chunks: Iterable[bytes], folder: Path) -> list[Group]:
-    """The same of what a reader got: binlogs, which are one binlog when joined without their magic."""
+    """Returns the groups that a reader got, in chunks: binlogs, which are one binlog if they are joined without their
+    magic."""
     path = folder / "delivered"
     data = b"".join(chunk[4 * (n > 0) :] for n, chunk in enumerate(chunks))
     if not data:

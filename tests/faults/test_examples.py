@@ -76,7 +76,7 @@ def test_six_databases_give_the_documented_clients_and_dispatchers(
     other = server_factory("mysql97")
     other.add_user("user", PASSWORD)
     create(other, ["a"])
-    # The file and offset of a bare GTID set are not known: then more than 1000 transactions are far.
+    # For a bare GTID set, file and offset are not known. Then more than 1000 transactions count as far.
     create(server, ["filler"])
     places = []
     for part in range(3):
@@ -156,7 +156,7 @@ def test_a_consumer_far_behind_has_a_connection_of_its_own_until_it_is_near(
         assert rows["one"]["dispatcher_name"] == rows["two"]["dispatcher_name"]
         assert rows["behind"]["dispatcher_name"] != rows["one"]["dispatcher_name"]
         proxy.set(FAIR)
-        # The dump never pauses, and they merge nevertheless.
+        # The dump never pauses, but the dispatchers merge nevertheless.
         until(
             lambda: len(dumps(server, "user")) == 1, "it is near, and shares the others' connection"
         )
@@ -172,7 +172,7 @@ def test_fifty_consumers_restarted_near_each_other_take_at_most_two_connections(
     daemon.start()
     copies = open_copies(daemon, *names)
     write(server, 600, rows=8)
-    # Each goes on from another position, which is near and which the first consumer has passed.
+    # Each consumer goes on from another position, which is near, and which the first consumer has passed.
     first, *others = copies
     first.step(max_bytes=1)
     for copy in others:

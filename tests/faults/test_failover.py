@@ -1,8 +1,9 @@
 """Failover from a primary that dies to its replica, by GTID: nothing is lost, and nothing comes twice.
 
-The primary is killed while it is written to; its replica is promoted and written to from then on. Consumers of
-`user@primary,replica` go on there from their own sets. A replica that still has to apply what consumers already have is
-waited for. If it never does, its history differs: a typed error after `failover_wait_seconds`.
+The primary is killed during writes. Its replica is promoted, and gets the following writes. Consumers of
+`user@primary,replica` go on at the replica from their own sets. If the replica lacks transactions that consumers
+already have, the daemon waits until it has applied them. If that does not happen within `failover_wait_seconds`, the
+consumers fail with the error that the history differs.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def test_consumers_go_on_with_the_promoted_replica(
             began = time.monotonic()
             if lagging:
                 assert not pair.executed(pair.replica).contains(heard)
-                # The daemon asks it and waits: no consumer has failed, and nothing is read from it.
+                # The daemon asks the replica and waits: no consumer has failed, and nothing is read from the replica.
                 until(
                     lambda: "has not executed" in str(daemon.api.row("a")["last_error"]), "it waits"
                 )

@@ -24,7 +24,7 @@ from tests.support.proxy import FAIR, STALLED, SWALLOWING, Link, Proxy, Weather
 
 DATABASES = ["a", "b"]
 CONSUMERS = {"a": ["a"], "b": ["b"], "both": ["a", "b"], "small": ["a"]}
-# A silent peer is given up after three of these.
+# The daemon gives up a silent connection after three heartbeat periods.
 HEARTBEAT_MS = 300
 
 

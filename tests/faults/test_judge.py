@@ -223,7 +223,7 @@ def _clean(rng: random.Random, server: Instance) -> str:
 
 
 def refused_after_a_reset(made: Play) -> None:
-    """The server's history is another one: no consumer of the old one gets anything of it."""
+    """After a reset, the server has another history, and consumers of the old history get nothing from it."""
     server, daemon = made.server, made.daemon
     created = time.time()
     until(lambda: time.time() > created + 1.1, "the log's second is over")

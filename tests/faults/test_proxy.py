@@ -129,7 +129,7 @@ def test_a_stalled_link_makes_both_sides_wait_and_loses_nothing(net: Net) -> Non
     assert is_silent(client)
     assert is_silent(server)
     assert sender.is_alive()
-    later, _, _ = net.connect()  # a new connection has the same weather
+    later, _, _ = net.connect()  # a new connection has the same faults
     later.sendall(b"x")
     net.proxy.set(FAIR)
     assert read(client, len(stream)) == stream

@@ -52,7 +52,7 @@ def test_a_quiet_consumer_survives_purges_on_a_busy_server(
 
     began = time.monotonic()
     with draining(daemon, ["quiet"], markers=False) as drains, busy(server, "busy"):
-        # It starts at the end of the log as of its reader's first session.
+        # The consumer `quiet` starts at the end that the log had at its reader's first session.
         server.execute("INSERT INTO quiet.churn VALUES (1, 1, 'the only row')")
         looking = threading.Thread(target=look)
         looking.start()
@@ -88,7 +88,7 @@ def test_a_quiet_consumer_survives_purges_on_a_busy_server(
         f" {quiet.answers} answers with progress; runway {runways[0]:.0f} s at first, {min(runways):.0f} s at least,"
         f" {runways[-1]:.0f} s at last; at most {max(behind)} files behind"
     )
-    # One for its row, and the markers that are due.
+    # One answer for the row, and the markers that are due.
     assert quiet.answers <= 2 + took_s / MARKERS_S
     if SECONDS >= 120:
         assert quiet.answers <= 12

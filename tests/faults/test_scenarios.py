@@ -80,7 +80,7 @@ def test_consumers_are_added_and_recreated_with_tiny_queues(
     copies += open_copies(daemon, "two")
     assert check_all(server, copies) == 2 * 3 * ROWS
     one_dispatcher(daemon, server)
-    # Both are removed, and others are added with queues of ten bytes.
+    # Remove both consumers, and add two others with queues of ten bytes.
     tiny = source(server, "a", start="earliest", max_bytes_in_binlog_queue=10)
     daemon.settings["consumers"] = {"three": tiny, "four": tiny}
     daemon.reload()
@@ -104,7 +104,7 @@ def test_consumers_are_added_and_recreated_with_tiny_queues(
 def test_detaching_and_waiting_lose_nothing(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """Consumers with full queues are detached again and again, beside one that never is; two are declared anew."""
+    """Some consumers with full queues are detached again and again, another one never is, and two are declared anew."""
     insert(server, 0, ROWS)
     limits = {
         "large": (10**8, 60_000),

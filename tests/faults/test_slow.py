@@ -1,9 +1,9 @@
 """A consumer that is slow, or does not read at all, does not slow down others.
 
 Eight consumers read a log that is longer than they can get through. The network before the daemon is the limit
-(`SLOW_MIB_PER_SECOND`), so time that the daemon waits is lost, and shows. What seven of them get within `SLOW_SECONDS`
-is measured beside an eighth that reads as they do, beside one that does not read at all, and beside one that
-acknowledges 1 KiB/s.
+(`SLOW_MIB_PER_SECOND`), so time that the daemon waits is lost, and shows. The test measures how much seven of them get
+within `SLOW_SECONDS` while the eighth reads as they do, while it does not read at all, and while it acknowledges 1
+KiB/s.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_a_slow_consumer_does_not_slow_down_seven_others(
             row = daemon.api.row(SLOW)
             assert row["detaches"] >= 1
             assert row["last_error"] is None
-            assert row["bytes"] <= SLOW_QUEUE + MIB // 8  # in whole segments
+            assert row["bytes"] <= SLOW_QUEUE + MIB // 8  # the queue takes whole segments
             purge_unneeded_files(server, daemon)
 
             slow.crawl(1024)
@@ -147,7 +147,7 @@ def report(live: Window, stuck: Window, crawling: Window) -> None:
         f" MiB of {bound / MIB:.0f} MiB"
     )
     assert max(window.resident_max for window in (live, stuck, crawling)) < bound
-    if SECONDS >= 30:  # one wait of a second is a large part of a short window
+    if SECONDS >= 30:  # in a short window, one wait of a second is a large part
         for name, loss, _ in said:
             assert loss < LOSS_MAX, name
 

@@ -51,7 +51,7 @@ class Storm:
         self.guests: list[Guest] = []
         self.counts = dict.fromkeys(("reloads", "restarts", "kills", "readers", "steps"), 0)
         self.ending = threading.Event()
-        # Readers ignore its absence; no two other disturbances happen to the daemon at a time.
+        # Set while the daemon is up. Readers ignore its absence. Other disturbances do not happen at the same time.
         self.daemon_is_up = threading.Event()
         self.daemon_is_up.set()
 

@@ -20,7 +20,7 @@ class Watch:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.most: Counter[str] = Counter()
-        self.seen: list[Counter[str]] = []  # each change
+        self.seen: list[Counter[str]] = []  # the numbers after each change
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch")
 

@@ -1,10 +1,10 @@
 """`python -m tests.fuzz [TARGET…]`: fuzz each target in turn, for FUZZ_SECONDS (20) each.
 
 A target runs in a process of its own, with kernels as Python (NUMBA_DISABLE_JIT=1), so that the fuzzer sees which
-branches an input takes in them, and so that a read outside of an array is an error. What it finds new goes to
-`.cache/fuzz/TARGET`; an input that breaks the target's promise goes there as well and is named at the end, with the
-command that repeats it: `--replay FILE`. `--keep` adds to tests/fuzz/corpus inputs of all sizes from what was found so
-far, each of which took a branch that none before it took, as far as there is room.
+branches an input takes in them, and so that a read outside of an array is an error. Inputs that take new branches are
+stored in `.cache/fuzz/TARGET`. An input that breaks the target's promise is stored there, too, and is named at the end,
+with the command that repeats it: `--replay FILE`. `--keep` adds stored inputs of all sizes to tests/fuzz/corpus, as
+long as there is room. Each added input takes a branch that no input before it took.
 """
 
 from __future__ import annotations

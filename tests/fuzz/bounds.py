@@ -18,7 +18,7 @@ from tests.fuzz.targets import TARGETS
 
 
 def mutants(rng: random.Random, inputs: list[bytes]) -> Iterator[bytes]:
-    """For ever: an input cut, with bytes changed, put in, or taken out."""
+    """Yields mutants without end: inputs that are cut, or in which bytes are changed, inserted or removed."""
     extremes = (0, 1, 0x7F, 0x80, 0xFE, 0xFF)
     while True:
         data = bytearray(rng.choice(inputs))
@@ -46,7 +46,7 @@ def main(seconds: float) -> int:
     for name, target in TARGETS.items():
         inputs = seeds()[name]
         for data in inputs:
-            target(data)  # compiles
+            target(data)  # compiles the kernels
         until = time.monotonic() + seconds
         for data in mutants(rng, inputs):
             try:

@@ -33,7 +33,8 @@ def events(data: bytes, *, checksum: bool, start: int) -> Iterator[bytes]:
 
 
 def bodies(log: bytes, *, checksum: bool) -> bytes:
-    """What `events` makes this log's events from (those of at most 65,535 bytes); magic and format are left out."""
+    """Returns the bytes from which `events` makes the events of this log that have at most 65,535 bytes. Magic and
+    format are left out."""
     out, at = bytearray(), 4
     while at + 19 <= len(log):
         size = int.from_bytes(log[at + 9 : at + 13], "little")

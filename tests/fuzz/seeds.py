@@ -140,7 +140,7 @@ def _control() -> Iterator[bytes]:
 
 
 def _inspected(delivered: list[bytes]) -> Iterator[bytes]:
-    """Files in which each body comes twice: what Python has read once, kernels write."""
+    """Files in which each body comes twice: Python reads the first occurrence, and the kernels print the second one."""
     yield from delivered
     yield small_log().bytes()
     for full in (True, False):

@@ -1,7 +1,8 @@
-"""What is fuzzed: a function of bytes per parser, that returns whenever the bytes are treated as they must be.
+"""The targets: for each parser a function of bytes, which returns if the parser treats the bytes correctly.
 
-They must be read, or refused by the error that the parser documents; any other exception is a finding, as are a hang
-and memory without bound, which the runner watches. Where there is an encoder, reading what it wrote gives the same.
+The parser must read the bytes, or refuse them with the error that it documents. Any other exception is a finding, and
+so are a hang and unlimited memory, which the runner watches. If there is an encoder, the parser must read its output
+back unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What fuzzing found is read again by the compiled kernels, so that what was fixed stays fixed."""
+"""The compiled kernels read the inputs that fuzzing has found, so that fixed defects stay fixed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
-_SECONDS_AT_MOST = 5.0  # per input; the fuzzer itself allows ten, of interpreted kernels
+_SECONDS_AT_MOST = 5.0  # per input; the fuzzer allows ten, and interprets the kernels
 
 
 def test_the_corpus_is_small_and_of_known_targets() -> None:
@@ -36,7 +36,8 @@ def test_inputs(name: str) -> None:
 
 
 def test_no_kernel_leaves_its_arrays() -> None:
-    """A compiled kernel that writes behind an array breaks the process's heap; as Python the same write raises."""
+    """A compiled kernel that writes behind an array damages the process's heap. If the kernel runs as Python, the same
+    write raises an error."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-m", "tests.kernels"]
     result = subprocess.run(

@@ -38,7 +38,7 @@ def test_agrees_with_the_servers_own_tool(
     assert [event["type"].removesuffix("_V1") for event in events] == [
         event.type for event in expected
     ]
-    # For events inside a payload the tool prints where the payload ends; here they stand where it begins.
+    # For events inside a payload, the tool prints the end of the payload; `inspect` prints its beginning.
     at = "end_log_pos", "offset"
     assert [event[at["payload_index" not in event]] for event in events] == [
         event.offset for event in expected

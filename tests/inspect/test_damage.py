@@ -70,7 +70,7 @@ def test_a_damaged_byte_ends_the_output_before_its_event(tmp_path: Path) -> None
     ends = [*log.offsets[1:], len(log.data)]
     path = tmp_path / "binlog.000001"
     for at in range(4, len(log.data)):
-        if at == 4 + 17:  # "in use" is not part of the checksum
+        if at == 4 + 17:  # the checksum leaves out the flag "in use"
             continue
         data = bytearray(log.data)
         data[at] ^= 0x41
@@ -111,7 +111,7 @@ def test_random_content_under_a_valid_checksum_never_crashes(
         path.write_bytes(log.bytes())
         out = io.BytesIO()
         inspection = Inspection(options, out.write)
-        # A damaged event that defines the format of the others may end it.
+        # If the damaged event defines the format of the others, the inspection may end.
         with suppress(BinlogError):
             inspection.run(FileArguments([str(path)]))
         text = out.getvalue().decode()

@@ -52,7 +52,7 @@ def test_names_stand_on_one_line(inspect: Inspect) -> None:
 
 
 def test_a_value_is_a_literal_with_escapes_of_bytes(inspect: Inspect) -> None:
-    """As for other control characters: a literal holds bytes."""
+    """These characters are escaped like other control characters, because a literal holds bytes."""
     literal = (
         r"'a\x1b[31mb\x1b]0;title\x07c\xc2\x9b2Jd\xe2\x80\xaee\xe2\x80\xa8f\x7fg\xe2\x81\xa6h\r\n"
         r"2026-01-01 error forged\xc2\x85i'"

@@ -92,7 +92,7 @@ def test_the_literal_of_each_type(inspect: Inspect) -> None:
 
 
 def test_doubles_are_printed_with_the_fewest_digits() -> None:
-    """As Arrow prints them, which the JSON does."""
+    """The kernels print them as Arrow does, and so as the JSON output does."""
     rng = random.Random(1)
     bits = [rng.getrandbits(64) for _ in range(3000)]
     values = [struct.unpack("<d", struct.pack("<Q", number))[0] for number in bits]
@@ -151,7 +151,7 @@ def test_columns_that_arrow_decodes_stand_in_their_rows(inspect: Inspect) -> Non
         "  GTID_EVENT  3e11fa47-71ca-11e1-9e33-c80aa9429562:40  committed 2023-11-14T22:13:20.000040Z\n"
         in out
     )
-    assert out.count("#   id int\n") == 2  # the columns of each table, once
+    assert out.count("#   id int\n") == 2  # each table's columns are printed once
 
 
 def test_an_event_that_cannot_be_decoded_says_why_and_the_others_are_shown(

@@ -1,4 +1,4 @@
-"""The clock of a history, and what is to happen."""
+"""The clock of a history, and the actions that are still to happen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Agenda:
         heapq.heappush(self._actions, (max(time, self.now), next(self._numbers), action))
 
     def run_until(self, time: float, after_each: Action) -> None:
-        """Let everything happen that is due until then."""
+        """Execute all actions that are due until this time."""
         while self._actions and self._actions[0][0] <= time:
             self.now, _, action = heapq.heappop(self._actions)
             action()

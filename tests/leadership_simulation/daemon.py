@@ -1,7 +1,7 @@
-"""A process: the rules of leadership, their effects, and what runs under a term.
+"""A process: the rules of leadership, their effects, and the parts that run during a term.
 
-It stands for `dispatcher/standby.py` and what that starts. A process that is stopped handles what has come when it goes
-on; one that was killed handles nothing more.
+It replaces `dispatcher/standby.py` and the parts that this module starts. A stopped process handles events that have
+come in when it goes on. A killed process handles nothing more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.leadership_simulation.world import World
 
 RETRY_S = 0.2
-FLUSH_S = 2.0  # for what is queued when a daemon hands over
+FLUSH_S = 2.0  # how long a daemon that hands over stores what is queued
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Process:
         self.term: Term | None = None
         self.confirmed_s = float(
             "-inf"
-        )  # local: when a request was sent whose answer confirmed the lease
+        )  # by the local clock: when the last request was sent whose answer confirmed the lease
         self.leadership = Leadership(self.holder, lease_s)
         self._offset_s, self.rate = clock
         self.lease_s = lease_s
@@ -127,7 +127,7 @@ class Process:
         self.stopped = True
 
     def go_on(self) -> None:
-        """What was due while the process was stopped, happens first."""
+        """Continue a stopped process. It first handles the events that were due while it was stopped."""
         self.stopped = False
         inbox, self._inbox = self._inbox, []
         self.world.rng.shuffle(inbox)  # timers and sockets are served in any order
@@ -235,7 +235,7 @@ class Process:
     # -- calls of readers ------------------------------------------------------------------------------------
 
     def call(self, act: Callable[[Term], None], reply: Reply) -> None:
-        """Let a reader's call reach what leads here."""
+        """Pass a reader's call to the term that leads here, or refuse it."""
         term = self.term
         if term is None or not self.serves or not term.serving:
             leader = self.leadership.leader(self.now)
@@ -245,7 +245,7 @@ class Process:
 
 
 class Term:
-    """What runs under a term: the store, the queues and the dump."""
+    """The parts that run during a term: the store, the queues and the dump."""
 
     def __init__(self, process: Process, holder: str, number: int) -> None:
         self.holder = holder
@@ -256,7 +256,7 @@ class Term:
         self.world = process.world
         self.acknowledged: dict[str, int] = {}
         self.sessions: dict[str, int] = {}
-        self.head = 0  # how far the dump has come
+        self.head = 0  # the last position that the dump has sent
         self._queued: list[_Acknowledgement] = []
         self._storing = False
         self.connection = self._connect()
@@ -376,7 +376,7 @@ class Term:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def end(self, orderly: bool) -> None:
-        """End, after what is queued is stored if there is time for it."""
+        """End the term. If `orderly`, first store what is queued, as far as there is time."""
         self.serving = False
         if not orderly:
             self._end()

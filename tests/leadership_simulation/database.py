@@ -93,7 +93,7 @@ class Session:
         self.owner = owner
         self.ended = ended
         self.alive = True
-        self.left = False  # its client has closed it; the server may not know
+        self.left = False  # its client has closed the session; the server may not know this
         self.changes: list[Callable[[Contents], Contents]] = []
         self.heard = 0
         self.looked_s = 0.0  # the database's clock when the lease was read last
@@ -114,7 +114,7 @@ class Database:
         self._committed = committed
         self._lost = lost
         self._history: deque[tuple[float, Contents]] = deque([(0.0, self.contents)])
-        self._sessions: dict[Session, None] = {}  # in the order of their beginning
+        self._sessions: dict[Session, None] = {}  # in the order in which they began
         self._locked_by: Session | None = None
         self._waiting: list[tuple[Session, float, Reply]] = []
 

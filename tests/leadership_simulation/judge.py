@@ -1,4 +1,5 @@
-"""The assertions. The judge sees everything: the true time, the database's contents, what each daemon was answered."""
+"""The assertions. The judge sees everything: the true time, the contents of the database, and the answers that each
+daemon got."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ LATE_S = 1.0  # a running daemon stops leading at most this long after its lease
 class Judge:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._writers: dict[int, str] = {}  # holder by term, of what is committed
+        self._writers: dict[int, str] = {}  # by term: the holder that has committed writes
         self._acknowledged: dict[str, int] = {}  # the highest that was ever committed
         self._confirmed: dict[str, int] = {}  # the highest that a reader was told to be stored
         self._led: set[tuple[str, int]] = set()
@@ -74,7 +75,7 @@ class Judge:
     def acknowledgement_answered(self, consumer: str, position: int) -> None:
         stored = self._acknowledged.get(consumer, 0)
         assert position <= stored, f"{consumer} is told that {position} is stored, but {stored} is"
-        # What the server has lost in a crash is not stored any more.
+        # A position that the server has lost in a crash is no longer stored.
         kept = min(position, self._world.database.contents.acknowledged.get(consumer, 0))
         self._confirmed[consumer] = max(kept, self._confirmed.get(consumer, 0))
 
@@ -95,7 +96,7 @@ class Judge:
     def exited(self, process: Process) -> None:
         """A daemon that hands over gives its lease back."""
         assert process.leaving_since is not None, f"{process.name} has exited by itself"
-        # Otherwise a session that does not know yet that it is over may hold the lock.
+        # If faults were more recent, the session of a client that has gone may still hold the lock.
         sound = self._world.calm_since <= process.leaving_since - calm_s(process.lease_s)
         lease = self._world.database.lease
         # After its term a daemon has a new id, and the lease is that of an older one.
@@ -108,7 +109,8 @@ class Judge:
         world = self._world
         now = world.agenda.now
         database = world.database
-        # Each fault may leave a session that gets the lock after the one before it. `finished` bounds them all.
+        # Each fault may leave such a session, and these get the lock one after the other. `finished` limits the whole
+        # time.
         if not (database.up and database.lease.free) or database.locked_for_nothing:
             self._free_since = None
         elif self._free_since is None:

@@ -1,8 +1,8 @@
 """Each rule of leadership, broken on purpose. `python -m tests.leadership_simulation.mutate` shows that the assertions
 notice each of them.
 
-Those of the package `tests.leadership_simulation` break what `LeaseTable`, `DatabaseStore` and the server of the
-database do in their place.
+Mutants of the package `tests.leadership_simulation` break its replacements of `LeaseTable`, `DatabaseStore` and the
+database server.
 """
 
 from __future__ import annotations

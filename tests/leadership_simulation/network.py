@@ -1,7 +1,7 @@
 """The connections of the daemons to the database: statements and answers that come late, twice or never.
 
-A connection runs one transaction at a time. What was sent may be executed after its sender has closed the connection or
-has died. A cut link holds what is sent until it is whole again, or loses it without a word.
+A connection runs one transaction at a time. A statement that was sent may be executed after its sender has closed the
+connection or has died. A cut link either holds back what is sent until it is repaired, or loses it without an error.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ Outcome = Answer | NotLeader | ConnectionLost
 
 
 class Connection:
-    """`process`: whose link it uses; `owner`: who it is for the server; `handle` lets the process do something, at once
-    or when it goes on."""
+    """`process`: the process whose link the connection uses; `owner`: its name at the server; `handle`: makes the
+    process execute an action, at once or when it goes on."""
 
     def __init__(
         self, network: Network, process: str, owner: str, handle: Callable[[Action], None]
@@ -108,7 +108,7 @@ class Connection:
         self._send(next(transaction))
 
     def close(self) -> None:
-        """Close the connection from the client's side. What was sent may still be executed."""
+        """Close the connection from the client's side. Statements that were sent may still be executed."""
         self.usable = False
         self._session.left = True
         self._transaction = self._done = None

@@ -1,7 +1,7 @@
 """A reader of one consumer, which knows the addresses of all daemons.
 
-It stores what it gets before it asks for the next part. One with a checkpoint opens a session at its own position, one
-without goes on at the position that is stored for its consumer.
+It stores what it gets before it asks for the next part. A reader with a checkpoint opens a session at its own position.
+A reader without one goes on at the position that is stored for its consumer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reader:
 
         self._world.agenda.after(TIMEOUT_S, expired)
         process = self._world.processes.get(self._names[self._at])
-        if process is None:  # refused
+        if process is None:  # the connection is refused
             self._world.agenda.after(LATENCY_S, lambda: self._answered(number, Refused("")))
             return
         consumer, session, after = self.consumer, self._session, self.received

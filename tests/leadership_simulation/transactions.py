@@ -1,7 +1,7 @@
-"""What the daemons let the database do: each a sequence of statements, with a round trip for each.
+"""The transactions of the daemons: each is a sequence of statements, with a round trip for each statement.
 
-They stand for `LeaseTable` and `DatabaseStore`. The connection may be lost at each statement, and the process may be
-stopped between any two of them.
+They replace those of `LeaseTable` and `DatabaseStore`. The connection may be lost at each statement, and the process
+may be stopped between any two of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Transaction = Generator[Statement, Answer, Answer]
 
 
 class NotLeader(Exception):
-    """The lease's row is not that of the writer."""
+    """The row of the lease names another holder than the writer."""
 
 
 def ask(request: Request, address: str, lease_s: float) -> Transaction:

@@ -33,7 +33,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.readers: list[Reader] = []
         self.written = 0
-        self.calm_since = 0.0  # no fault is more recent
+        self.calm_since = 0.0  # when the last fault happened
         self._starts = 0
         self._source_cut_until_s = dict.fromkeys(self.names, 0.0)
 
@@ -134,7 +134,7 @@ class World:
         self.database.jump(seconds)
 
     def heal(self) -> None:
-        """End all faults, and start what does not run."""
+        """End all faults, and start everything that does not run."""
         self.say("all faults end")
         if not self.database.up:
             self.database.start()
@@ -161,7 +161,7 @@ class World:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _disturbed(self, process: Process, seconds: float) -> None:
-        """The process can do what is due again after that time."""
+        """Note that the process is disturbed for so many seconds."""
         process.able_since = max(process.able_since, self.agenda.now + seconds)
         self.calm_since = max(self.calm_since, process.able_since)
 

@@ -178,12 +178,12 @@ async def test_transactions_not_acknowledged_come_again(
         binlog = await client.create_binlog("again", ["lib_again"], start="earliest")
         assert ids(await take(binlog, 2)) == [3, 4]
         await binlog.acknowledge()
-        # The name is free again, and what is stored stays.
+        # After `close` the name is free again, and the stored position stays.
         await binlog.close()
         binlog = await client.create_binlog("again", ["lib_again"])
         insert(server, "lib_again", 5)
         assert ids(await take(binlog, 1)) == [5]
-        # A position overrides the stored one, and is stored.
+        # A given position overrides the stored one, and is stored.
         await binlog.close()
         binlog = await client.create_binlog("again", ["lib_again"], start=taken[0].position)
         assert ids(await take(binlog, 4)) == [2, 3, 4, 5]
@@ -197,7 +197,7 @@ async def test_a_program_that_keeps_its_positions_itself(server: Server, account
     address = account(server)
     async with BinlogClient(address, password=PASSWORD) as client:
         binlog = await client.create_binlog("own", ["lib_own"], max_bytes_in_binlog_queue="64KiB")
-        # Far more than the queue holds: without a state store, reading acknowledges.
+        # The rows are far larger than the queue. Without a state store, each read acknowledges the transactions before.
         insert(server, "lib_own", *range(100), v="x" * 1500)
         assert ids(await take(binlog, 100)) == list(range(100))
         insert(server, "lib_other", 1)

@@ -83,7 +83,7 @@ def _day(chance: random.Random, first: int, last: int) -> str:
     return f"{chance.randint(first, last)}-{chance.randint(1, 12):02}-{chance.randint(1, 28):02}"
 
 
-# SELECT shows six digits of a FLOAT, so its values have no more.
+# SELECT shows six digits of a FLOAT, so these values have at most six digits.
 _LITERALS: dict[str, Callable[[random.Random, ColumnModel], str]] = {
     "integer": _integer,
     "float": lambda chance, _: str(

@@ -41,11 +41,11 @@ class MirrorJob:
     copies: bool = True
     copy_settings: str = ""  # further settings of `copy`, each behind a comma
     settings: str = ""  # further lines of its YAML file
-    quick: bool = True  # let Java and Spark compile less than with a user's settings
+    quick: bool = True  # True: Java and Spark compile less than with a user's settings
     options: tuple[str, ...] = ()  # further options of `run`
     conf: tuple[str, ...] = ()  # further settings of Spark
     python: str = sys.executable
-    environment: dict[str, str] | None = None  # instead of the tests' environment
+    environment: dict[str, str] | None = None  # replaces the environment of the tests
     # A target that is not local, and a function that copies it into the local folder `target`.
     location: str = ""
     fetch: Callable[[], None] = lambda: None
@@ -187,7 +187,7 @@ class MirrorJob:
                 last[:] = self.differences(*databases)
                 last[:] = last or [text for name in databases for text in self.leftovers(name)]
             except (OSError, delta.UnreadableDelta, pymysql.MySQLError) as error:
-                # A step changes the files meanwhile, or the server is starting.
+                # A step changes the files at this moment, or the server is starting.
                 last[:] = [str(error)]
             return not last
 

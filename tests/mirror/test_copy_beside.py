@@ -24,7 +24,7 @@ def test_each_table_has_one_record_and_is_copied(job: MirrorJob) -> None:
         database="shop",
     )
     job.start("shop", now=False)
-    # Meanwhile the command starts Spark. It writes after it has asked the server.
+    # While the job starts, the command starts Spark, asks the server, and then writes its requests.
     command = subprocess.Popen(
         job.command("copy", "shop.*", consumers=("shop",)),
         stdin=subprocess.DEVNULL,
@@ -33,7 +33,7 @@ def test_each_table_has_one_record_and_is_copied(job: MirrorJob) -> None:
         cwd=job.home,
     )
     until(job.target.exists, "the job runs", timeout_s=TIMEOUT_S)
-    for value in range(2, 2 + TABLES):  # the job finds new tables meanwhile
+    for value in range(2, 2 + TABLES):  # so the job finds new tables while the command runs
         job.server.execute(f"INSERT INTO t{value - 2} VALUES ({value})", database="shop")
         command.poll()
     printed, _ = command.communicate(timeout=TIMEOUT_S)

@@ -56,7 +56,8 @@ def _fill(server: Server, tables: list[str], rows: int) -> None:
 
 @dataclass
 class Load:
-    """One session that changes rows of all tables. As there is only one, its statements do not wait for each other."""
+    """One session that changes rows of all tables. Its statements do not wait for each other, because it is the only
+    session."""
 
     server: Server
     tables: list[str]

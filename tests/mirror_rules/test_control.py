@@ -1,4 +1,4 @@
-"""What of the rows of the control table counts, and which tables the names of the log mean."""
+"""Which rows of the control table count, and which table a name in the log means."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_request_stands_until_a_row_of_the_table_names_it() -> None:
     rows = [
         row(1, "table", table_id="x", state="stopped"),
         row(2, "request", table_id="x", request="skip", detail='{"id": "r1"}'),
-        # Written by the applier, which had not seen the request.
+        # The applier has written this row before it has seen the request.
         row(3, "table", table_id="x", state="stopped", reason="later"),
     ]
     asked = latest_rows(rows).records["x"]
@@ -121,7 +121,7 @@ def test_a_request_for_a_copy_stands_until_a_record_answers_it() -> None:
     answered = answering(record("t"), "db.t", "r1")
     rows.append(row_of(answered) | {"serial": 2, "at": AT})
     assert latest_rows(rows).named == {}
-    # The table may have another name by then; the id tells.
+    # The table may have another name by now; the request is found by its id.
     rows[1] |= {"table": "u"}
     assert latest_rows(rows).named == {}
     rows.append(row(3, "request", **names, request="copy", detail='{"id": "r2"}'))
@@ -179,7 +179,7 @@ def test_a_table_is_found_by_the_name_that_it_had() -> None:
 
 
 def test_entries_of_before_a_rename_are_not_of_a_newer_table_of_the_name() -> None:
-    # A copy that runs while its table is renamed needs them; a new table may have the name by the time of a restart.
+    # A copy that runs while its table is renamed needs these entries. At a restart, a new table may have the old name.
     old = renamed(record("old", table="t", state=Copying(BEGIN), serial=1), ("db", "u"), 10)
     new = record("new", table="t", from_lsn=20, serial=9)
     for tables in ([old, new], [new, old]):
@@ -245,7 +245,7 @@ def test_a_swap_moves_folders_and_takes_the_place_of_a_dropped_table() -> None:
         (Creating(), Creating(), 10),
         (Copying(BEGIN), Creating(), 10),
         (Copied(BEGIN, EXECUTED), Creating(), 10),
-        # Between S and R the rows of another table may have been read by the old name.
+        # Between S and R, the old name may have belonged to another table, whose rows were read.
         (Replaying(BEGIN, EXECUTED, True, 10), Creating(), 10),
         (Replaying(BEGIN, EXECUTED, True, 9), Replaying(BEGIN, EXECUTED, True, 9), 4),
         (CatchingUp(Live(), passed=10), Creating(), 10),

@@ -38,7 +38,7 @@ class Job:
 
     def start(self) -> None:
         """A job begins."""
-        # It cannot copy: what is asked for stays as it is.
+        # This job cannot copy, so the requested copies do not begin.
         self._mirror = Mirror(MirrorOptions("shop", lambda _: TablePolicy(), lambda _: False, str))
         own = tuple(self.rows().records.values())
         self._do(self._mirror.step(Started(own, {}, 0, LogEnd(0, BEGIN), newest=0), 1.0))
@@ -52,20 +52,20 @@ class Job:
         self._add(control_row("request", **names, request="copy", detail=detail))
 
     def read(self) -> list[TableRecord]:
-        """The rules are told which requests stand. Returns the records that they write."""
+        """Pass the open requests to the rules. Returns the records that the rules write."""
         rows = self.rows()
         named = {name: asked for (_, name), asked in rows.named.items()}
         return self._do(self._mirror.step(RequestsRead({}, named, {}), 1.0))
 
     def rename(self, table_id: str, name: TableName) -> None:
-        """The table has another name by now."""
+        """Give the table another name."""
         now = self._mirror.state.records[table_id]
         renamed = replace(now, database=name[0], table=name[1])
         self._mirror.state.records[table_id] = renamed
         self._add(row_of(renamed))
 
     def _do(self, effects: list[Effect]) -> list[TableRecord]:
-        """StoreRecords what the rules want to be stored. Returns it."""
+        """Store the records that the rules write. Returns them."""
         stored: list[TableRecord] = []
         while stores := [effect for effect in effects if isinstance(effect, StoreRecords)]:
             (store,) = stores
@@ -90,7 +90,7 @@ def test_the_job_makes_the_record_of_a_table_that_it_does_not_have_once() -> Non
     assert (made.name, made.state, made.request) == (X, Creating(), None)
     assert made.answered == {"shop.x": "r1"}
     assert job.rows().named == {}
-    # Read again, also by another job, the request is answered.
+    # If the request is read again, also by another job, it is answered already.
     assert job.read() == []
     job.start()
     assert job.read() == []

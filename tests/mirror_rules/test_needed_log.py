@@ -1,4 +1,4 @@
-"""Behind which entry the log is still needed."""
+"""The entry behind which the log is still needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ APPEND = 1 << 32
         (Live(), False),
         (Live(complete=False), False),
         (Dropped(), False),
-        # It begins at the log's end.
+        # A copy that has not begun will begin at the log's end.
         (Creating(), False),
         (Copying(BEGIN), True),
         (Copied(BEGIN, EXECUTED), True),

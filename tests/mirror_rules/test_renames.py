@@ -1,4 +1,4 @@
-"""What a RENAME makes of names and records, whatever tables there are and whatever is renamed."""
+"""How a RENAME changes names and records, for any tables and any renames."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ Pairs = list[tuple[TableName, TableName]]
 
 @st.composite
 def renames(draw: st.DrawFn, known: set[TableName]) -> Pairs:
-    """The pairs of a statement that a server can execute: each old name is that of a table, each new one is free."""
+    """The pairs of a statement that a server can execute: at each pair, the old name is that of a table, and the new
+    name is free."""
     tables, pairs = set(known), []
     for _ in range(draw(st.integers(1, 4))):
         free = [name for name in NAMES if name not in tables]
@@ -66,7 +67,7 @@ def renames(draw: st.DrawFn, known: set[TableName]) -> Pairs:
 
 @st.composite
 def statements(draw: st.DrawFn) -> tuple[dict[TableName, TableRecord], Pairs]:
-    """Records by their names, of which the server may have a few more tables, and what it renames."""
+    """Records by their names, and the pairs of a RENAME. The server may have tables that have no record."""
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
     records = {}
     for number, name in enumerate(names):

@@ -51,7 +51,7 @@ def after(state: State, wish: Wish) -> State:
 @pytest.mark.parametrize(
     ("wish", "goal", "from_lsn"),
     [
-        # Rows that a person has written by hand may be of later entries.
+        # A person may have written by hand rows that belong to later entries.
         (Wish.APPLIED, Live(), 8),
         (Wish.SKIP, PARTIAL, 8),
         (Wish.PARTIAL, PARTIAL, 7),

@@ -155,7 +155,7 @@ def test_char_is_padded_under_pad_char_to_full_length() -> None:
 
 
 def test_a_timestamp_that_may_become_not_null_needs_another_copy() -> None:
-    """explicit_defaults_for_timestamp=OFF makes it so, and the log does not tell the variable."""
+    """With explicit_defaults_for_timestamp=OFF it becomes NOT NULL, and the log does not contain this variable."""
     for column, clauses, follows in (
         ("timestamp", "MODIFY a TIMESTAMP(3)", False),
         ("timestamp", "MODIFY a TIMESTAMP(3) NULL", True),

@@ -1,4 +1,5 @@
-"""States and records as the control table keeps them: what is written is read again, and so are rows of format 1."""
+"""States and records in the form of the control table: they are read back unchanged, and rows of format 1 are read,
+too."""
 
 from __future__ import annotations
 
@@ -144,7 +145,7 @@ WRITTEN: list[tuple[State, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("state", "written"), WRITTEN)
 def test_the_json_of_a_state_stays(state: State, written: dict[str, Any]) -> None:
-    # Control tables hold it.
+    # Existing control tables contain this JSON.
     assert state_json(state) == written
     assert state_from(written) == state
 
@@ -253,7 +254,7 @@ def test_a_table_of_format_1_that_waits_for_its_place_goes_on_waiting() -> None:
 
 
 def test_an_adopted_table_of_format_1_catches_up() -> None:
-    # Such records had the state that the table had before.
+    # In format 1, the record of an adopted table kept the state from before.
     record = read("complete", {"goal": "complete"})
     assert record.state == CatchingUp(Live())
 

@@ -97,7 +97,7 @@ def test_a_table_that_is_created_is_complete_and_exact(state: State | None) -> N
     assert (after.state, after.from_lsn) == (Live(exact_from=9), 9)
     assert (after.signature, after.reason) == ("", "")
     assert (after.table_id == "id", after.folder) == (before is not None, "db/t" if before else "")
-    # One that exists was dropped in a way that the log does not hold.
+    # If the table exists, it was dropped in a way that the log does not hold.
     assert moved.work is (DeltaWork.DROP if state in EXISTING else DeltaWork.NOTHING)
 
 
@@ -120,8 +120,8 @@ def test_create_if_not_exists_tells_nothing_of_a_table_that_may_exist() -> None:
     assert created is not None and created.state == Live(exact_from=9)
 
 
-# What is known of a table apart from its rows: what was asked and done, its former names, the entry as of which it was
-# copied last, and its name in the catalog.
+# Facts about a table that do not depend on its rows: requests and answers, former names, the entry as of which it was
+# last copied, and its name in the catalog.
 LASTING: dict[str, Any] = {
     "request": Request("r2", Wish.RETRY),
     "handled": "r1",
@@ -249,7 +249,7 @@ def test_a_table_whose_rows_are_not_known_is_copied_by_policy(
         (CatchingUp(Live(exact_from=2)), Stopped(9, Live(exact_from=2))),
         (Stopped(6, Live(exact_from=2), lost=7), Stopped(9, Live(exact_from=2))),
         (REPLAYING, Stopped(9, Live(), copy=REPLAYING)),
-        # What the rows of a copy that has not come to its end are worth is not known.
+        # The rows of an unfinished copy may be incomplete.
         (Copying(BEGIN), Stopped(9, Live(complete=False))),
     ],
 )

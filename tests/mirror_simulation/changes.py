@@ -27,7 +27,7 @@ class ServerChanges:
     ) -> None:
         self._rng, self._server, self._names, self._may_leave = rng, server, names, may_leave
         self._key = 0
-        # A change, and the probability of it or one before it.
+        # (cumulative probability, change)
         self._changes: list[tuple[float, Callable[[TableName], None]]] = [
             (0.45, self._insert),
             (0.73, self._change_rows),
@@ -84,7 +84,7 @@ class ServerChanges:
             self._server.change(name, *changes)
 
     def _create_if_absent(self, name: TableName) -> None:
-        # The rules take a table for a new one that they do not know.
+        # The rules would treat a table that they do not know as a new table.
         is_known = self._server.tables[name].begun and not self._server.log.doubtful
         if is_known and not self._may_leave:
             self._server.create_if_absent(name)
@@ -116,7 +116,8 @@ class ServerChanges:
         if other == name:
             return
         if other not in self._server.tables:
-            # The rules leave the rows of a table that leaves the mirror when its columns change, too.
+            # If a statement also changes columns, the rules do not delete the rows of a table that it brings out of the
+            # mirror.
             if not self._may_leave and self._rng.random() < 0.3:
                 self._server.rename_and_add(name, other, self._new_column())
             else:

@@ -1,4 +1,4 @@
-"""What a simulated world leaves open, and a history or a play decides."""
+"""The choices of a simulated world that a history or a play makes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_sink.mirror.rules.table_record import TableRecord
 
 
 class Choices(Protocol):
-    """What a world leaves open."""
+    """The choices that a world leaves open."""
 
     def appends(self) -> int:
         """Returns how many appends of the log one work reads at most."""
@@ -26,7 +26,7 @@ class Choices(Protocol):
         """Returns True if a work that runs is done all the same when the job is killed."""
 
     def moved_tables(self, count: int) -> int:
-        """Returns for how many of so many tables a step of their move is done when the job is killed."""
+        """Returns for how many of `count` tables a step of their move is done when the job is killed."""
 
     def renamed_folders(self) -> int:
         """Returns how many folders are renamed at most when the job is killed."""

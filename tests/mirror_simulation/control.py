@@ -1,4 +1,5 @@
-"""The control table of the simulated mirror: what is durable. Records, requests, how far the consumer is applied."""
+"""The control table of the simulated mirror, which is durable: records, requests, and how far the consumer is
+applied."""
 
 from __future__ import annotations
 

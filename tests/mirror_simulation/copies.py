@@ -23,8 +23,8 @@ class UnreadableError(Exception):
 
 @dataclass
 class Copy:
-    """`chunks`: of the table; `left`: that are not read yet; `table`: as its first chunk was read, None before; `stop`:
-    it ends at the next chunk."""
+    """`chunks`: how many chunks the table has; `left`: how many are not read yet; `table`: the table when the first
+    chunk was read, None before that; `stop`: True if the copy ends at the next chunk."""
 
     effect: CopyTable
     chunks: int
@@ -34,7 +34,7 @@ class Copy:
 
 
 class Copies:
-    """Those that run, by the number of their work."""
+    """The copies that run, by the number of their work."""
 
     def __init__(self, server: Server, lake: Lake) -> None:
         self._server, self._lake = server, lake
@@ -67,7 +67,7 @@ class Copies:
         if table.keyed:
             copy.left -= 1
             _read_chunk(folder, table, copy.chunks, copy.left)
-        else:  # one snapshot, whatever its size
+        else:  # read in one snapshot, whatever the table's size
             folder.rows, copy.left = Counter(table.rows), 0
         if copy.left > 0:
             return None
@@ -75,7 +75,7 @@ class Copies:
         return self._answer(copy, complete=True, table=table)
 
     def _folder(self, record: TableRecord, table: ServerTable) -> LakeTable:
-        """Returns the copy's Delta table. It has what a copy has read that a crash has ended."""
+        """Returns the copy's Delta table. It has the rows that a copy had read before a crash ended it."""
         place = copy_folder(record.table_id)
         folder = self._lake.folders.setdefault(place, LakeTable(record.table_id, table.columns))
         if folder.columns != table.columns:

@@ -1,4 +1,5 @@
-"""How folders of tables move in the simulated target, as far as a killed job gets. Both return what is refused."""
+"""Movers of folders in the simulated target. A killed job stops in the middle of a move. Both movers return the
+refusals."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.mirror_simulation.lake import Lake
 
 Refusals = Mapping[str, BinlogError]
 TAKEN = "its place is taken"
-_LAST_STEP = 3  # of a move in an object store
+_LAST_STEP = 3  # the last step of a move in an object store
 
 
 def aside_folder(record: TableRecord) -> str:
@@ -27,13 +28,14 @@ def source_folder(record: TableRecord) -> str:
 
 
 class FileMover:
-    """Moves folders in an object store: one step of each table's move at a time, which the records then tell."""
+    """Moves folders in an object store: one step of each table's move at a time. The records then contain the step."""
 
     def __init__(self, lake: Lake, existing: Sequence[TableRecord]) -> None:
         self._lake, self._existing = lake, existing
 
     def move(self, moving: Sequence[TableRecord], works: int) -> tuple[Refusals, int | None]:
-        """Do the next step for at most so many tables. Returns refusals and the step, None if it was the last one."""
+        """Do the next step for at most `works` tables. Returns the refusals and the step, which is None if it was the
+        last one."""
         assert all(record.move is not None for record in moving)
         step = min(record.move.step for record in moving if record.move) + 1
         for record in moving[:works]:
@@ -112,7 +114,7 @@ class FolderMover:
 def _refusals(
     lake: Lake, moving: Sequence[TableRecord], existing: Sequence[TableRecord]
 ) -> dict[str, BinlogError]:
-    """Returns why tables have no place, by id: a folder is there of a table that stays, or of somebody else."""
+    """Returns, by id, why a table's place is not free: it has a folder of a table that stays, or a foreign folder."""
     refused = {}
     for record in moving:
         place = lake.folders.get(record.folder)

@@ -1,7 +1,7 @@
 """Delta tables in a few lines: folders with rows, an owner, and the lsn of the newest commit.
 
-A commit under an lsn happens once: one with the same or a smaller lsn changes nothing, as Delta's transaction
-identifiers do it.
+A commit under an lsn happens once: like with Delta's transaction identifiers, a commit with the same or a smaller lsn
+changes nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Lake:
     folders: dict[str, LakeTable] = field(default_factory=dict)
 
     def of(self, record: TableRecord) -> LakeTable | None:
-        """Returns the Delta table of a record, if there is one of this table where its record says."""
+        """Returns the Delta table of a record, if it is in the folder that the record names."""
         table = self.folders.get(record.lies_at)
         return table if table is not None and table.owner == record.table_id else None
 
@@ -178,7 +178,7 @@ def _merge(table: LakeTable, changes: Sequence[RowChange], *, appends: bool) -> 
 
 
 def _count(table: LakeTable, changes: Sequence[RowChange], *, exact: bool) -> None:
-    """Change the rows of a table without a key, of which each may be there several times."""
+    """Change the rows of a table without a key, in which there may be equal rows."""
     sums: Rows = Counter()
     for change in changes:
         if change.before is not None:

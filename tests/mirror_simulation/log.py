@@ -1,4 +1,4 @@
-"""The log of the simulated consumer, with what each table of the server was behind each of its entries."""
+"""The log of the simulated consumer, with the state of each table of the server after each entry."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class RowChange:
 
 @dataclass
 class ServerTable:
-    """`number`: tells tables of one name apart; `begun`: the log has its CREATE TABLE; `logged`: the log has that, or
-    entries of its rows."""
+    """`number`: distinguishes tables of the same name; `begun`: the log has its CREATE TABLE; `logged`: the log has its
+    CREATE TABLE, or entries of its rows."""
 
     number: int
     columns: tuple[str, ...]
@@ -61,8 +61,8 @@ class Log:
     doubtful: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._lsns: list[int] = []  # of entries
-        # Of each name, what the server had under it behind the entries that changed it.
+        self._lsns: list[int] = []  # the lsn of each entry
+        # For each name: the lsn of each entry that changed its table, and the server's table after that entry.
         self._truth: dict[TableName, tuple[list[int], list[ServerTable | None]]] = {}
 
     @property
@@ -129,7 +129,7 @@ class Log:
         tables.append(None if table is None else table.copy())
 
     def names(self) -> set[TableName]:
-        """The names of which anything is known."""
+        """The names that any table has had."""
         return set(self._truth)
 
     def at(self, name: TableName, lsn: int) -> ServerTable | None:

@@ -1,4 +1,5 @@
-"""Makes a history of a seed: what the server does, which works end when and how, kills, requests; and its end."""
+"""Makes a history from a seed: changes of the server, when and how works end, kills and requests; then it ends the
+history."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ from tests.mirror_simulation.world import FAILURES, World
 NAMES: list[TableName] = [("shop", name) for name in ("a", "b", "c", "out")]
 OUT = NAMES[-1]  # the settings may leave it out
 MOVES = (40, 80, 160)
-RESOLVED_MAX = 10  # stopped tables, until people have them copied
-TAKEN_S = 600.0  # for which places are taken at the end
-FINISH_MAX = 4000  # works until everything is at rest
+RESOLVED_MAX = 10  # after so many resolved stops, people request copies
+TAKEN_S = 600.0  # how long places stay taken at the end
+FINISH_MAX = 4000  # at most so many works until everything is at rest
 
 
 def play(seed: int, transcript: Transcript | None = None) -> World:
@@ -63,7 +64,7 @@ class _History:
             world.excluded.add(OUT)
             world.judge.tables.may_be_unknown = True
         self.resolved = 0
-        # A history takes each statement that is not understood for one about its table.
+        # A history assumes that each statement that is not understood concerns its table.
         unclear = not policy.history
         self.changes = ServerChanges(
             rng, world.server, NAMES, unclear=unclear, may_leave=self.may_leave
@@ -131,7 +132,7 @@ class _History:
     # -- the job -----------------------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """A work goes on, or ends."""
+        """Let a running work go on or end."""
         running = self.world.running()
         if not running:
             self.world.look()
@@ -166,7 +167,7 @@ class _History:
         world = self.world
         world.stop()
         if self.rng.random() < 0.3:
-            world.look()  # a look had begun
+            world.look()  # a look that had begun before
         while running := world.running():
             world.finish(self.rng.choice(running))
         world.end()
@@ -209,7 +210,7 @@ class _History:
         self._drain()
 
     def _drain(self) -> None:
-        """A job applies what the server has changed meanwhile, and what people have asked for."""
+        """Make a few more changes at the server, and perhaps a request. Then start a job that applies them and ends."""
         world = self.world
         for _ in range(self.rng.randrange(0, 6)):
             self.changes.change()
@@ -226,11 +227,11 @@ class _History:
         world.judge.tables.drained()
 
     def _rest(self, until: float = math.inf) -> None:
-        """Let works end until none is left. `until`: not longer, but with those that run."""
+        """Let works end until none is left. `until`: after this time, only the running works end."""
         world = self.world
         for _ in range(FINISH_MAX):
             if world.drain and world.mirror.at_rest():
-                return  # also while works run
+                return  # works may still run then
             if running := world.running():
                 world.finish(self.rng.choice(running))
                 continue

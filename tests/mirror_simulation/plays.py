@@ -56,11 +56,11 @@ from tests.mirror_simulation.world import World
 from tests.simulation.scripts import parsed
 
 PLAYS = Path(__file__).parent / "plays"
-WORKS_MAX = 500  # until `works` gives up
+WORKS_MAX = 500  # after so many works, `works` gives up
 
 
 class _Decided:
-    """What a play decides of what a world leaves open. `done`: kinds of works that are done though the job dies."""
+    """The choices of a play. `done`: kinds of works that are done although the job is killed."""
 
     done: tuple[str, ...] = ()
 

@@ -1,7 +1,7 @@
-"""A server with tables, and the log of the mirror that its changes make.
+"""A server with tables, and the mirror's log of its changes.
 
 Every change becomes entries of the log, as the log stage writes them: row changes with a TABLE_MAP and an empty
-payload, whose changes stand in `Log.changes`, statements as SQL text, and an END entry behind each append.
+payload, whose changes are in `Log.changes`, statements as SQL text, and an END entry behind each append.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Server:
         self._statement(f"ALTER TABLE `{name[1]}` DROP COLUMN {column}", name)
 
     def change_rows_silently(self, name: TableName) -> None:
-        """A statement that changes rows of which the log tells nothing: the mirror has to copy the table."""
+        """A statement that changes rows that the log does not show: the mirror has to copy the table."""
         self._delete_one(name)
         self._statement(f"ALTER TABLE `{name[1]}` TRUNCATE PARTITION p0", name)
 
@@ -131,7 +131,7 @@ class Server:
     # -- the log ---------------------------------------------------------------------------------------------
 
     def end_append(self, *, gap: bool = False) -> None:
-        """What was changed becomes one append of the log. `gap`: changes before it were purged."""
+        """Add all changes since the last append to the log, as one append. `gap`: changes before it were purged."""
         end = replace(self._entry(EntryKind.END, "", ""), position=self.position(), gap=gap)
         self._open.append(end)
         if gap:

@@ -1,4 +1,4 @@
-"""What tables, histories and requests have to be: assertions by what the server's tables were."""
+"""Assertions about tables, histories and requests, by the contents that the server's tables had."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class TableRules:
     # -- at rest -----------------------------------------------------------------------------------------------
 
     def drained(self) -> None:
-        """A job has applied everything, and has ended. Only a copy may wait for a log that goes on, and a table whose
-        place is taken for that place."""
+        """A job has applied everything, and has ended. Only a copy may still wait for more of the log, and only a table
+        whose place is taken may wait for that place."""
         taken = self._taken()
         for record in self._control.records.values():
             self.table(record)
@@ -114,8 +114,8 @@ class TableRules:
             assert held == wanted, f"{record.label} is not drained to the end of the log"
 
     def at_rest(self) -> None:
-        """Everything is applied: each table of the server is live, unless somebody else has its place, and no request
-        is left."""
+        """Everything is applied: each table of the server is live, unless a foreign folder is in its place, and no
+        request is left."""
         taken = self._taken()
         for name in self._server.tables:
             if name not in self._excluded and folder_of(name) not in taken:
@@ -132,7 +132,7 @@ class TableRules:
         assert not lost, f"a request about {lost[0]} is lost"
 
     def _taken(self) -> set[str]:
-        """Returns the places that are somebody else's."""
+        """Returns the places that have a foreign folder."""
         return {folder for folder, table in self._lake.folders.items() if table.owner == FOREIGN}
 
     def _live(self, name: TableName) -> None:

@@ -45,7 +45,7 @@ def kinds(stage: Stage) -> list[type[Effect]]:
 
 
 def all_but_histories(stage: Stage) -> None:
-    """All works end that are not those of histories, until none of them runs."""
+    """Let all works except those of histories end, until none of them runs."""
     while works := [effect for effect in stage.world.running() if not _is_of_history(effect)]:
         stage.world.finish(works[0])
 
@@ -335,7 +335,7 @@ def test_a_dropped_table_loses_the_folder_that_another_one_gets() -> None:
 
 def test_a_table_that_another_one_gets_the_name_of_is_dropped() -> None:
     stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
-    # A copy is asked for of a table that does not exist.
+    # A person requests a copy of a table that does not exist.
     made(stage, "copy c", "works", "rename a c", "append", "works")
     assert table(stage, "c").word == "complete"
 

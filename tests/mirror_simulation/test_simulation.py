@@ -14,7 +14,7 @@ RUNS = 30
 
 @pytest.mark.parametrize("first", [0, *(commit_seed() + n * SEEDS_PER_RUN for n in range(RUNS))])
 def test_no_rule_is_broken(first: int) -> None:
-    """Of the histories that have always been played, and of those of this commit."""
+    """Plays the histories of fixed seeds, and histories of seeds that change with each commit."""
     require_no_broken_rule(play, range(first, first + SEEDS_PER_RUN), "tests.mirror_simulation")
 
 

@@ -1,7 +1,7 @@
 """The transcript of a history: each event that `Mirror.step` got with its virtual time, and the effects.
 
-An lsn is written as append.index, with `end` for the largest index of an append. Of a record its id, name, state, the
-lsn up to which it is dealt with, and its folder are shown, and what else is unusual.
+An lsn is written as append.index, with `end` for the largest index of an append. A record is shown with its id, name,
+state, the lsn up to which it is done, its folder, and all unusual values.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Transcript:
             self.lines.append(f"{now:10.1f}  -- {text}".rstrip())
 
     def stepped(self, now: float, event: Event, effects: Sequence[Effect]) -> None:
-        """Add an event and its effects, without Stepped. An event that tells nothing and has no effect is left out."""
+        """Add an event and its effects, without Stepped. An event without content and without effects is left out."""
         if self.lines is None:
             return
         shown = [effect for effect in effects if not isinstance(effect, Stepped)]
@@ -86,7 +86,7 @@ def _is_empty(event: Event) -> bool:
 
 
 def of_event(event: Event) -> str:
-    """Returns an event in one line: the name of its class, the number of its work, and what it tells."""
+    """Returns an event in one line: the name of its class, the number of its work, and its content."""
     run = getattr(event, "run", None)
     name = type(event).__name__ + ("" if run is None else f" {run}")
     told = _told(event)
@@ -133,7 +133,7 @@ def _answered(event: Event) -> str:
 
 
 def of_entry(entry: LogEntry) -> str:
-    """Returns an entry of the log: its lsn, and the statement, or of which table how many rows are."""
+    """Returns an entry of the log: its lsn, and the statement or the number of rows and their table."""
     match entry.kind:
         case EntryKind.ROWS:
             text = f"{entry.rows} of {entry.table}"
@@ -157,7 +157,7 @@ def _facts(facts: DeltaFacts) -> str:
 
 
 def of_effect(effect: Effect) -> str:
-    """Returns an effect in one line: the name of its class, the number of its work, and what is done to what."""
+    """Returns an effect in one line: the name of its class, the number of its work, and its content."""
     if isinstance(effect, WriteNote):
         told = {name: value for name, value in effect.fields.items() if name != "consumer"}
         values = ", ".join(f"{name} {value}" for name, value in told.items())

@@ -1,7 +1,7 @@
-"""What the watermark may pass: assertions at each Store that has one.
+"""Assertions about the watermark, at each Store that has one.
 
-Every entry of rows up to the watermark is applied to its table, or left in the record of a table that is not live, or
-of a table that the settings leave out. After a crash it is not read again by the queues.
+Every entry of rows up to the watermark is applied to its table, or the record shows that it was left, or the settings
+leave out its table: after a crash, the queues do not read this entry again.
 """
 
 from __future__ import annotations

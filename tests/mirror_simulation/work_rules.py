@@ -1,7 +1,7 @@
-"""What works may begin, and what they rely on: assertions about each work of the rules.
+"""Assertions about each work of the rules: when it may begin, and what it relies on.
 
-A work that uses a table relies on its record as the control table has it, so that after a crash the record tells where
-to go on. Works of one table run one after the other; its copy runs beside them.
+A work that uses a table relies on the stored record, so that after a crash the record shows where to continue. Works of
+one table run one after the other; a copy may run at the same time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tests.mirror_simulation.copies import Copy
 
 
 class WorkRules:
-    """`excluded`: names whose tables the settings leave out; `stopping`: the job is to end; `ended`: nothing of the
-    consumer is applied any more; `asked`: requests that the rules were told, by id of table; `lost_sight_of`: ids of
-    tables whose move has not ended, so that it is not known where their folders lie."""
+    """`excluded`: names whose tables the settings leave out; `stopping`: the job has to end; `ended`: the consumer is
+    no longer applied; `asked`: requests that the rules were told, by id of table; `lost_sight_of`: ids of tables whose
+    move has not ended, so that it is not known where their folders lie."""
 
     def __init__(self, control: Control, excluded: set[TableName]) -> None:
         self._control, self._excluded = control, excluded
@@ -46,12 +46,12 @@ class WorkRules:
     def begins(
         self, effect: Effect, running: Iterable[Effect], decided: Mapping[str, TableRecord]
     ) -> None:
-        """A work begins beside those that run. `decided`: the records as the rules have them."""
+        """A work begins while others run. `decided`: the records as the rules have them."""
         assert not self.ended, "a work begins although the consumer has ended"
         record = getattr(effect, "record", None)
         left_out = isinstance(record, TableRecord) and record.name in self._excluded
         assert not left_out, "a work of a table that the settings leave out"
-        # Folders that a crash has left on their way are moved to the end.
+        # Moves of folders that a crash has interrupted are completed.
         may_end = isinstance(effect, StoreRecords | MoveFolders)
         assert may_end or not self.stopping, "a work begins while the job ends"
         copied = _copied(effect)
@@ -84,7 +84,7 @@ class WorkRules:
                 assert state == record.state, "a copy before its record is stored"
 
     def starts(self) -> None:
-        """A job starts. What it was told before, and where it had moved folders, it does not know."""
+        """A job starts. It does not know earlier requests, nor how far folders were moved."""
         self.asked = {}
         moving = (r for r in self._control.records.values() if r.move is not None)
         self.lost_sight_of = {record.table_id for record in moving}
@@ -99,14 +99,15 @@ class WorkRules:
                 self.lost_sight_of -= in_place
 
     def copies(self, running: Iterable[Copy], decided: Mapping[str, TableRecord]) -> None:
-        """A step is taken. Copies whose tables have another state by now are told to stop, and all if the job ends."""
+        """After a step, the rules have stopped the copies of tables that have another state now, or all copies if the
+        job ends."""
         for copy in running:
             record = copy.effect.record
             goes_on = decided[record.table_id].state == record.state and not self.stopping
             assert copy.stop or goes_on or self.ended, "a copy goes on that nothing needs"
 
     def ends(self, mirror: Mirror) -> None:
-        """A job that was stopped ends: what it has decided is stored."""
+        """A stopped job ends: everything that it has decided is stored."""
         state = mirror.state
         assert not (state.unsaved or state.saving), "a job ends, and has not stored a record"
         is_told = self._control.applied >= state.watermark()
@@ -131,7 +132,7 @@ class WorkRules:
 
 
 def _used(effect: Effect) -> set[str]:
-    """Returns the ids of the tables that nothing else may use meanwhile."""
+    """Returns the ids of the tables that no other work may use while this one runs."""
     match effect:
         case AskTable(table_id=table_id):
             return {table_id}
@@ -155,7 +156,7 @@ def _copied(effect: Effect) -> str | None:
 
 
 def _relied_on(record: TableRecord) -> tuple[object, ...]:
-    # How far a history is stands in its Delta table.
+    # The Delta table of a history shows how far the history is.
     from_lsn = None if record.history else record.from_lsn
     place = (record.name, record.folder, record.move)
     return (*place, record.state, record.signature, record.epoch, from_lsn)

@@ -1,7 +1,7 @@
 """A mirror of one consumer in a simulated world: its rules, a server, a log, Delta tables, a control table, people.
 
-Works are executed when the play says so, in any order. A work may fail before its commit or after it, and the job may
-be killed at any moment: then the works that ran are done or not, and the next job knows only what is durable.
+Works are executed when the play says so, in any order. A work may fail before its commit or after it. The job may be
+killed at any moment: then each running work is done or not, and the next job knows only the durable parts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tests.mirror_simulation.transcript import Transcript
 from tests.mirror_simulation.works import Works
 
 CONSUMER = "shop"
-LAST_STORE_S = 60.0  # how far a job that ends advances the clock of its rules, so that they store what is not stored
+LAST_STORE_S = 60.0  # a job that ends advances the clock of its rules by so much, so that they store everything
 
 # How a work fails: before its commit, after it, by another writer, by a fault of the table's data.
 FAILURES = ("before", "after", "conflict", "fault")
@@ -82,8 +82,8 @@ class World:
         self.makes_missing = False
         self.stats: Counter[str] = Counter()
         self._mirror: Mirror | None = None
-        self._running: list[Effect] = []  # without copies
-        self._seen: tuple[LogGrew, RequestsRead] | None = None  # and not told yet
+        self._running: list[Effect] = []  # the running works, without copies
+        self._seen: tuple[LogGrew, RequestsRead] | None = None  # not told to the rules yet
         self._ids = self._asked = 0
 
     @property
@@ -144,7 +144,7 @@ class World:
         assert self.judge.works.ended, "a job goes on beside another one"
 
     def stop(self) -> None:
-        """The job is to end: what runs ends, and nothing new begins. See `end`."""
+        """Tell the job to end: running works end, and no new ones begin. See `end`."""
         self.judge.works.stopping = True
         self.step(Stopping())
 
@@ -197,7 +197,7 @@ class World:
             self._seen = LogGrew(self.log.append, self.log.oldest), self._requests()
 
     def look(self) -> None:
-        """The job looks, and the rules are told what it sees now."""
+        """The job looks for changes, and tells the rules what it has found."""
         if self._mirror is None:
             return
         if self._seen is not None:
@@ -215,7 +215,7 @@ class World:
         return RequestsRead(*self.control.standing(), dict(self.owners))
 
     def _tell(self, read: RequestsRead) -> None:
-        # A request by a name comes before one by the id of the same table.
+        # If a table has a request by name and one by id, the one by name comes first.
         named = {r.table_id for r in self.mirror.state.records.values() if r.name in read.by_name}
         self.judge.works.asked = {i: r for i, r in read.by_id.items() if i not in named}
         self.step(read)
@@ -235,7 +235,7 @@ class World:
         self.control.named[name] = f"q{self._asked}"
 
     def forget(self) -> None:
-        """Maintenance deletes what of the log is not needed."""
+        """Maintenance deletes the part of the log that is not needed."""
         needed = self.mirror.needed_to
         self.judge.watermark.forgets(needed, self.mirror.state.records)
         self.log.forget(needed)

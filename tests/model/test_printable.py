@@ -18,7 +18,7 @@ from dispatcher.model.printable import (
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
 _JOINERS = "\u200c\u200d"
-_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn")  # Cn: of a newer Unicode than this Python's
+_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn")  # Cn: characters of a newer Unicode than Python's
 _EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
 
 

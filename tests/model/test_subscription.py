@@ -52,7 +52,7 @@ def test_a_filter_decides_as_the_rules_say(
     for n, (database, table) in enumerate(names):
         routes.table(database.encode(), table.encode())
         if n % 3 == 0:
-            wanted.route_mask(routes)  # it grows in several steps
+            wanted.route_mask(routes)  # the mask grows in several steps
     expected = [
         any(matches(each, name[0]) for each in databases)
         and (tables is None or one_of(tables, name))
@@ -83,7 +83,7 @@ def test_case_counts() -> None:
 
 def test_statements_about_a_database_as_a_whole() -> None:
     listed = Subscription(["shop", "crm"], [("shop", "orders")])
-    assert listed.has_database("crm")  # DROP DATABASE may concern what a reader keeps
+    assert listed.has_database("crm")  # DROP DATABASE may concern tables that a reader has
     excluded = Subscription(["*"], None, [("tmp*", "*"), ("shop", "log_*")])
     assert excluded.has_database("shop") and not excluded.has_database("tmp_1")
     assert not excluded.has_table("tmp_1", "t") and not excluded.has_table("shop", "log_1")

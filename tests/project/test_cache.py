@@ -112,4 +112,4 @@ def test_the_jars_of_s3_are_those_of_the_installed_hadoop(
     with pytest.raises(BinlogError, match=r"which AWS SDK the hadoop-aws of Hadoop 9\.9\.9 needs"):
         jars.s3_jars(tmp_path)
     (home / "jars" / "hadoop-aws-9.9.9.jar").touch()
-    assert jars.s3_jars(tmp_path) == []  # Spark has it
+    assert jars.s3_jars(tmp_path) == []  # Spark has the connector itself

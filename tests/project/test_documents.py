@@ -11,7 +11,7 @@ import pytest
 from dispatcher.model.errors import POLICY, ErrorKind
 
 ROOT = Path(__file__).parents[2]
-# Every folder with modules; its README.md names them.
+# All folders with modules. The README.md of each folder lists its modules.
 PACKAGES = sorted(
     {file.parent for tree in ("dispatcher", "spark_sink") for file in (ROOT / tree).rglob("*.py")}
 )
@@ -86,7 +86,8 @@ def test_the_readme_links_to_the_index() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=within)
 def test_the_readme_of_a_package_names_its_modules(package: Path) -> None:
-    """All of them and no others; a path of another package is one of the repository, or within the package."""
+    """The README names all modules of the package and no others. A path of another package exists in the repository, or
+    within the package."""
     text = (package / "README.md").read_text(encoding="utf-8")
     spans = code_spans(text)
     named = {span for span in spans if _MODULE.fullmatch(span)}
@@ -155,7 +156,7 @@ def test_every_error_kind_in_the_documents_exists() -> None:
 
 
 def test_the_handbook_has_a_way_out_of_every_kind_of_fault() -> None:
-    """Each with the reaction that the code has."""
+    """Each kind has the reaction that the code has."""
     words = {"retry": "retry", "operator": "correct", "fatal": "decide", "refuse": "refuse"}
     rows = re.findall(
         r"^\| `([A-Z_]+)` \| (\w+) \|", section("operating.md", "Kinds of faults"), re.MULTILINE

@@ -18,7 +18,7 @@ SHARED = {
     "main": "the entry point of each command",
 }
 
-# Names that had several meanings, or none in replication.
+# Former names that had several meanings, or no meaning in replication.
 RETIRED = {
     "Absent", "Arrived", "Boarding", "Declared", "Flaw", "Keeping", "Known", "LookedUp", "Mark", "Mirrored", "NAMESAKE",
     "Need", "ROOMLESS", "Rooms", "Runs", "Seen", "Skeleton", "Sought", "Spot", "Steps", "Storing", "Surveyed", "Tails",
@@ -117,7 +117,7 @@ def test_prose_has_no_avoided_word() -> None:
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, AVOIDED))})\b", re.IGNORECASE)
     found = [
         f"{file}:{number}: {line.strip()}"
-        for file in tracked("*.py", "*.md", ":!CHANGELOG.md")  # which names what has been renamed
+        for file in tracked("*.py", "*.md", ":!CHANGELOG.md")  # CHANGELOG.md contains former names
         for number, line in enumerate((ROOT / file).read_text(encoding="utf-8").splitlines(), 1)
         if pattern.search(line)
     ]

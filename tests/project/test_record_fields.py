@@ -1,4 +1,4 @@
-"""Each field of the mirror's records and of their states is read somewhere: one that is only written says nothing.
+"""Each field of the mirror's records and of their states is read somewhere: a field that is only written is useless.
 
 Types are inferred from annotations, roughly: a value has a class if its annotation names the class, or if it is made
 from a value that has it. So `for record in records` and `max(records, ...)` have the class of `records`.
@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "spark_sink" / "mirror" / "rules"
 DEFINED_IN = (RULES / "states.py", RULES / "table_record.py")
 
-# Functions that read every field, to store it.
+# Functions that read every field in order to store it.
 CODEC = {"row_of", "detail_json"}
 
-# What is kept for people who read the control table.
+# Fields that are stored only for people who read the control table.
 FOR_PEOPLE = {"TableRecord": ["server"], "Failing": ["lsn"]}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -35,8 +35,8 @@ def is_dataclass(node: ast.stmt) -> bool:
 
 @dataclass
 class Program:
-    """What is known of the modules: the fields of the dataclasses in question, with the classes that they hold;
-    aliases of annotations; what functions return, and what attributes of any class hold, by name."""
+    """Facts about the modules: the fields of the dataclasses in question, with the classes of their values; aliases of
+    annotations; by name, the classes that functions return, and the classes of all attributes."""
 
     fields: dict[str, dict[str, Classes]] = field(default_factory=dict)
     aliases: dict[str, Classes] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Program:
 
 @dataclass
 class Reader:
-    """Finds what one function reads. `own`: the class of `self`."""
+    """Finds the fields that one function reads. `own`: the class of `self`."""
 
     program: Program
     own: Classes
@@ -130,7 +130,7 @@ class Reader:
             case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
                 self._bind_all(target, self.classes_of(value))
             case ast.Call(args=args):
-                # A function that is given, such as a key, is called with the other arguments.
+                # A lambda that is passed, such as a key, is called with values of the other arguments.
                 given = [*args, *(keyword.value for keyword in node.keywords)]
                 for function in (value for value in given if isinstance(value, ast.Lambda)):
                     for arg in function.args.args:

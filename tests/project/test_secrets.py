@@ -20,6 +20,6 @@ def test_a_printed_secret_is_found(tmp_path: Path) -> None:
     assert leaks(tmp_path) == [f"{folder / 'job.log'}: the-password"]
     (folder / "stderr").write_text("the-token-of-a-file")
     assert len(leaks(tmp_path)) == 2
-    # Or the search at the end of the run would find them.
+    # Remove the files, because the search at the end of the run would find them.
     (folder / "stderr").unlink()
     (folder / "job.log").unlink()

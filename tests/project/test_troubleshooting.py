@@ -28,7 +28,8 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 
 @cache
 def texts() -> str:
-    """The string constants of the product, a line each; what an f-string fills in is "…". Docstrings do not count."""
+    """The string constants of the product, one in a line; "…" stands for the values in an f-string. Docstrings do not
+    count."""
     found: list[str] = []
     for package in ("dispatcher", "spark_sink"):
         for file in (ROOT / package).rglob("*.py"):

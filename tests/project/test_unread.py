@@ -1,7 +1,7 @@
-"""What dispatcher and spark_sink define is read by the product: by them, or by deploy, benchmarks or examples.
+"""All names that dispatcher and spark_sink define are read by them, or by deploy, benchmarks or examples.
 
-A use in tests alone does not count. Names are compared, not types: a member of a class that nothing reads is not found
-while an attribute of the same name is read anywhere.
+A use in tests alone does not count. Names are compared, not types: if an attribute of the same name is read anywhere,
+an unread member of a class is not found.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[2]
 DEFINING = ("dispatcher", "spark_sink")
 READING = (*DEFINING, "deploy", "benchmarks", "examples")
 
-# Frameworks call what they decorate.
+# Frameworks call the functions that they decorate.
 REGISTERING = {"post", "get", "callback", "command", "field_validator", "model_validator"}
 # Members of such classes are read by their value or position, or all together.
 READ_TOGETHER = {"Enum", "IntEnum", "StrEnum", "NamedTuple", "TypedDict", "BaseModel"}
-# Any other base is a library's, which calls the methods that the class overrides.
+# Any other base is a class of a library, which calls the methods that the derived class overrides.
 NEUTRAL_BASES = {"Protocol", "Exception", "Generic"}
 READING_CALLS = {"getattr", "hasattr", "attrgetter", "methodcaller"}
 
@@ -53,7 +53,7 @@ class Definition:
 
 
 def _last(node: ast.expr) -> str:
-    """The name, or that of the attribute."""
+    """Returns the name, or the attribute's name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
@@ -70,7 +70,7 @@ class _Definitions:
         self._own = own
 
     def of(self, body: list[ast.stmt], path: str = "") -> Iterator[Definition]:
-        """Those of the module, or of a function within it, of which variables do not count."""
+        """Yields the definitions of the module, or of a function within it. Variables of a function do not count."""
         for node in body:
             if isinstance(node, Function):
                 yield from self._function(node, path, member=False)
@@ -113,7 +113,7 @@ class _Definitions:
         self, node: ast.Assign | ast.AnnAssign, path: str, *, member: bool
     ) -> Iterator[Definition]:
         if isinstance(node.value, ast.Call) and _last(node.value.func) == "range":
-            return  # an enumeration names all of its numbers
+            return  # this names all numbers of an enumeration
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             for name in ast.walk(target):
                 if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store):
@@ -148,7 +148,7 @@ class Reads:
         return here in self.imported or any(line not in found.lines for line in lines)
 
     def add(self, module: str, tree: Tree, modules: set[str]) -> None:
-        """Add those of a file. `modules`: the names of all."""
+        """Add the reads of a file. `modules`: the names of all modules."""
         imported: dict[str, tuple[str, str]] = {}
         aliases: dict[str, str] = {}
         nodes = list(ast.walk(tree))

@@ -1,4 +1,4 @@
-"""What a reader gets from its sessions: acknowledgements, answers to waiting calls, gaps."""
+"""A reader's sessions: acknowledgements, answers to waiting calls, gaps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_progress_is_not_stored_over_an_acknowledgement_that_is_being_stor
     state.hold()
     coming = asyncio.ensure_future(readers.acknowledge("c", session, end))  # noqa: TID251
     await asyncio.sleep(0.02)
-    # The rules do not know of it yet, and order to store progress.
+    # The rules do not know of this acknowledgement yet, and order the runtime to store progress.
     write(log, "b", 3)
     runner = daemon.clients._running["key"].runner
     consumer = runner.client.consumers["c"]

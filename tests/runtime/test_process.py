@@ -9,7 +9,7 @@ from dispatcher.runtime.process import unchanged_mappings
 
 MIB = 1 << 20
 
-# Loads the kernels, releases the compiler, runs a loaded kernel, and compiles one.
+# This program loads the kernels, releases the compiler, runs a loaded kernel, and compiles another one.
 _PROGRAM = """
 from pathlib import Path
 import numba

@@ -1,11 +1,11 @@
 """Unpacks packages of any Debian suite into a folder. It needs no root, installs nothing, and does not change the
 machine's apt.
 
-apt resolves dependencies with a private state folder in which nothing is installed. So the result holds all libraries
-including libc, and a program runs by the loader of that libc, whatever the machine's libc is. Maintainer scripts never
-run. The mirror is the one that this machine's apt uses. A derivative such as Ubuntu has no Debian mirror; there it is
-the one that python-apt's distribution templates name. apt checks packages against the suite's signature, and refuses a
-package that is not signed or was changed.
+apt resolves dependencies with a private state folder in which nothing is installed. So the result contains all
+libraries including libc, and a program runs with the loader of that libc, independent of the machine's libc. Maintainer
+scripts never run. The Debian mirror is the one that this machine's apt uses. A derivative such as Ubuntu has none;
+there, the mirror is the one that python-apt's distribution templates name. apt checks packages against the suite's
+signature, and refuses a package that is not signed or was changed.
 
 Alternatives that were rejected: apt-get install (it changes the system, and starts services), chroot or containers
 (they need root, or are not available), patching the binaries' interpreter (it needs a tool that a fresh machine lacks).
@@ -119,7 +119,7 @@ def _download(state: Path, mirror: str, suite: str, packages: Sequence[str]) -> 
         "APT::Install-Recommends": "false",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
-        # The packages of a mirror that is some weeks old are signed, too, and tests need no newer packages.
+        # Accept a Debian mirror that is some weeks old: its packages are signed, too, and tests need no newer ones.
         "Acquire::Check-Valid-Until": "false",
     }
     if os.geteuid() == 0:

@@ -52,8 +52,8 @@ RECIPES: dict[Kind, Recipe] = {
     "mariadb118": Recipe("11.8", True, suites=("trixie", "sid"), packages=_MARIADB_PACKAGES),
 }
 
-# The newest version of each kind with which these tests have passed, and what it has changed for a reader of its log.
-# If a mirror has a newer package, the tests use it, and report it as new.
+# For each kind: the newest version with which these tests have passed, and what this version changed for readers of its
+# log. If a mirror has a newer package, the tests use it, and report it as new.
 PROVEN: dict[Kind, tuple[str, str]] = {
     "mysql97": ("9.7.4", ""),
     "mysql56": ("5.6.24", ""),

@@ -8,15 +8,15 @@ from pathlib import Path
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST = 10_000
-# Not the generator that tests seed: processes with one seed would get the same ports.
+# Tests seed the default generator, and processes with the same seed would get the same ports.
 _CHANCE = random.SystemRandom()
 
 
 def free_port() -> int:
     """A port that nothing listens on.
 
-    It is none of those that the kernel chooses by itself. A program binds its port seconds later, and meanwhile a
-    connection of another program could get such a port.
+    It is none of those that the kernel chooses by itself. A program binds its port seconds later. Until then, a
+    connection of another program could get a port of the kernel's choice.
     """
     lowest, highest = map(int, _RANGE.read_text().split())
     ports = [*range(_LOWEST, lowest), *range(highest + 1, 1 << 16)]

@@ -25,7 +25,7 @@ def test_the_shipped_files_are_valid() -> None:
 
 
 def test_the_example_shows_every_setting_with_its_default() -> None:
-    """Uncommented or not, each name of the models stands in the file."""
+    """The file contains each name of the models, commented out or not."""
     text = (ROOT / "config" / "dispatcher.example.yaml").read_text()
     loaded = load_settings([ROOT / "config" / "dispatcher.example.yaml"], {}, SECRETS)
     sections = [*loaded.consumers.values(), loaded.api, loaded.state, loaded.log]

@@ -1,7 +1,7 @@
-"""Changes of one function's syntax tree: how a mutant says what it breaks, whatever else is written there.
+"""Changes of one function's syntax tree, by which a mutant describes what it breaks.
 
-Each change names what it alters as Python text, which is compared as `ast.unparse` writes it, so neither formatting nor
-other statements matter. It must be found exactly once in the function: StaleError if it is not.
+Each change contains the code that it alters, as Python text. The text is compared in the form of `ast.unparse`, so
+neither formatting nor other statements matter. It must occur exactly once in the function, else StaleError is raised.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 Function = ast.FunctionDef | ast.Module
-# Statements that hold others.
+# Statements that contain other statements.
 _COMPOUND = (
     ast.FunctionDef,
     ast.ClassDef,
@@ -27,7 +27,7 @@ _COMPOUND = (
 
 
 class StaleError(Exception):
-    """The source no longer has what a mutant alters, or has it more than once."""
+    """The source no longer has the code that a mutant alters, or has it more than once."""
 
 
 class Change(Protocol):

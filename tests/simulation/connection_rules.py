@@ -1,4 +1,4 @@
-"""The rules for dispatchers: their connections, what their consumers have, which of them merge, logins."""
+"""The rules for dispatchers: connections, the transactions that their consumers have, merges, and logins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 PAUSE_MAX_S = 5.0
-FILE_END_MAX = 64  # bytes of a ROTATE
+FILE_END_MAX = 64  # the largest ROTATE, in bytes
 
 
 class ConnectionRules:
@@ -42,7 +42,7 @@ class ConnectionRules:
 
     def begin(self) -> None:
         """Forget everything, before the daemon starts."""
-        # Dispatchers whose server lacks transactions, and since when.
+        # By number: the dispatchers whose server lacks transactions, and since when.
         self._behind: dict[int, tuple[Dispatcher, float]] = {}
         self._contained: dict[str, tuple[ExecutedPosition, ExecutedPosition]] = {}
 
@@ -212,7 +212,7 @@ class ConnectionRules:
             self._behind.pop(number, None)
             return
         waiting, since = self._behind.get(number, (None, world.now))
-        if waiting is not dispatcher:  # a new dispatcher of that number waits anew
+        if waiting is not dispatcher:  # a new dispatcher has this number, and begins to wait
             since = world.now
         self._behind[number] = dispatcher, since
         most = world.client.limits.failover_wait_s

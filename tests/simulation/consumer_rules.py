@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 WINDOW_S = 600.0
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
-LATEST_S = 0.3  # how late ticks may come in all
+LATEST_S = 0.3  # how late ticks may come, all together
 DETACHES_MAX = 3
 
 
 class ConsumerRules:
-    """Assert the rules for one consumer after a step; `seen` is what it was before."""
+    """Assert the rules for one consumer after a step; `seen`: the consumer before the step."""
 
     def __init__(self, observed: Observations) -> None:
         self._observed = observed
@@ -56,8 +56,8 @@ class ConsumerRules:
         seen.elsewhere = view is not None and seen.server not in ("", view.server)
 
     def recovery(self, consumer: Consumer, seen: Observed) -> None:
-        """A consumer that failed on another server than its own goes on iff a survey finds its own server with the
-        file of its position."""
+        """A consumer that failed on another server than its own goes on if, and only if, a survey finds its own server
+        with the file of its position."""
         view = self._observed.polled
         if view is None or seen.failed is None:
             return
@@ -102,7 +102,7 @@ class ConsumerRules:
             fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is ErrorKind.HISTORY_DIFFERS and place is not None:
-            view = self._observed.view  # the answer may be a while old
+            view = self._observed.view  # the answer may be older
             earlier = [str(view.written)] if view and world.scenario.mode is Mode.GTID else []
             executed = [server.stop.executed for server in world.servers] + earlier
             return any(_lacks(each, place) for each in executed) and self._waited_for_replica(
@@ -168,7 +168,7 @@ class ConsumerRules:
         recent = [at for at in seen.detached_at if now - at < WINDOW_S]
         if (
             spec.wait_max_s and len(recent) < DETACHES_MAX and not evicts
-        ):  # otherwise it may be detached in the step that filled its queue
+        ):  # otherwise, a consumer may be detached in the step that filled its queue
             closed = seen.closed or seen.dispatcher in self._observed.closed
             assert seen.full or consumer.queue.full or (closed and not consumer.queue.has_room), (
                 f"{name} is detached with room in its queue"
@@ -191,8 +191,8 @@ class ConsumerRules:
         name, queue = consumer.name, consumer.queue
         dispatcher = self._world.client.dispatchers[consumer.dispatcher]
         if dispatcher.open and seen.dispatcher is None:
-            # If dispatchers merged in the same step, the one that it attached to first counts: a login has compared
-            # what both of them read.
+            # If dispatchers merged in the same step, the first one that the consumer attached to counts: a login has
+            # compared what both dispatchers read.
             first = self._attached_first(name) or dispatcher.number
             assert seen.attached_at >= self._observed.begun[first], (
                 f"{name} attaches to a dump that began after it was detached, without a login"
@@ -211,7 +211,8 @@ class ConsumerRules:
             assert len(dispatcher.attached) == 1, f"{name} merges before {seen.barred_until}"
 
     def _attached_first(self, name: str) -> int | None:
-        """The dispatcher that was merged into another in this step, after the consumer had attached to it."""
+        """Returns the dispatcher to which the consumer has attached in this step, and which was then merged into
+        another one."""
         for merge in self._observed.merged:
             names, ahead = merge["consumers"], merge["from"]
             assert isinstance(names, list) and isinstance(ahead, int)

@@ -45,7 +45,7 @@ from tests.support.random_log import (
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
 TRANSACTIONS, TRANSACTIONS_LONG = 26, 90
-_HEADER_BYTES = 19  # of an event
+_HEADER_BYTES = 19  # the size of an event's header
 _CREATED_APART_S = 1_000_000  # the files of two histories have different creation times
 
 
@@ -100,11 +100,11 @@ class History:
                 log.crash()
                 _fill(log, rng, [rng.random() for _ in contents[fork:]], sources, size_max)
             self.logs.append(log)
-        # By file name: when it was created, on any of the servers.
+        # By file name: when files of this name were created, on all servers.
         self.created: dict[str, set[int]] = {}
         for file in (file for log in self.logs for file in log.files):
             self.created.setdefault(file.name, set()).add(file.created)
-        # By file name: the offsets at which no transaction is open, on any of the servers.
+        # By file name: the offsets at which no transaction is open, on all servers.
         self.offsets: dict[str, set[int]] = {}
         for file in (file for log in self.logs for file in log.files):
             self.offsets.setdefault(file.name, set()).update(between_transactions(file))
@@ -233,5 +233,6 @@ def twin(mode: Mode, seed: int, *, shifted: bool) -> History:
 
 @lru_cache(maxsize=16)
 def restored(mode: Mode, seed: int, fork: int) -> History:
-    """The first life up to a copy, and then what the server wrote after it was restored from that copy."""
+    """Returns a history: the first life up to a copy, followed by the transactions after the server was restored from
+    it."""
     return History(mode, seed, 0, fork=fork)

@@ -54,7 +54,7 @@ def reset(world: PlayedWorld) -> None:
     old.successor = world.server
     for server in world.servers:
         write(server, rng.choice((0, 5, 20)))
-    # The server does not tell its replicas.
+    # The server does not tell its replicas about the RESET, so some of their dumps may go on.
     _cut(world, old, set(world.readers) if rng.random() < 0.6 else set())
     if world.scenario.mode is Mode.GTID and rng.random() < 0.5:
         write(world.server, 8)
@@ -124,8 +124,8 @@ def _places_from(server: Server, place: ExecutedPosition) -> Iterator[ExecutedPo
 
 
 def restore(world: PlayedWorld) -> None:
-    """Restore: the server goes on from an older copy of itself, with its files, in a new file. Consumers that have read
-    no more than the copy has go on. Sometimes the files of the copy are purged."""
+    """Restore the server from an older copy of itself, with its files. The server goes on in a new file. Consumers that
+    have read only transactions of the copy go on. Sometimes the files of the copy are purged."""
     stands, rng, mode = _stands(world), world.rng, world.scenario.mode
     if not world.histories or stands is None or not world.first_life:
         return
@@ -169,7 +169,7 @@ def restore(world: PlayedWorld) -> None:
 
 
 def _is_copied(stand: Stand, new: History) -> bool | None:
-    """True if the position lies within the copy, False if it lies beyond the copy, None if it does in part."""
+    """True if the position lies within the copy, False if it lies beyond the copy, None if only a part of it does."""
     file, offset, count = new.copied
     place = stand.place
     within = (file_number(place.file), place.offset) <= (file_number(file), offset)
@@ -250,7 +250,7 @@ def _may_change(world: PlayedWorld, stands: list[Stand]) -> bool:
 def _begin(world: PlayedWorld, new: History) -> None:
     world.histories.clear()
     world.history = new
-    # Without the replica: if its log were new as well, nothing would tell the histories apart.
+    # Only one server: if the replica had a new log, too, nothing would distinguish the histories.
     world.servers = new.servers()[:1]
     world.server = world.servers[0]
     world.first_life = False
@@ -260,7 +260,7 @@ def _cut(world: PlayedWorld, old: Server, survivors: set[str]) -> None:
     """Cut all connections except dumps that serve survivors only."""
     for link in list(world.links.values()):
         if link.number not in world.client.dispatchers:
-            continue  # it was retired when another connection was cut
+            continue  # the dispatcher was retired when another connection was cut
         dumps = link.connection is not None and link.server is old
         attached = set(world.client.dispatchers[link.number].consumers)
         if link.server is not None and not (dumps and attached <= survivors):

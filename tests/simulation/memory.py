@@ -29,7 +29,7 @@ class MemoryRules:
         self._evictions = 0
         self._was_over = False
         self._members: dict[str, Consumer] = {}
-        self._budgets_s = 0.0  # of all consumers that ever were, removed ones too
+        self._budgets_s = 0.0  # the wait budgets of all consumers so far, including removed ones
         self._most = 0  # most consumers at a time
 
     def saw(self, effects: Sequence[Effect]) -> None:
@@ -71,7 +71,7 @@ class MemoryRules:
         client = self._world.client
         limit, held = client.limits.queues_bytes_max, self._held_bytes()
         others = [c for c in client.consumers.values() if c.failed is None]
-        if not limit or len(others) == 1:  # a single consumer holds up no other
+        if not limit or len(others) == 1:  # a single consumer delays no other
             return False
         if any(c.spec.on_queue_full is OnQueueFull.WAIT for c in client.consumers.values()):
             return False  # the others wait without limit

@@ -1,4 +1,4 @@
-"""What the rules have measured of each consumer, and what the present step has done."""
+"""What the assertions have measured for each consumer, and the effects of the present step."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Observed:
-    """A consumer as it was after the last step, and what was measured since it was declared."""
+    """A consumer as it was after the last step, and what the assertions have measured since it was declared."""
 
     since: float
     place: ExecutedPosition | None = None
     started: bool = False
-    server: str = ""  # whose log it has read
+    server: str = ""  # the server whose log the consumer has read
     position: Position | None = None  # from which a login would go on
     created: int = 0  # when the file of its position was made, 0 if that is not known
     failed: BinlogError | None = None
@@ -37,30 +37,30 @@ class Observed:
     dispatcher: int | None = None
     attached: int = 0
     full: bool = False
-    closed: bool = False  # True if its dispatcher was closed by backpressure
+    closed: bool = False  # True if backpressure has closed its dispatcher
     detaches: int = 0
     gaps: int = 0
-    holds_up: bool = False  # True if others wait for it alone
+    holds_up: bool = False  # True if others wait for this consumer only
     is_waited_for: bool = False
     held_up_s: float = 0.0
     most_s: float = 0.0  # its largest wait budget
     left_s: float = 0.0
-    waits_s: float = 0.0  # for how long others have waited for it now
+    waits_s: float = 0.0  # how long others have been waiting for it
     detached_at: list[float] = field(default_factory=list)
     barred_until: float = 0.0
     wants_room: bool = False  # True if it was detached, and has not attached again
     attached_at: float = -1.0  # when it was attached last
     unproven: bool = (
-        False  # True if only its reader says that its position is in the server's history
+        False  # True if only the reader claims that its position is in the server's history
     )
 
 
 class Observations:
     """`jumped`: consumers that skipped a purge gap; the rest is forgotten whenever the daemon starts.
 
-    `begun`: when each dispatcher's dump began; `executed`: the executed set that each server named last. Of the present
-    step: `closed` dispatchers, the fields of `merged` notes, the `view` of a login and the dispatcher that `asked`, the
-    view that was `polled`.
+    `begun`: when each dispatcher's dump began; `executed`: the executed set that each server named last. From the
+    present step: `closed`: dispatchers; `merged`: the fields of notes; `view`: that of a login; `asked`: the dispatcher
+    that logged in; `polled`: the view of a survey.
     """
 
     def __init__(self, world: PlayedWorld) -> None:

@@ -135,7 +135,7 @@ def random_start(rng: random.Random, log: History, written: int) -> Start:
 
 
 def random_stored(rng: random.Random, log: History, written: int, *, together: bool) -> Progress:
-    """A stored position in what is written, or with GTIDs any set of its transactions.
+    """Returns a stored position within the written transactions; with GTIDs, it may be any set of them.
 
     The creation time is negative if a transaction of the set lies after the file and offset.
     """
@@ -293,7 +293,7 @@ def arrived(world: ReadWorld) -> bool:
     done = True
     for name, consumer in list(world.client.consumers.items()):
         if consumer.failed:
-            # A survey comes before anyone acts, and may find that its server is back.
+            # Before a person acts, a survey takes place. It may find that the consumer's server is back.
             world.survey()
             world.tell_survey()
             if world.client.consumers[name].failed and not world.returns(name):
@@ -306,8 +306,9 @@ def arrived(world: ReadWorld) -> bool:
 
 
 def follow_refusal(world: ReadWorld, name: str) -> None:
-    """Do what a refused session says: a reader that is ahead of the queue, at a position that the server does not have,
-    opens one without a position. It would not take what is queued, and the daemon reads no further."""
+    """Follow the remedy of a refused session: a reader that is ahead of the queue, at a position that the server does
+    not have, opens a session without a position. Otherwise it would not take the queued transactions, and the daemon
+    would read no further."""
     consumer, reader = world.client.consumers[name], world.readers[name]
     queue = consumer.queue
     if not consumer.started or not reader.positions:

@@ -1,4 +1,4 @@
-"""What the tests of both simulations require of their histories."""
+"""The checks of histories that the tests of several simulations share."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ PLAYS = Path(__file__).parent / "plays"
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
 _MODES = {"gtid": Mode.GTID, "file": Mode.FILE, "mariadb": Mode.MARIADB}
 _WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
-_RESET_LATER_S = 1_000_000  # a log that begins after a RESET has other creation times
-_TICK_S = 0.5  # how often the daemon looks at the clock at least
+_RESET_LATER_S = 1_000_000  # the files of a log after a RESET have later creation times
+_TICK_S = 0.5  # the longest time between two ticks
 
 
 class _Log(XaLog):
@@ -108,7 +108,7 @@ class _PlayedWorld(World):
         transcript: Transcript,
     ) -> None:
         self.transcript = transcript
-        self.prepared: dict[int, XaEntry] = {}  # what is stored of prepared transactions
+        self.prepared: dict[int, XaEntry] = {}  # the stored prepared transactions
         self.layouts: dict[str, None] = {}  # the tables that readers got since they were last shown
         super().__init__(random.Random(0), server, specs, stored, limits)
 
@@ -126,7 +126,7 @@ class _PlayedWorld(World):
         super().acknowledge(name, position)
 
     def _store_prepared(self) -> None:
-        """Store what has changed of prepared transactions, which the daemon does together with progress."""
+        """Store the changes of prepared transactions. The daemon stores them together with progress."""
         changes = self.client.prepared.changes()
         if changes is not None:
             self.prepared |= {entry.number: entry for entry in changes.put}
@@ -176,7 +176,8 @@ def _without_table_maps(delivered: bytes) -> list[bytes]:
 
 @dataclass
 class Stage:
-    """Where the moves of one play happen. Until `start` there is no world, only what it will begin with."""
+    """The stage for the moves of one play. Until `start` there is no world, only the values with which it will
+    begin."""
 
     mode: Mode = Mode.GTID
     limits: ClientLimits = field(default_factory=ClientLimits)
@@ -292,7 +293,7 @@ class Stage:
         self.server.purge(self.server.oldest + names.index(f"binlog.{int(file):06}"))
 
     def _reset(self, *transactions: str) -> None:
-        """The dumps that are open go on, and send what the old log still had."""
+        """Reset the log. The open dumps go on, and send the rest of the old log."""
         old = self.server
         self.server = Server(self._log(TIME + _RESET_LATER_S), self.mode)
         old.stops = [old.stop]
@@ -300,7 +301,7 @@ class Stage:
         self._write(*transactions)
 
     def _failover(self, count: str) -> None:
-        """The address leads to another server now, with the same transactions, of which it lacks the last ones."""
+        """Let the address lead to another server, which lacks the last transactions of the first one."""
         stops = [
             stop for stop in stops_of(self.server.log, self.mode) if stop.transactions <= int(count)
         ]
@@ -456,7 +457,7 @@ class Stage:
             self._say(f"{name} fetches {count}, up to {of_position(reader.position)}{tables}")
 
     def _reader(self, name: str) -> None:
-        """It has no position of its own, and begins at what is acknowledged."""
+        """Open another reader, which has no position of its own, and so begins at the acknowledged position."""
         self.world.readers[name].positions.clear()
         self.world.opened.discard(name)
 

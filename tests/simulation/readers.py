@@ -1,8 +1,8 @@
 """The readers of a play: they poll and acknowledge in their manner, crash and return, seek, and are fenced.
 
 A reader must get each transaction after its first position once, in order. A reader that opens a session at a position
-of its own goes on from there. One that opens a session without a position, as a new one does, begins at what is
-acknowledged.
+of its own goes on from this position. A reader that opens a session without a position, as a new one does, begins at
+the acknowledged position.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dispatcher.model.position import Position
 from tests.simulation.world import PlayedReader, PlayedWorld
 from tests.support.simulation import Reader
 
-# By manner: the probability of a poll, the choices for its max_bytes, and the probability of an acknowledgement.
+# By kind of reader: the probability of a poll, the choices for its max_bytes, and the probability that it acknowledges.
 MANNERS: dict[str, tuple[float, tuple[int, ...], float]] = {
     "keen": (1.0, (5000, 1 << 20), 0.9),
     "lazy": (1.0, (500, 5000, 1 << 20), 0.2),
@@ -121,7 +121,7 @@ class ReadWorld(PlayedWorld):
         if not failed and self.ready(name) is None:
             return
         if not reader.positions or reader.history is not self.history:
-            return  # the daemon could not tell that it is another log if it knows none of its files any more
+            return  # if the daemon no longer knows any of its files, it could not tell that this is another log
         index = self.rng.randrange(len(reader.positions))
         if self.resume(name, reader.positions[index]):
             del reader.positions[index + 1 :]
@@ -152,7 +152,7 @@ class ReadWorld(PlayedWorld):
             return
         reader = self.readers[name]
         if reader.history is not self.history or self.failed_over_at <= self.now:
-            return  # what was read is no longer a prefix of one log
+            return  # the changes that were read may come from two logs
         there = self.server.stop.transactions
         count = self.rng.randint(
             0, min(there + self.rng.choice((0, 3)), len(self.history.transactions))
@@ -169,7 +169,8 @@ class ReadWorld(PlayedWorld):
         return a != b and self.history.parse(b.gtid).contains(self.history.parse(a.gtid))
 
     def store_slowly(self, name: str) -> None:
-        """Acknowledge all there is, while other steps come before it is stored: the queue may be evicted meanwhile."""
+        """Acknowledge everything. Other steps come before the acknowledgement is stored, and the queue may be evicted
+        in that time."""
         if self.ready(name) is not None:
             self.poll(name, 1 << 22, ack=False)
             self.acknowledge(name, self.readers[name].position, slow=True)

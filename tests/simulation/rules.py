@@ -1,4 +1,4 @@
-"""Assertions after every step of a play. They look at the state of the world, not at what the client takes it to be.
+"""Assertions after every step of a play. They read the state of the world, not the client's view of it.
 
 An AssertionError names the rule that was broken. The virtual clock measures how long a consumer with a full queue held
 up others, how long a connection was not read, and when a consumer was detached.
@@ -80,7 +80,7 @@ class Rules:
             seen = self._observed.of(consumer)
             self.consumers.gap(
                 consumer, seen
-            )  # first: a consumer that skips a gap goes on in the new log
+            )  # checked first, because a consumer that skips a gap goes on in the new log
             self.connections.has_what_was_read(consumer, seen)
             self.consumers.failure(consumer, seen)
             self.consumers.recovery(consumer, seen)

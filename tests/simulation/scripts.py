@@ -1,4 +1,4 @@
-"""Plays as text: moves, and below each move its transcript, whatever is simulated.
+"""Plays as text, for any simulation: moves, and below each move its transcript.
 
 A line that begins with `> ` is a move. The indented lines below it are its transcript, which
 `pytest --rewrite-plays` writes. Other lines say what the play shows.

@@ -24,8 +24,8 @@ class SeekRules:
         self._world = observed.world
 
     def begins(self, name: str, after: Position) -> Callable[[], None]:
-        """Call before a seek is stepped. Asserts that it is needed: between the stored and the queued position a reader
-        goes on without one. Returns a function that undoes the call if the seek is refused.
+        """Call before a seek is stepped. Asserts that the seek is needed: between the stored and the queued position, a
+        reader goes on without a seek. Returns a function that undoes the call if the seek is refused.
         """
         world = self._world
         consumer, stored = (
@@ -46,7 +46,7 @@ class SeekRules:
 
         seen.wants_room = False
         if world.scenario.mode is Mode.GTID:
-            # A survey of another server says nothing of the one whose log the consumer reads.
+            # A survey of another server says nothing about the server whose log the consumer reads.
             server = consumer.queue.server if consumer.started else world.server.name
             executed = self._observed.executed.get(server, GtidSet())
             seen.unproven = not executed.contains(GtidSet.parse(after.gtid))

@@ -9,12 +9,12 @@ from tests.simulation.played import require_no_broken_rule, trace_for_any_hash_s
 from tests.simulation.runs import play_all
 from tests.support.commit_seed import commit_seed
 
-RUNS = 20  # of seeds that share a log
+RUNS = 20  # groups of seeds; the seeds of a group share a log
 
 
 @pytest.mark.parametrize("log", [0, *(commit_seed() // SEEDS_PER_LOG + n for n in range(RUNS))])
 def test_no_rule_is_broken(log: int) -> None:
-    """Of the histories that have always been played, and of those of this commit."""
+    """Plays the histories of fixed seeds, and histories of seeds that change with each commit."""
     require_no_broken_rule(
         play, range(log * SEEDS_PER_LOG, (log + 1) * SEEDS_PER_LOG), "tests.simulation"
     )

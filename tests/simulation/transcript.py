@@ -54,7 +54,8 @@ class Transcript:
 
 
 def of_input(event: Input) -> str:  # noqa: PLR0911 - one for each kind
-    """An input in one line: the name of its class, its dispatcher or consumer, and what decides."""
+    """Returns an input in one line: the name of its class, its dispatcher or consumer, and the values on which rules
+    depend."""
     name = type(event).__name__
     match event:
         case BatchReceived():

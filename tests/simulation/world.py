@@ -1,4 +1,4 @@
-"""The moves of a play: of the network, the server, the daemon and its settings. `readers` adds those of readers.
+"""The moves of a play: of the network, the server, the daemon and its settings. `readers` adds the moves of readers.
 
 Each method is one move, and a move ends where the daemon awaits something. So a crash between two moves is a crash at
 an await, with the store as it was on disk. A login, for example, is four moves: ask the server, step its answer, store
@@ -40,7 +40,7 @@ GARBLES_MAX = (
 
 @dataclass
 class Scenario:
-    """What a play begins with. `histories`: one for each life of the server, made of the seed `log`."""
+    """The values with which a play begins. `histories`: one for each life of the server, made from the seed `log`."""
 
     mode: Mode
     log: int
@@ -48,14 +48,15 @@ class Scenario:
     specs: list[ConsumerSpec]
     stored: dict[str, Progress]
     limits: ClientLimits
-    written: int  # transactions at first, about
+    written: int  # about how many transactions are written at first
     large_bytes: int  # larger transactions are spilled to disk
     slow: bool  # True if one reader is slow all the time
 
 
 @dataclass
 class PlayedReader(Reader):
-    """`history`: that of its positions, None until it has one; `manner`: how it reads (see `readers.MANNERS`)."""
+    """`history`: the history to which its positions belong, None until it has a position; `manner`: how it reads (see
+    `readers.MANNERS`)."""
 
     history: History | None = None
     manner: str = "keen"
@@ -82,19 +83,20 @@ class PlayedWorld(World):
         self.scenario = scenario
         self.histories = list(scenario.histories)
         self.history = self.histories.pop(0)
-        self.surveyed_history = self.history  # of the log that the newest survey asked about
-        self.surveyed_failures: dict[str, Position | None] = {}  # where failed consumers stood then
+        self.surveyed_history = self.history  # the history that the newest survey asked about
+        # The positions of the consumers that had failed at that survey.
+        self.surveyed_failures: dict[str, Position | None] = {}
         self.servers = self.history.servers()
         for server in self.servers:
             write(server, scenario.written)
         self.refuses_until = 0.0
         self.survey_at = 0.0
-        self.failed_over_at = float("inf")  # of the first failover
+        self.failed_over_at = float("inf")  # the time of the first failover
         self.garbles = 0
         self.dumps_refused = 0
         self.shelved: list[ConsumerSpec] = []  # removed from the settings
         self.pending: dict[str, Acknowledged] = {}  # stored, but not stepped yet
-        self.login_views: dict[int, ServerView] = {}  # of each dispatcher's last login
+        self.login_views: dict[int, ServerView] = {}  # the view of each dispatcher's last login
         self.first_life = True
         self.restored = False
         self.sizes = rng.choice(SIZES)
@@ -194,7 +196,8 @@ class PlayedWorld(World):
                 self.flush()
 
     def skip_time(self) -> None:
-        """Go to the next moment at which a connection is due, or the daemon has asked for a tick."""
+        """Advance the clock to the next time at which a connection is due, or at which the daemon has asked for a
+        tick."""
         wakeup = self.client.next_wakeup()
         times = [link.connect_at for link in self.links.values()]
         times = [time for time in (*times, *([wakeup] if wakeup else ())) if time > self.now]
@@ -293,7 +296,7 @@ class PlayedWorld(World):
         feed = link.connection.feed
         if all(
             file.checksum for file in feed.server.log.files
-        ):  # without them damage goes unnoticed
+        ):  # without checksums, the daemon would not notice the damage
             feed.spoil_at = self.rng.random()
             self.garbles += 1
 
@@ -422,7 +425,7 @@ class PlayedWorld(World):
         self.step(Added(spec, progress))
 
     def revive(self, name: str) -> None:
-        """Do what the remedy of a failure says: copy the tables afresh, and begin anew."""
+        """Follow the remedy of a failure: copy the tables again, and begin anew."""
         consumer = self.client.consumers[name]
         if consumer.failed is None:
             return

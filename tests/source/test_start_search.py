@@ -92,7 +92,7 @@ def test_every_moment_of_a_log(tmp_path: Path, gtid: str) -> None:
             continue
         wanted = expected(log, index, view.mode)
         if index == 6 and moment < times[6] - 1_000_000:
-            # The uncommitted transaction has that time, and is at the end of the file before.
+            # An uncommitted transaction at the end of the file before is not older than `moment`.
             wanted = make_executed(view.mode, str(wanted.gtids), log.files[4].name, 4)
         assert place == wanted, (moment, index)
         assert view.created[wanted.file] > 0

@@ -72,9 +72,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterat
         }
     )
     with warnings.catch_warnings():
-        # pyspark leaves the pipes of the process that starts the JVM to the collector.
+        # pyspark does not close the pipes of the process that starts the JVM; the garbage collector does.
         warnings.simplefilter("ignore", ResourceWarning)
-        # What the JVM starts has its environment; this process's is as before.
+        # Processes that the JVM starts inherit its environment. The environment of this process is restored.
         with pytest.MonkeyPatch.context() as environment:
             for name, value in killing(kill_folder).items():
                 environment.setenv(name, value)
@@ -152,7 +152,7 @@ class Target:
 
     def rows(self, source: Source, table: str) -> list[dict[str, Any]]:
         frame = self.spark.read.format("delta").load(self.of(source, table))
-        for name, kind in frame.dtypes:  # collected, it would be in this machine's time zone
+        for name, kind in frame.dtypes:  # `collect` would convert it to this machine's time zone
             if kind == "timestamp":
                 frame = frame.withColumn(name, frame[name].cast("timestamp_ntz"))
         return [row.asDict() for row in frame.collect()]

@@ -1,4 +1,4 @@
-"""What the options of the command line and a settings file become together."""
+"""The settings that result from the options of the command line and a settings file."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_a_pipeline_keeps_its_view_equal_to_the_table(
     for file, old, new in (
         ("spark-pipeline.yml", "file:///tmp/shop-pipeline", (tmp_path / "storage").as_uri()),
         ("spark-pipeline.yml", "http://127.0.0.1:8085", source.daemon.url),
-        # The format of the server's session is not Delta.
+        # The session of the Spark server does not use Delta as its default format.
         (
             "spark-pipeline.yml",
             "configuration:",

@@ -1,4 +1,4 @@
-"""The listener: what it makes of Spark's reports, as metrics and as lines of the log; no Spark is needed."""
+"""The listener converts Spark's reports to metrics and to lines of the log; no Spark is needed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_metrics_of_a_query() -> None:
 
 
 def test_the_events_of_spark_connect() -> None:
-    """Its client makes events of their JSON."""
+    """The client of Spark Connect makes the events from JSON."""
     nothing = {"timestamp": "2026-11-22T17:28:30.695Z", "batchDuration": 250, "stateOperators": []}
     sink = {"description": "none", "numOutputRows": -1}
     sources = [
@@ -129,7 +129,7 @@ def test_a_query_ends() -> None:
     query_terminated(listener, exception="broken")
     assert scraped(listener)["up", "orders"] == 0
     query_started(listener, "run-2")
-    query_terminated(listener, "run-1", "broken")  # comes late
+    query_terminated(listener, "run-1", "broken")  # this event comes late
     query_reported(listener, progress_report(run="run-2"))
     seen = scraped(listener)
     assert seen["up", "orders"] == 1 and seen["batches_total", "orders", "shop"] == 2
@@ -150,7 +150,7 @@ def test_a_batch_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     assert fields["event"] == "batch" and fields["lag_bytes"] == 100 and fields["level"] == "info"
     told = latest_offset(STREAM_END, "shop", (0, 0), STREAM_LAG)
     query_reported(listener, progress_report(4, latestOffset=told))
-    assert caplog.records[-1].levelno == logging.DEBUG  # it holds nothing
+    assert caplog.records[-1].levelno == logging.DEBUG  # the batch is empty
 
 
 def test_a_line_of_text_shows_foreign_text_in_escapes(caplog: pytest.LogCaptureFixture) -> None:

@@ -163,7 +163,7 @@ def test_its_view_equals_the_table(mysql97: Server, daemon: Daemon, tmp_path: Pa
     run(folder)
     assert is_equal()
     mysql97.execute(
-        "UPDATE orders SET id = id + 1000 WHERE id < 5",  # other keys
+        "UPDATE orders SET id = id + 1000 WHERE id < 5",  # the keys change
         "DELETE FROM orders WHERE id = 50",
         "INSERT INTO orders VALUES (50, NULL, NULL, NULL), (95, 'again', 1, NOW(6))",
         database=database,

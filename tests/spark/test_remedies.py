@@ -34,7 +34,7 @@ NAMES = [name for name in vars(remedies) if name.startswith("of_")]
 def test_each_remedy_names_commands_that_a_test_runs(name: str) -> None:
     found = printed(name)
     assert bool(found) is (name not in WORDS)
-    # The faults of all kinds have the remedies of an entry.
+    # Remedies of faults are the same as those of entries.
     followed = [
         case.command for case in TABLES.values() if case.remedy == name.replace("fault", "entry")
     ]

@@ -69,7 +69,7 @@ def test_what_spark_submit_is_given_wins(tmp_path: Path) -> None:
     )
     assert found["spark.sql.shuffle.partitions"] == "7"
     assert found["spark.databricks.delta.snapshotPartitions"] == "2"
-    assert found["spark.sql.session.timeZone"] == "Asia/Tokyo"  # of the job's own option --conf
+    assert found["spark.sql.session.timeZone"] == "Asia/Tokyo"  # from the job's own option --conf
     assert found["spark.app.name"] == "binlog-dispatcher mirror"
     assert int(found["heap"]) <= 600 << 20
 

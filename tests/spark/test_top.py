@@ -1,4 +1,4 @@
-"""`top` of the mirror and what long work shows; no Spark is needed."""
+"""`top` of the mirror, and the display of long work; no Spark is needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LINES = (
 
 
 def collectors(rows: int) -> tuple[MirrorCollector, StreamCollector]:
-    """Those of a job that has applied so many rows, in steps of one second."""
+    """Returns the collectors of a job that has applied so many rows, in steps of one second."""
     steps = TableSteps(2, rows, dict.fromkeys(StepPhase, 0.0) | {StepPhase.WRITE: rows / 100})
     progress = ConsumerProgress("shop", rows=rows, waiting=3, stepped={"shop.orders": steps})
     listener = BinlogListener()
@@ -55,7 +55,7 @@ def numbers(rows: int, at: float) -> JobNumbers:
 
 
 def readings(*job: JobNumbers | BinlogError) -> top.MirrorReadings:
-    """After as many readings as are given."""
+    """Returns the readings after the job's metrics were read once for each of `job`."""
     coming = iter(job)
 
     def read() -> JobNumbers:

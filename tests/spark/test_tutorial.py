@@ -88,7 +88,7 @@ def test_it_prints_what_the_page_shows(mysql97: Server, account: str, tmp_path: 
     try:
         shown, _ = process.communicate(timeout=280)
     finally:
-        end_group(process)  # also its daemon and its mirror, if it was ended in the middle
+        end_group(process)  # also ends its daemon and its mirror, if they still run
     said = (tmp_path / "stderr").read_text(encoding="utf-8", errors="replace")
     assert process.returncode == 0, said[-6000:]
     tables = [table.strip("\n") for table in shown.split("\n\n") if table.strip()]

@@ -40,7 +40,7 @@ def database(
 
 
 def refusal(settings: StateSettings) -> BinlogError:
-    """What a standby is told, and that a leader is told the same."""
+    """Returns the error that a standby gets, and asserts that a leader gets the same."""
     with closing(LeaseTable(settings)) as table, pytest.raises(BinlogError) as caught:
         table.read()
     with (

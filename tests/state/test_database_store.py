@@ -241,7 +241,7 @@ def test_a_server_that_restarts_loses_nothing(server_factory: ServerFactory) -> 
 def test_a_server_that_has_lost_writes_is_noticed(
     database: DatabaseOf, store: DatabaseStore
 ) -> None:
-    """As after a failover to a replica that lagged."""
+    """A failover to a replica that lagged has this effect."""
     for seq in range(1, 4):
         store.save([("shop", at(seq), at(seq), 0)])
     database.execute("UPDATE lease SET writes = 2")

@@ -75,7 +75,7 @@ def test_a_held_lease_is_not_taken(table: LeaseTable, other: LeaseTable) -> None
 
 
 def test_a_daemon_that_asks_twice_has_one_term(table: LeaseTable) -> None:
-    """As after a campaign without an answer."""
+    """A daemon asks twice if its first campaign got no answer."""
     assert table.campaign(HOLDER, ADDRESS, LONG_S).term == 1
     assert table.campaign(HOLDER, ADDRESS, LONG_S).is_of(HOLDER, 1)
 
@@ -145,7 +145,7 @@ def store(settings: StateSettings, table: LeaseTable) -> Iterator[DatabaseStore]
 def test_a_daemon_that_has_lost_its_lease_stores_nothing(
     store: DatabaseStore, other: LeaseTable
 ) -> None:
-    store.save([("shop", at(2), at(2), 0)])  # it has expired, but is not taken
+    store.save([("shop", at(2), at(2), 0)])  # the lease has expired, but no daemon has taken it
     other.campaign(OTHER, OTHERS_ADDRESS, LONG_S)
     calls: list[Callable[[], object]] = [
         lambda: store.save([("shop", at(3), at(3), 0)]),

@@ -122,7 +122,7 @@ def test_nothing_is_acknowledged_while_the_file_is_replaced(
             attempt()
         assert caught.value.kind is ErrorKind.STATE_STORE
         assert "restart the daemon" in caught.value.remedy
-    # The remedy without a restart: with the path free, the open store is written there again.
+    # The problem ends without a restart, too: when the path is free, the open store is written there again.
     path.rename(tmp_path / "away.db")
     save(store, 10)
     assert acknowledged(path) == 10
@@ -137,7 +137,8 @@ def test_a_truncated_store_is_distinguished_from_a_new_one(path: Path, store: St
         StateStore(path)
     assert str(store.installation_id) in caught.value.what
     assert "delete it" in caught.value.remedy
-    # A second attempt finds it as well: the first one has not changed the lock file. Then the remedy.
+    # A second attempt fails in the same way, because the first one has not changed the lock file. Then follow the
+    # remedy.
     with pytest.raises(BinlogError, match="the file is empty"):
         StateStore(path)
     path.unlink()

@@ -50,7 +50,7 @@ def test_a_symbolic_link_to_an_open_store_is_refused(path: Path, other: Path) ->
 
 @pytest.mark.usefixtures("store")
 def test_an_open_store_that_has_moved_to_another_folder_is_refused(path: Path, other: Path) -> None:
-    """The file is the same, and its lock file is not: as with a mount of the file alone."""
+    """The file is the same, but its lock file is another one. A mount of the file alone has the same effect."""
     path.rename(other)
     assert "in use by another process" in refusal(other).what
 

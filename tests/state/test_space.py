@@ -1,4 +1,4 @@
-"""What is said when the disk of the state is full, on a small file system."""
+"""The errors when the disk of the state is full, on a small file system."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ except BinlogError as error:
 
 
 def said(disk: SmallDisk, call: str) -> str:
-    """What a call, made on the disk, tells a person; "" if it succeeded."""
+    """Returns the error of a call that is made on the disk; "" if the call succeeded."""
     command = [*disk.within, sys.executable, "-c", _CODE, str(disk.folder / "state.db"), call]
     root = Path(__file__).parents[2]
     done = subprocess.run(

@@ -241,7 +241,7 @@ def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="dropping to another user needs root")
 def test_an_unwritable_folder() -> None:
-    """As root every folder is writable, so the attempt is made as another user."""
+    """For root every folder is writable, so the attempt is made as another user."""
     code = (
         "import os, sys; from pathlib import Path; from dispatcher.state.store import StateStore\n"
         "os.setuid(65534)\n"

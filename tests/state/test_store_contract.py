@@ -1,4 +1,4 @@
-"""What every state store promises: the one in a file, and the one in a database of each kind of server."""
+"""The contract of every state store: of the store in a file, and of the store in a database of each kind of server."""
 
 from __future__ import annotations
 

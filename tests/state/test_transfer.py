@@ -52,7 +52,7 @@ def at(seq: int) -> Position:
 
 def fill(store: Store) -> None:
     """Store rows of each kind."""
-    store.forget("nothing")  # its epoch is not the one that a new store has
+    store.forget("nothing")  # so its epoch is not the first one
     store.save(
         [("shop", at(1), at(5), -9), ("läden ", at(2), at(2), 0)], "a", XaChanges(ENTRIES, (), ())
     )
@@ -149,7 +149,7 @@ def test_no_daemon_opens_a_store_that_was_moved(
     for settings in (file, database.settings):
         error = refused(settings, StateSettings(path=tmp_path / "again.db"))
         assert "the state was moved" in error.what
-    with closing(sqlite3.connect(file.path)) as db:  # untouched, but for the mark
+    with closing(sqlite3.connect(file.path)) as db:  # unchanged, except for the mark
         assert db.execute("SELECT count(*) FROM prepared").fetchone() == (4,)
 
 
@@ -217,7 +217,7 @@ def test_a_file_that_is_older_than_what_was_acknowledged_says_so(
 def test_marks_of_an_earlier_file_are_no_loss(
     file: StateSettings, full: list[object], database: DatabaseOf
 ) -> None:
-    """The state comes back to the former file's place, with positions that went back meanwhile."""
+    """The state is moved back to the place of the former file, after its positions have gone back."""
     move_state(file, database.settings)
     file.path.unlink()
     with closing(leading_store(database.settings)) as store:

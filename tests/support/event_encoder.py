@@ -247,7 +247,7 @@ class LogWriter:
         self._table_ids: dict[Table, int] = {}
         self.compress = False
         self.compression = 0
-        self._inside: list[tuple[Part, int, bytes, int]] | None = None  # of the open payload
+        self._inside: list[tuple[Part, int, bytes, int]] | None = None  # in the open payload
         self.begin_file()
 
     # -- files -----------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def many_columns(session: Session, _: str) -> None:
 
 def many_results(session: Session, _: str) -> None:
     while True:
-        session.packet(b"\0\0\0\x0a\0\0\0")  # OK, and more results follow
+        session.packet(b"\0\0\0\x0a\0\0\0")  # an OK packet that announces more results
 
 
 def large_value(session: Session, _: str) -> None:

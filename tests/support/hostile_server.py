@@ -340,7 +340,7 @@ class HostileServer:
         answer = session.read()
         self.learned += answer
         if len(answer) == 256:
-            sha1 = hashes.SHA1()  # the protocol's
+            sha1 = hashes.SHA1()  # the protocol requires SHA1
             with contextlib.suppress(ValueError):
                 masked = self.key.decrypt(
                     answer, padding.OAEP(mgf=padding.MGF1(sha1), algorithm=sha1, label=None)

@@ -123,7 +123,7 @@ class DatabaseOf:
         self.execute(f"KILL {connection}")
 
     def reset_lease(self, *, keep: bool = False) -> None:
-        """Reset the lease to before the first term. `keep`: keep what is stored."""
+        """Reset the lease to the state before the first term. `keep`: keep all other rows."""
         with closing(LeaseTable(self.settings)) as table:
             table.read()
         self.execute(

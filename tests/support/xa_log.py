@@ -99,7 +99,7 @@ class XaLog(LogWriter):
             self.begin(source, standalone=True)
             return
         open_ = self.begin(source, standalone=True)
-        # Write the last event again, with the xid.
+        # Replace the last event by one with the xid.
         raw, _ = self.file.events.pop()
         self.file.size -= len(raw)
         body = c.mariadb_gtid_more_body(open_.gno, 0, flags, xid=xid)

@@ -43,8 +43,8 @@ from dispatcher.telemetry.metrics import (
 )
 
 SPECS: tuple[MetricSpec[Any], ...] = (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS)
-# Not known before the consumer has begun and the server was polled.
 NOW = 12.5  # by the clock of the rules, which begins at 0
+# Metrics whose values are not known before the consumer has begun and the server was polled.
 UNKNOWN = ("consumer_acknowledged_seq", "runway_seconds", "lag_bytes")
 
 

@@ -1,4 +1,4 @@
-"""What waits for the broker, the topics and bodies, and the events that lines of the log make."""
+"""Messages that wait for the broker, topics and bodies, and the events that follow from lines of the log."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_manager_that_is_gone_is_said_once(tmp_path: Path) -> None:
     [
         ({"WATCHDOG_USEC": "2500000"}, 2.5),
         ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": str(os.getpid())}, 2.5),
-        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": "1"}, 0),  # it is for another process
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": "1"}, 0),  # for another process
         ({"WATCHDOG_USEC": "soon"}, 0),
     ],
 )
@@ -97,7 +97,7 @@ def test_the_watchdogs_time(variables: dict[str, str], watchdog_s: float) -> Non
 
 
 async def test_a_stuck_loop_feeds_no_watchdog(tmp_path: Path) -> None:
-    """What takes the loop's time: a call that blocks for five times the watchdog's interval."""
+    """A call blocks the loop for five times the watchdog's interval."""
     received = Receiver(str(tmp_path / "notify"))
     received.socket.setblocking(False)
     variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "100000"}

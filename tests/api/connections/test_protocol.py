@@ -88,7 +88,7 @@ Serve = Callable[..., Awaitable[Connect]]
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # uvicorn sets no event for it
+            await asyncio.sleep(0.01)  # uvicorn has no event to wait for
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ async def test_nothing_is_read_while_requests_are_queued(
     client.send(GET)
     (connection,) = open_connections
     await until(lambda: len(connection.pipeline) == 1)
-    connection.flow.resume_reading()  # as each call of `receive` does
+    connection.flow.resume_reading()  # each call of `receive` does the same
     assert not connection.transport.is_reading()
     go.set()
     assert [(await client.answer())[0] for _ in range(2)] == [200, 200]

@@ -220,7 +220,7 @@ def test_gtids_of_every_kind() -> None:
         log.event(*ORDERS_MAP)
         log.event(*orders(23, 1))
     log.seq = 4
-    log.record()  # a server without GTIDs writes no event for them
+    log.record()  # a server without GTIDs writes no GTID event
     log.event(2, query_body("BEGIN"))
     log.event(*ORDERS_MAP)
     log.event(*orders(23, 1))
@@ -282,7 +282,7 @@ def test_a_table_without_names_needs_a_definition() -> None:
         list(delivered.changes(log.bytes()))
     assert caught.value.kind is ErrorKind.METADATA_MISSING
     assert "shop.orders" in caught.value.what
-    (part,) = delivered.split_by_table(log.bytes())  # taking apart needs no names
+    (part,) = delivered.split_by_table(log.bytes())  # `split_by_table` needs no names of columns
     definition = {
         "columns": [
             {"name": "id", "mysql_type": "int", "charset": None},
@@ -329,7 +329,7 @@ def test_unknown_events_that_may_carry_data_are_refused(kind: int, remedy: str) 
 
 
 def test_rows_without_any_column_are_refused() -> None:
-    """They take no bytes, so how many there are is not known."""
+    """Such rows take no bytes, so their number is not known."""
     log = Delivered()
     body = rows_body(30, [[]], width=3, present=b"\0")
     log.transaction(ORDERS_MAP, (30, body))

@@ -200,13 +200,13 @@ def test_mariadb_gtid(domain: int, sequence: int, number: int) -> None:
 
 def test_all_status_variables() -> None:
     more = (
-        b"\x08" + b"\x21\0" + b"\x09" + bytes((3, *bytes(7)))  # database's collation, tables to update
+        b"\x08" + b"\x21\0" + b"\x09" + bytes((3, *bytes(7)))  # collation of the database, tables to update
         + b"\x0a" + bytes(4) + b"\x10\1" + b"\x11" + bytes((5, *bytes(7))) + b"\x13\1\x14\0\x15\1"
         + b"\x80\7\0\0" + b"\x81" + bytes((6, *bytes(7))) + b"\x82\4" + bytes((9, *bytes(7)))
         + b"\x83\2" + b"\x2d\0\x00\x09\x08\0\x08\0"
     )  # fmt: skip
     status = e.status_variables(updated_databases=["a", "b"])
-    last = b"\1" + bytes((9, *bytes(7)))  # is read only if the sizes of all others are right
+    last = b"\1" + bytes((9, *bytes(7)))  # read only if all other sizes are right
     assert parse_query(query_body("x", "", status + more + last)).status == Status(
         sql_mode=9, client=255, time_zone="+02:00", updated_databases=("a", "b"), ddl_xid=6
     )

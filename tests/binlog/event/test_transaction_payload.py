@@ -123,7 +123,7 @@ def test_a_payload_with_wrong_fields_is_a_typed_error(body: bytes, why: str, sma
     with pytest.raises(BinlogError, match=why) as info:
         got.extend(transactions(log, small=small))
     assert info.value.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_EVENT)
-    # The payload's own place, or that of its transaction's beginning, however far into it the fault lies.
+    # The error names the place of the payload or of its transaction's beginning, wherever in the payload the fault is.
     first, bad = log.transactions[:2]
     assert info.value.where in [
         f"binlog.000001:{at}" for at in (first.end + len(bad.parts[0].raw), bad.end)
@@ -189,7 +189,7 @@ def big_log(megabytes: int, *, event_bytes: int) -> e.LogWriter:
 
 @pytest.mark.parametrize("event_bytes", [8000, 3 << 20])
 def test_decompression_needs_only_a_few_chunks_of_memory(event_bytes: int) -> None:
-    """64 MiB of rows that compress to nothing; what is taken of them is forgotten as it comes."""
+    """64 MiB of rows that compress to almost nothing; the test drops the transactions as soon as they are taken."""
     log = big_log(64, event_bytes=event_bytes)
     stream = log.stream()
     split = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 16)

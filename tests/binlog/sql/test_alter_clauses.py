@@ -310,6 +310,6 @@ def test_the_time_is_linear_in_the_length(text: Callable[[int], str]) -> None:
         return min(times)
 
     n = 1000
-    while shortest(n) < 0.002 and n < 100_000:  # so short that what is measured is noise
+    while shortest(n) < 0.002 and n < 100_000:  # shorter times are mostly noise
         n *= 2
     assert shortest(4 * n) < 10 * shortest(n)

@@ -11,7 +11,7 @@ from dispatcher.binlog.sql.comments import ServerVersion, executed_text
 from tests.servers import Server
 from tests.support.server_log import read_log
 
-# Versions around those of the four servers, around MariaDB's gap, and in the forms that are no version.
+# Versions near those of the four servers, versions near MariaDB's gap, and texts that are no version.
 VERSIONS = [
     *("", "0", "5000", "00000", "32302", "40005", "50000", "50005", "50624", "50625", "50699", "50700", "50701"),
     *("80034", "90704", "90705", "99998", "99999", "100000", "100001", "101118", "101119", "101199", "110809"),

@@ -386,7 +386,7 @@ def test_skip_clause_ends_where_skip_to_comma_does(text: str, sql_mode: int, pee
         fast.peek(peeked)
         more = fast.skip_clause()
         assert more == slow.skip_to(",")
-        # A token that was looked at ahead of the comma may be the quote that is never closed.
+        # The token before the comma, which was peeked at, may be a quote that is never closed.
         assert slow.complete or not fast.complete
         if more:
             assert fast.offset == slow.offset
@@ -444,7 +444,7 @@ def test_the_time_is_linear_in_the_length(kind: str) -> None:
         return seconds(work)
 
     n = 3000
-    while of(n) < 0.002 and n < 100_000:  # so short that what is measured is noise
+    while of(n) < 0.002 and n < 100_000:  # shorter times are mostly noise
         n *= 2
     assert of(4 * n) < 10 * of(n)
 

@@ -35,7 +35,8 @@ class SmallLog(ConsumerLog):
 
 
 class Lender:
-    """Lends until it has no more: `refuses` says of which call on; `lent` counts what has not come back."""
+    """Lends memory. `refuses`: the number of the call from which on it lends none; `lent`: how many pieces were not
+    given back."""
 
     def __init__(self, refuses: int = 1 << 60) -> None:
         self.calls = self.lent = 0
@@ -67,7 +68,8 @@ def batches(rng: random.Random, log: e.LogWriter, routes: Routes, held: Held) ->
 
 
 class Taker:
-    """A log and what its consumer knows: what is held, the seq, and the logical end of each transaction taken."""
+    """A log and its consumer: the transactions that it holds, the seq, and the logical end of each transaction
+    taken."""
 
     def __init__(self, rng: random.Random, wanted: Wanted, *, held: Held, packed: bool) -> None:
         self.lender = Lender()
@@ -151,7 +153,7 @@ def test_what_is_held_is_passed_over_and_lost_connections_change_nothing(seed: i
     log = random_log(rng, size_max=rng.choice((30, 3000)))
     wanted = random_wanted(rng)
     held = {(t.source, t.gno) for t in log.transactions if rng.random() < rng.choice((0.1, 0.6))}
-    # The dump leaves out what all consumers of the connection have: some part of what this one has.
+    # The dump leaves out the transactions that all consumers of the connection have: a part of those that this one has.
     routes = Routes()
     taker = Taker(rng, wanted, held=held, packed=False)
     for last in (False, False, True):

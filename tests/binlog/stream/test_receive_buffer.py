@@ -36,7 +36,7 @@ def of(data: bytes) -> U8:
 def test_what_is_kept_stands_behind_the_copies(kept: int, front: tuple[int, ...]) -> None:
     buffer, data = received(200_000)
     at = 200_000 - kept
-    # The copies are of what the kept bytes may overwrite, and the kept bytes may lie where the copies go.
+    # The kept bytes may overwrite the bytes that are copied, and the copies may overwrite the kept bytes.
     copies = [data[:size] for size in front]
     room = USUAL // 2
     moved_to = buffer.compact(at, [of(raw) for raw in copies], room)
@@ -65,7 +65,7 @@ def compactions(buffer: ReceiveBuffer, count: int, size: int) -> None:
 def test_memory_of_a_busy_time_is_given_back_in_a_quiet_one() -> None:
     buffer, data = received(200_000)
     address = buffer.bytes.ctypes.data
-    compactions(buffer, QUIET_CALLS, 10)  # of these the first one was busy
+    compactions(buffer, QUIET_CALLS, 10)  # the first of these calls followed a busy time
     assert buffer.bytes.ctypes.data == address
     compactions(buffer, QUIET_CALLS - 1, 10)
     receive(buffer, data[:9])

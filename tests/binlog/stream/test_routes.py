@@ -1,4 +1,5 @@
-"""Routes by name: the same for the same name, apart for different ones, whatever their hashes and numbers."""
+"""Routes by name: equal names have one route and different names have different routes, whatever their hashes and
+numbers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from tests.support.split_log import Flat, check, feed, splitter
 
 
 def faulty(write: Any, *, gtid: str = "mysql") -> tuple[Flat, list[Batch]]:
-    """A log with one good transaction, what `write` adds to the next one, and a good one; its batches with faults."""
+    """Returns the batches, also those with faults, of a log: a good transaction, one that `write` writes, and a good
+    one."""
     log = e.LogWriter(gtid=gtid)
     good = e.Statement((("shop", "orders"),), ((0, 10),))
     log.begin()
@@ -138,7 +139,7 @@ def test_a_savepoint_that_was_not_set_is_a_fault() -> None:
         log.savepoint("a")
         log.commit()
         log.begin()
-        log.ignored("ROLLBACK TO a")  # of another transaction
+        log.ignored("ROLLBACK TO a")  # `a` is a savepoint of another transaction
         log.commit()
 
     _, (batch,) = faulty(write)

@@ -1,4 +1,4 @@
-"""The splitter against what the log's writer knows it wrote, in every chunking; damage, packets, and positions."""
+"""The splitter finds what the log's writer has written, in chunks of any size; damage, packets, and positions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def heartbeat(log: e.LogWriter, raw: bytes, n: int) -> bytes:
         if any(event is raw or event == raw for event, _ in file.events):
             checksum = file.checksum
     if raw[4] == EventType.ROTATE:
-        return b""  # which format is in force depends on the file before
+        return b""  # the format depends on the file before
     beat = e.event(EventType.HEARTBEAT, b"binlog.000008", checksum=checksum, timestamp=0)
     return e.event_packet(beat, n)
 
@@ -113,8 +113,8 @@ def test_a_damaged_byte_is_found_or_harmless(seed: int, packets: bool) -> None:
         except BinlogError as error:
             if error.kind not in DAMAGE:
                 raise
-        # A FORMAT_DESCRIPTION that says "no checksums" has no valid one itself in a dump from the middle, so the
-        # bit that says so is not protected.
+        # In a dump from the middle of a file, a FORMAT_DESCRIPTION that says "no checksums" has no valid checksum
+        # itself, so no checksum protects this bit.
         if flat.checked and all(file.checksum for file in log.files):
             assert [t[1:3] for t in flat.done] == [t[1:3] for t in want[: len(flat.done)]]
             assert [t[5] for t in flat.done] == [t[5] for t in want[: len(flat.done)]]
@@ -149,7 +149,7 @@ def test_short_files_that_come_at_once_keep_their_creation_times() -> None:
 
 @pytest.mark.parametrize("kind", sorted({*EventType} - {EventType.FORMAT_DESCRIPTION}))
 def test_every_type_cut_short_is_a_typed_error_or_none(kind: int) -> None:
-    named = kind == EventType.ROTATE  # it tells another name
+    named = kind == EventType.ROTATE  # a damaged ROTATE may hold another file name
     for size in range(60):
         for inside in (False, True):
             log = e.LogWriter()
@@ -233,9 +233,8 @@ def test_an_event_larger_than_a_packet(size: int, chunk: int) -> None:
     stream = log.stream()
     flat = feed(splitter(), [stream[at : at + chunk] for at in range(0, len(stream), chunk)])
     check(flat, log)
-    assert (
-        0 <= len(stream) - flat.bytes < 200
-    )  # what comes before the first format belongs to no batch
+    # Events before the first format belong to no batch.
+    assert 0 <= len(stream) - flat.bytes < 200
 
 
 def test_a_large_event_that_goes_on_with_a_packet_too_long() -> None:

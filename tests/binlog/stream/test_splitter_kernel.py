@@ -77,7 +77,7 @@ def test_rows_without_their_table_map_are_refused() -> None:
 
 
 def test_a_statement_closed_with_no_table_ends_it() -> None:
-    # MySQL does so where the last table of a statement is not logged.
+    # MySQL writes such an event if the last table of a statement is not logged.
     log = e.LogWriter()
     log.begin()
     log.add(EventType.TABLE_MAP, e.table_map_body("shop", "orders", 5))
@@ -129,11 +129,11 @@ def test_a_large_event_where_the_arrays_are_just_full() -> None:
     [("5.1.73-log", ErrorKind.UNSUPPORTED_EVENT), ("5.5.62-log", ErrorKind.MALFORMED_EVENT)],
 )
 def test_rows_without_begin_are_named_as_those_of_mysql_51(version: str, kind: ErrorKind) -> None:
-    """It logs changes of MyISAM tables like that; later servers begin a transaction."""
+    """MySQL 5.1 logs changes of MyISAM tables without BEGIN; later servers begin a transaction."""
     body = e.table_map_body("shop", "orders", 1)
     old = version.startswith("5.1")
     head = e.format_description(version=version, checksum=False)
-    # Before 5.6.1 it names no checksum algorithm and has no checksum.
+    # Before 5.6.1, a FORMAT_DESCRIPTION names no checksum algorithm and has no checksum.
     head = head[:-5]
     head = head[:9] + len(head).to_bytes(4, "little") + head[13:]
     split = splitter()

@@ -89,7 +89,7 @@ def test_a_restart_between_prepare_and_commit(seed: int, gtid: str) -> None:
     want = expected(log)
     store, prepared = Store(), XaStore()
     n = rng.randrange(1, len(want))
-    # The first one reads on, beyond what is stored.
+    # The first splitter reads beyond the transactions that are stored.
     split = splitter(log, prepared, seed=seed)
     flat, read = Flat(split.routes), rng.randrange(n, len(want) + 1)
     for chunk in cuts(rng, log.stream()):
@@ -110,7 +110,7 @@ def test_a_restart_between_prepare_and_commit(seed: int, gtid: str) -> None:
 
 @given(SEEDS, GTIDS)
 def test_several_read_different_parts(seed: int, gtid: str) -> None:
-    """One is ahead; others begin where they like behind it, and read prepares and commits again."""
+    """One splitter is ahead. Others begin at any place behind it, and read prepares and commits again."""
     rng = random.Random(seed)
     log = random_xa_log(rng, gtid=gtid)
     want = expected(log)
@@ -189,7 +189,7 @@ def test_what_is_committed_before_is_not_what_was_prepared_behind_it() -> None:
 # -- limits ---------------------------------------------------------------------------------------------------
 
 LARGE = e.Statement((("shop", "orders"), ("crm", "people")), ((0, 40_000), (1, 40_000)))
-# Its text does not become smaller.
+# A text that compression does not make smaller.
 DENSE = replace(LARGE, text=random.Random(1).randbytes(20_000).hex())
 
 

@@ -1,4 +1,4 @@
-"""Recording the rows of an XA transaction: what was added comes back, compressed or not."""
+"""Recording the rows of an XA transaction: rows that were added are returned unchanged, compressed or not."""
 
 from __future__ import annotations
 

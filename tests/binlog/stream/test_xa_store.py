@@ -1,4 +1,4 @@
-"""What is kept of prepared transactions: which end belongs to which, bounds, and what the store is told."""
+"""The store of prepared transactions: which end belongs to which transaction, limits, and what the state store gets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_end_belongs_to_the_last_prepare_before_it() -> None:
     found = {end: prepared.find("x", spot(end)) for end in (5, 20, 40, 60)}
     assert {end: e and e.at.mark.offset for end, e in found.items()} == {5: None, 20: 10, 40: 30, 60: 50}  # fmt: skip
     assert prepared.find("z", spot(20)) is None
-    # What was not seen to end has ended where the xid was prepared again.
+    # If no end of an xid was read, it has ended where the xid was prepared again.
     assert kept(prepared) == [("x", 10, 30), ("x", 30, 50), ("x", 50, None), ("y", 12, None)]
     ten = found[20]
     assert ten is not None
@@ -67,7 +67,7 @@ def test_another_server_is_told_by_gtids() -> None:
     prepared = XaStore()
     prepared.keep("x", spot(500, file=9, gno=5), rows(), ())
     (entry,) = prepared
-    # A commit that comes from there, on a replica whose files begin anew.
+    # The commit of this transaction in the log of a replica, whose files have other numbers.
     end = spot(40, gno=9, server="s2")
     assert prepared.find("x", end) is entry
     assert prepared.find("x", spot(40, gno=4, server="s2")) is None, "it was before"
@@ -152,7 +152,7 @@ def use(prepared: XaStore, n: int, rng: random.Random) -> None:
 
 @given(st.integers(0, 2**32 - 1))
 def test_the_store_follows(seed: int) -> None:
-    """Saves fail, are made twice at a time, and come late; what is stored in the end is what there is."""
+    """Saves fail, overlap, and come late. In the end, the state store has the transactions that are kept in memory."""
     rng = random.Random(seed)
     prepared, disk = XaStore(20 * ENTRY_BYTES), Disk()
     flying: list[XaChanges] = []
@@ -162,7 +162,7 @@ def test_the_store_follows(seed: int) -> None:
             flying.append(changes)
         while flying and rng.random() < 0.5:
             changes = flying.pop(0)
-            if rng.random() < 0.8:  # else the disk was full
+            if rng.random() < 0.8:  # otherwise the disk is full
                 disk.write(changes)
                 prepared.stored(changes)
     if changes := prepared.changes():

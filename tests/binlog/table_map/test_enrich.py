@@ -213,7 +213,7 @@ def test_the_result_is_what_a_server_with_full_metadata_writes(
                     known = table_definition(connection, database, name, mariadb=server.mariadb)
                     assert len(short[name]) < len(full[name])
                     completed = enriched_body(short[name], known, mariadb=server.mariadb)
-                    # All of it, but for the table's id.
+                    # Both bodies are equal except for the table's id.
                     assert completed[8:] == full[name][8:], f"{name}, {metadata}"
     finally:
         server.execute("SET GLOBAL binlog_row_metadata = FULL")
@@ -232,7 +232,7 @@ def test_a_label_that_the_schema_cannot_show_is_refused(
         enriched_body(short, known)
     assert caught.value.kind is ErrorKind.METADATA_MISSING
     assert f"table {database}.t, column 'e'" in caught.value.what
-    assert enriched_body(full, known) == full  # which holds them
+    assert enriched_body(full, known) == full  # the full body has all metadata already
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])

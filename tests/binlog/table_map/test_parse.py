@@ -189,10 +189,10 @@ def test_a_vector_may_have_a_character_set_or_none() -> None:
 @pytest.mark.parametrize(
     ("field", "charsets"),
     [
-        (optional(3, bytes((BINARY, LATIN1, 55))), (0, LATIN1, 55)),  # MariaDB, each
-        (optional(3, bytes((LATIN1, 55))), (0, LATIN1, 55)),  # MySQL, each
-        (optional(2, bytes((LATIN1, 0, BINARY, 2, 55))), (0, LATIN1, 55)),  # MariaDB, a default
-        (optional(2, bytes((LATIN1, 0, BINARY, 1, 55))), (0, 55, LATIN1)),  # MariaDB, likewise
+        (optional(3, bytes((BINARY, LATIN1, 55))), (0, LATIN1, 55)),  # MariaDB: one for each column
+        (optional(3, bytes((LATIN1, 55))), (0, LATIN1, 55)),  # MySQL: one for each text column
+        (optional(2, bytes((LATIN1, 0, BINARY, 2, 55))), (0, LATIN1, 55)),  # MariaDB: a default
+        (optional(2, bytes((LATIN1, 0, BINARY, 1, 55))), (0, 55, LATIN1)),  # MariaDB: a default
         (optional(2, bytes((LATIN1, 0, 33))), (0, 33, LATIN1)),  # MySQL: a geometry is binary
         (optional(2, bytes((LATIN1, 0, BINARY))) + optional(12, b"\xe0"), (0, BINARY, LATIN1)),
     ],
@@ -219,9 +219,9 @@ def test_every_truncation_is_an_error() -> None:
         try:
             parsed = TableMap.parse(body[:end])
         except BinlogError as error:
-            assert error.kind is ErrorKind.MALFORMED_EVENT  # noqa: PT017 - a cut between two fields is fine
+            assert error.kind is ErrorKind.MALFORMED_EVENT  # noqa: PT017 - a cut between two fields is no error
             assert "body offset" in error.where  # noqa: PT017
-        else:  # cut between two optional fields: fewer are there
+        else:  # after a cut between two optional fields, some fields are missing
             assert parsed != whole
 
 

@@ -82,7 +82,7 @@ def test_others_do_not_wait_for_a_consumer_whose_delivery_is_paused(
     read_and_poll(play, lambda: fast.queue.queued.seq == 200, "fast")
     assert slow.detaches == 1 and slow.dispatcher is None
     assert slow.wait_budget.waited_s == 0
-    # What its reader had asked for before may still be acknowledged. It attaches when delivery is resumed.
+    # The reader may still acknowledge what it had asked for before. The consumer attaches when delivery is resumed.
     read_and_poll(play, lambda: slow.queue.unacknowledged_bytes == 0, "slow")
     for _ in range(100):
         play.tick_quietly()

@@ -91,7 +91,7 @@ def test_a_long_pause_closes_the_connection_until_there_is_room(began: float) ->
     play.flush()
     assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
     assert play.connection is None
-    # The error that the closing raises in the task that read the connection changes nothing.
+    # The closing raises an error in the task that reads the connection. This error changes nothing.
     assert (
         play.client.step(Lost(1, BinlogError(ErrorKind.CONNECTION_LOST, "closed")), play.now) == []
     )
@@ -296,7 +296,7 @@ def test_the_stored_position_counts_although_the_queue_has_moved_on(mode: Mode) 
     first = queue.position(queue.queued)
     progress = play.client.progress_after("a", first)
     assert progress is not None and progress.acknowledged == first
-    for _ in range(2):  # the first batch moves the queued position, the second one what is covered
+    for _ in range(2):  # the first batch moves `queued`, the second `covered`
         log.begin()
         log.statement(random_statement(random.Random(5), 200))
         log.commit()
@@ -352,7 +352,8 @@ def test_a_consumer_that_has_the_open_transaction_merges_inside_it() -> None:
         play.store[name] = at(log, held)
         play.step(Added(spec(name), play.store[name]))
         play.connect()
-        # The second one lacks the beginning of the transaction, so all attach where it is still to come.
+        # The second dispatcher lacks the beginning of the transaction, so all consumers attach to the one that has yet
+        # to read it.
         assert behind.consumers[name].dispatcher == number
         assert numbers(play) == [number]
     assert behind.dispatchers[2].open_transaction is None
@@ -518,7 +519,7 @@ def test_a_consumer_detached_before_a_reset_attaches_only_after_a_login() -> Non
     play.step(Added(spec("late"), None))
     play.connect()
     assert play.client.dispatchers[1].consumers == ["late"]
-    # Its queue has room while that stream stands before its position, and near.
+    # The queue of `slow` gets room while the first dispatcher's stream is shortly before the position of `slow`.
     for _ in range(4):
         play.poll("slow", 1 << 20, ack=True)
     assert slow.queue.held_bytes == 0

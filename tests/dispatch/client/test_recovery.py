@@ -26,7 +26,7 @@ def failed(consumer: Consumer) -> Consumer:
 
 
 def recovered(consumer: Consumer, server: ServerView) -> list[Effect]:
-    """What a survey makes of a consumer for which it was asked."""
+    """Returns the effects of a survey on a consumer for which the survey was made."""
     surveyed = recovery.positions_to_survey([consumer])
     return recovery.recover([consumer], surveyed, server, LABEL)
 
@@ -46,7 +46,7 @@ def test_one_that_has_not_read_since_the_start_goes_on_too() -> None:
 
 
 def test_it_does_not_go_on_at_a_replica_that_executes_its_numbers_later() -> None:
-    """They may be those of a primary that has lost the transactions which the consumer has read."""
+    """The numbers may come from a primary that has lost the transactions that the consumer has read."""
     consumer = failed(consumer_at(12))
     assert recovered(consumer, view(30, server=REPLICA)) == []
     assert consumer.failed is not None
@@ -104,7 +104,7 @@ def client(wait_s: float) -> Client:
 
 
 def test_a_survey_asks_for_the_place_of_a_consumer_that_failed_elsewhere() -> None:
-    """Otherwise it could not check what a login checks."""
+    """Without the place, the survey could not check what a login checks."""
     made = client(0.0)
     made.step(LoggedIn(1, view(3, server=REPLICA)), 0.0)
     assert made.consumers["shop"].failed is not None and made.awaits_other_server

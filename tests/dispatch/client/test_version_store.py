@@ -1,4 +1,4 @@
-"""Which table versions are stored: those of the dispatcher that is furthest ahead."""
+"""The stored table versions are those of the dispatcher that is furthest ahead."""
 
 from __future__ import annotations
 

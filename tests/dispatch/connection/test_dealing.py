@@ -70,7 +70,8 @@ class Recorded(World):
 
 
 def state(queue: Queue) -> tuple[object, ...]:
-    """What a reader, the store or the bounds of memory can see of a queue, with the newest transactions."""
+    """The state of a queue that has an effect on readers, the store or the memory limits, with the newest
+    transactions."""
     log, index = queue.log, queue._index  # no public method tells the positions of all transactions
     numbers = range(max(index.dropped, index.count - 5), index.count)
     return (
@@ -96,7 +97,7 @@ def small_memory(rng: random.Random) -> Iterator[None]:
 
 
 def played(seed: int, mode: Mode, *, alone: bool) -> list[str]:
-    """What all queues hold after each step of a history. `alone`: no queue ever stands level with others."""
+    """Returns what all queues hold after each step of a history. `alone`: no queue is ever level with others."""
     rng = random.Random(seed)
     log = random_log(rng, gtid=WRITER[mode], size_max=rng.choice((30, 3000)), transactions=12)
     specs = []
@@ -112,7 +113,8 @@ def played(seed: int, mode: Mode, *, alone: bool) -> list[str]:
                 exclude_tables=wanted.exclude_tables,
             )
         )
-    disk = Disk(divisor=rng.choice((0, 0, 5)))  # whatever the order in which queues are served
+    # Whether the disk fails does not depend on the order in which queues are served.
+    disk = Disk(divisor=rng.choice((0, 0, 5)))
     with small_memory(rng), pytest.MonkeyPatch.context() as patch:
         if alone:
             patch.setattr(Queue, "join", lambda _queue, _stand: None)
@@ -266,7 +268,7 @@ def test_transactions_behind_a_gap_have_the_epoch_of_their_queue() -> None:
     while queue.transactions < 2:
         world.read()
     world.lose()
-    queue.skip_to(queue.server, queue.mode, queue.queued, 0)  # as at a login behind a gap
+    queue.skip_to(queue.server, queue.mode, queue.queued, 0)  # a login behind a gap does the same
     world.connect()
     world.read_all()
     assert queue.epoch == 1

@@ -84,8 +84,8 @@ def test_a_head_with_exactly_the_read_gtids_follows(mode: Mode, gtids: str) -> N
 @pytest.mark.parametrize(
     ("mode", "previous"),
     [
-        (Mode.GTID, f"{A}:1-50"),  # more than was read
-        (Mode.GTID, f"{A}:1-20"),  # less
+        (Mode.GTID, f"{A}:1-50"),  # more transactions than were read
+        (Mode.GTID, f"{A}:1-20"),  # fewer
         (Mode.GTID, ""),
         (Mode.GTID, f"{A}:1-30,{B}:1"),
         (Mode.MARIADB, "0-1-50,7-2-5"),
@@ -111,7 +111,8 @@ def test_a_mariadb_head_may_list_domains_that_were_not_read() -> None:
 
 
 def test_gtids_executed_before_the_stream_may_lie_behind_the_head() -> None:
-    """After a start at a set, or a failover, only transactions that this stream has read must lie before."""
+    """After a start at a GTID set, or after a failover, only the transactions that this stream has read must lie before
+    the head."""
     held, read = f"{A}:1-10:20-30", f"{A}:1-12:20-30"
     continuity = begun(Mode.GTID, anchored=False, gtids=held, file="binlog.000009")
     assert continuity.judge(head(Mode.GTID, f"{A}:1-12"), Mode.GTID, read_to(Mode.GTID, read)) is (
@@ -192,7 +193,7 @@ def test_a_view_is_compared_with_the_queued_positions() -> None:
     ]
     for other in others:
         assert history_error(view(Mode.GTID, **other), [at]) is not None, other
-    # The next login judges these.
+    # The next login decides about these views.
     others = [
         {"server": "s2", "executed": ""},
         {"files": (("binlog.000004", 99),), "purged": f"{A}:1-31", "executed": f"{A}:1-31"},

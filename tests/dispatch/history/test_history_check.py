@@ -113,7 +113,7 @@ def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, 
         {"gtids": f"{A}:1-100", "file": "binlog.000004", "offset": 900, "created": 44},
         {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 0},
         {"gtids": f"{A}:1-30", "file": "binlog.000003", "offset": 200, "created": 33},
-        # Not anchored: executed transactions may follow.
+        # A position that is not anchored: executed transactions may follow it.
         AT_30 | {"offset": 300, "anchored": False},
         {"gtids": f"{A}:1-20", "file": "binlog.000001", "created": 11},  # purged with its file
         # Transactions of a position that is not anchored may lie in later files.

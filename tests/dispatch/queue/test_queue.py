@@ -107,7 +107,7 @@ def test_positions_are_canonical(seed: int) -> None:
     log = random_log(rng, files=False)
     world, queue = filled(rng, log, Wanted(("shop", "billing", "crm")))
     again, other = filled(random.Random(seed + 1), log, Wanted(("shop", "billing", "crm")))
-    # However the log was divided into buffers.
+    # The queue's content does not depend on how the log was divided into buffers.
     assert walk(queue, 1) == walk(other, 1)
     for position in walk(queue, 1)[1:]:
         held = log.transactions[: position.seq]
@@ -193,7 +193,7 @@ def test_a_position_among_markers_means_everything_up_to_there() -> None:
     assert queue.read(between, end) == queue.read(first, end)
     assert queue.readable(between, 1).end == second
     world.acknowledge("a", between)
-    # The queue keeps a position that it has recorded itself: the one before the markers.
+    # The queue keeps the position before the markers, which it has recorded itself.
     assert queue.position(queue.acknowledged) == first
     assert queue.readable(between, 1).end == second
 
@@ -314,7 +314,8 @@ def fill(
     routes: Routes | None = None,
     pieces: tuple[int, ...] = (1, 200, 5000, 20_000),
 ) -> Iterator[Batch]:
-    """Push what follows the queue's position, a batch at a time. `routes`: those of earlier batches, if any."""
+    """Push the part of the log behind the queue's position, one batch at a time. `routes`: the routes of earlier
+    batches, if any."""
     feed = Feed(server, queue.queued)
     routes = Routes() if routes is None else routes
     split = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=1 << 14)
@@ -502,8 +503,8 @@ def test_the_queue_holds_one_large_transaction_at_a_time() -> None:
         *(
             (1, False, False),
             (1, False, True),
-        ),  # the small one, then too much of the large one beside it
-        *(beginning, spilling, (2, True, True)),  # with it the small one behind it
+        ),  # the small transaction, then too much of the large one
+        *(beginning, spilling, (2, True, True)),  # also the small one behind the large one
         *(beginning, spilling, (1, True, True)),
     ]
 

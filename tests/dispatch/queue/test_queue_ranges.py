@@ -73,7 +73,7 @@ def test_parts_hold_every_event_once(mode: Mode, seed: int, n: int, cut_bytes: i
     whole = lines(part(queue, cuts[0], cuts[-1]))
     parts = [lines(part(queue, a, b)) for a, b in pairwise(cuts)]
     assert [line for lines_ in parts for line in lines_] == whole
-    # Any number of neighbours together, too.
+    # Adjacent parts that are read together give the same lines, too.
     a, b = sorted(rng.sample(range(len(cuts)), 2))
     assert lines(part(queue, cuts[a], cuts[b])) == [x for lines_ in parts[a:b] for x in lines_]
 

@@ -51,7 +51,7 @@ class MinimalLog:
         self.log.ddl("ALTER TABLE orders ADD x int", "shop", tables=(ORDERS,))
 
     def batch(self) -> Batch:
-        """What was written since the last call."""
+        """Returns a batch with everything that was written since the last call."""
         stream = self.log.stream()
         *_, batch = self.splitter.feed(stream[self._fed :])
         self._fed = len(stream)

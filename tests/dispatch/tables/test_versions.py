@@ -1,8 +1,8 @@
 """Which definition completes a TABLE_MAP: seeded histories of statements and rows, compared with the truth.
 
-The log names no columns. Each rows event holds, as its payload, what its table really was when it was written; what a
-consumer gets must name exactly that. The definition of a table is one column whose name is counted up by each statement
-that alters it, so that no TABLE_MAP ever looks different.
+The log names no columns. The payload of each rows event is the true definition of its table at that time. The TABLE_MAP
+that a consumer gets must name exactly this definition. The definition of a table is one column whose name is counted up
+by each statement that alters it, so that no TABLE_MAP ever looks different.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class History:
     def _statement(self, names: list[Name]) -> None:
         log = self.log
         for name in names:
-            number = 100 + TABLES.index(name)  # never changes, although those of servers do
+            number = 100 + TABLES.index(name)  # never changes, unlike the numbers of real servers
             body = table_map(
                 [Spec("", 3)], database=name[0], table=name[1], table_id=number, full=False
             )
@@ -318,7 +318,7 @@ def random_world(seed: int, mode: Mode) -> Tables:
         current = rng.random() < 0.25
         specs.append(ConsumerSpec(f"c{n}", databases, tables, limit, start, current))
         if mode is Mode.GTID and rng.random() < 0.4:
-            # Any set: executed transactions may lie behind others.
+            # Any set of transactions: executed ones may lie behind others that are not executed.
             held = gtid_set([t for t in log.transactions if rng.random() < 0.6])
             position = Position(SERVER_NAME, str(held), "", 0, len(held), 0)
             stored[f"c{n}"] = Progress(position, position, 0)
@@ -327,7 +327,7 @@ def random_world(seed: int, mode: Mode) -> Tables:
 
 @pytest.mark.parametrize("mode", Mode)
 @given(seed=SEEDS)
-# A connection that was lost before it sent a transaction, and made again from the same set.
+# In this example, a connection is lost before it has sent a transaction, and is made again from the same set.
 @example(seed=1236)
 @settings(max_examples=settings().max_examples // 5)
 def test_each_table_map_names_the_columns_that_its_table_had(mode: Mode, seed: int) -> None:

@@ -231,7 +231,7 @@ async def test_dispatchers_take_turns(run: Run, rules: Rules, log: LogWriter) ->
         run.dispatcher(number)[0].connect(0.0)
     await until(lambda: rules.transactions == 3 * 2020, "each has all")
     order = [what.dispatcher for what in rules.stepped if isinstance(what, BatchReceived)]
-    # No dispatcher waits for longer than one buffer of each other one.
+    # Between two of its batches, a dispatcher waits for at most one buffer of each other dispatcher.
     start = max(order.index(number) for number in (1, 2, 3))
     end = min(len(order) - order[::-1].index(number) for number in (1, 2, 3))
     assert end - start > 12, "all three read at a time"

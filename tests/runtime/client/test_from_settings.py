@@ -1,4 +1,4 @@
-"""What the settings declare, as the rules use it."""
+"""Converts the declarations of the settings to the values that the rules use."""
 
 from __future__ import annotations
 

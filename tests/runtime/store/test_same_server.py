@@ -1,4 +1,5 @@
-"""The state in a database of the server that is read: what the daemon writes does not come back to it for ever."""
+"""The state in a database of the server that is read: the daemon's own writes do not make it write again without
+end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Acknowledgements that come together are one write, and what could not be stored stays queued."""
+"""Acknowledgements that come at the same time are one write, and acknowledgements that could not be stored stay
+queued."""
 
 from __future__ import annotations
 

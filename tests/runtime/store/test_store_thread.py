@@ -156,6 +156,6 @@ async def test_a_store_that_is_abandoned_refuses_all_calls_and_makes_none_that_w
         with pytest.raises(BinlogError, match="not the leader"):
             await call
     assert not closed.is_set()
-    state.release()  # the call that the thread makes ends
+    state.release()  # lets the thread's call end
     await closed.wait()
     assert state.sessions == {"a": 1}

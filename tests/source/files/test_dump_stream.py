@@ -79,7 +79,7 @@ async def test_everything_from_the_beginning(tmp_path: Path, gtid: str, checksum
 @pytest.mark.parametrize("gtid", GTIDS)
 async def test_the_mode(tmp_path: Path, gtid: str) -> None:
     put(tmp_path, fill(LogWriter(gtid=gtid), files=1))
-    # The writer's 5.6 writes no PREVIOUS_GTIDS, so reading cannot begin at a set.
+    # The writer's log of a 5.6 has no PREVIOUS_GTIDS, so reading cannot begin at a GTID set.
     mode = {"mysql": Mode.GTID, "mariadb": Mode.MARIADB}.get(gtid, Mode.FILE)
     view = source_of(tmp_path).open(1).view(ViewRequest())
     assert view.mode is mode and view.server == IDENTITY and view.purged == ""
@@ -107,7 +107,7 @@ async def test_a_start_in_the_middle_of_a_file(tmp_path: Path, gtid: str) -> Non
     start = log.transactions[5]
     reading = await Dispatched(tmp_path, start=AtFile(start.file, start.end)).read()
     assert reading.transactions == written(log, 6)
-    # The consumer's FORMAT_DESCRIPTION has the position 0, as a server's has.
+    # The consumer's FORMAT_DESCRIPTION has the position 0, like the one that a server sends.
     assert reading.queue._formats[0][1].raw[13:17] == bytes(4)
 
 
@@ -271,7 +271,7 @@ async def test_an_early_copy_without_gtids(tmp_path: Path) -> None:
     assert "made while the server wrote it" in await fails(Dispatched(tmp_path))
     first.write_bytes(whole[: log.transactions[2].end - 3])
     assert "made while the server wrote it" in await fails(Dispatched(tmp_path))
-    # Closed by the server's recovery after a crash: no ROTATE, no STOP, and nothing missing.
+    # A file that the server's recovery after a crash has closed: it has no ROTATE and no STOP, but nothing is missing.
     first.write_bytes(whole[: log.transactions[2].end])
     assert len((await Dispatched(tmp_path).read()).transactions) == 7
 
@@ -300,7 +300,7 @@ async def test_a_log_that_was_rotated_at_its_end(tmp_path: Path) -> None:
         position = reading.position
         assert (position.file, position.offset) == ("binlog.000003", 4)
         assert same(end_of(reading.source), reading)
-        # The next run goes on there, before the file exists and after it.
+        # The next run goes on at this position, both before and after the file exists.
         progress = Progress(position, position, 0)
         again = await Dispatched(folder, progress=progress).read()
         assert again.transactions == [] and again.position == position
@@ -346,7 +346,7 @@ async def test_following_a_file_that_grows_by_pieces(tmp_path: Path, gtid: str) 
         stream = reading.stream
         await reading.read(lambda stream=stream, end=end: stream._offset == end)  # type: ignore[misc]
     assert reading.transactions == written(log)
-    # Rotated: the next file appears a while later, empty at first.
+    # After a rotation, the next file appears later, and is empty at first.
     log.rotate()
     insert(log)
     path.write_bytes(log.files[0].raw)
@@ -393,7 +393,7 @@ async def test_a_file_that_shrinks_or_vanishes_while_it_is_followed(tmp_path: Pa
         spoil()
         assert what in await fails(reading, ErrorKind.CONNECTION_LOST)
         if newest.exists():
-            # The delivered data is not in the log any more.
+            # The log no longer has the delivered data.
             reading.login()
             failed = reading.client.consumers["all"].failed
             assert failed is not None and failed.kind is ErrorKind.HISTORY_DIFFERS
@@ -441,7 +441,7 @@ async def test_files_that_are_purged(tmp_path: Path) -> None:
         assert failed is not None and failed.kind is ErrorKind.POSITION_PURGED
         if gtid == "mysql":
             assert source_of(folder).open(1).view(ViewRequest()).purged == f"{SERVER}:1-12"
-            # The earliest start is the first file's.
+            # The start `earliest` is the beginning of the first file.
             assert len((await Dispatched(folder).read()).transactions) == 5
 
 
@@ -478,7 +478,7 @@ async def test_any_log_that_grows_by_any_pieces(tmp_path: Path, seed: int) -> No
     rng = random.Random(seed)
     gtid = rng.choice(["mysql", "mysql", "anonymous", "none", "mariadb"])
     log = random_log(rng, transactions=40, gtid=gtid, size_max=rng.choice((200, 9000)))
-    # A folder without a transaction is refused, so the first ones are there from the beginning.
+    # A folder without a transaction is refused, so the first file is there from the beginning.
     first = next(n for n, file in enumerate(log.files) if file.name == log.transactions[1].file)
     heads = [4 + len(file.events[0][0]) for file in log.files]
     ends = [(n, rng.randint(heads[n], f.size)) for n, f in enumerate(log.files) for _ in range(3)]

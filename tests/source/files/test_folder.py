@@ -183,7 +183,7 @@ def test_several_logs_in_one_folder(tmp_path: Path) -> None:
     assert refused(tmp_path) == "it holds several logs: binlog, mysql-bin"
     source = source_of(tmp_path, prefix="mysql-bin")
     assert source.label == f"files:{tmp_path}/mysql-bin"
-    assert end_of(source).file == "binlog.000002"  # where the file says that the log goes on
+    assert end_of(source).file == "binlog.000002"  # the last file names the next one
 
 
 def test_a_log_without_transactions(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A login never sends the password to a server that merely asks for it.
 
-The hostile server keeps what it learns, also what was encrypted with a key of its own.
+The hostile server keeps all bytes that it gets, also those that the client has encrypted with the server's key.
 """
 
 from __future__ import annotations

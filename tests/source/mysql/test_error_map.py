@@ -51,7 +51,7 @@ LOG_ERRORS = {
         "A slave with the same server_id as this slave has connected to the master",
     ),
     ErrorKind.SERVER_LOG: (
-        # The dump's own limit is larger than any event: the size is wrong.
+        # The limit of a dump is larger than any event, so a larger size is damage.
         "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on source",
         "Failed to decrypt content read from binlog file.",
         "Could not open log file",

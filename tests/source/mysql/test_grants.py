@@ -95,7 +95,7 @@ def test_a_grant_on_a_table_is_valid_after_a_partial_revoke() -> None:
 
 
 def test_a_pattern_of_many_wildcards_is_matched_quickly() -> None:
-    """As a regular expression it would take for ever."""
+    """A regular expression for this pattern would take extremely long."""
     line = f"GRANT SELECT ON `{'%a' * 30}%b`.* TO `u`@`%`"
     grants = parse_grants(["GRANT USAGE ON *.* TO `u`@`%`", line])
     assert not grants.may_select("a" * 64)

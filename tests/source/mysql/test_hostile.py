@@ -124,4 +124,4 @@ def test_an_event_of_4_gib_is_refused_at_its_header(
     ):
         read_it(source)
     assert caught.value.kind is ErrorKind.MALFORMED_EVENT
-    assert sum(sent) <= 2 << 24  # no more than what sockets hold, and the packet that was begun
+    assert sum(sent) <= 2 << 24  # at most what the sockets hold, and the packet that has begun

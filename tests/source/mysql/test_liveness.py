@@ -37,7 +37,7 @@ SILENT = (ErrorKind.CONNECT_FAILED, ErrorKind.CONNECTION_LOST)
 
 @contextmanager
 def falling_silent(server: Server, passed_bytes: int) -> Iterator[int]:
-    """A port that forwards to the server until so many bytes came from it; then it is silent and stays open."""
+    """A port that forwards to the server. After so many bytes from the server, it is silent and stays open."""
     done = threading.Event()
 
     def pass_on(source: socket.socket, sink: socket.socket, left: int) -> None:
@@ -80,7 +80,7 @@ def endpoint(mysql97: Server) -> Endpoint:
     return account(mysql97, "liveness")
 
 
-# The greeting has some 90 bytes, TLS and the login 3 to 4 KiB, the first questions as much again.
+# The greeting has some 90 bytes, TLS and the login 3 to 4 KiB, and the first questions again 3 to 4 KiB.
 @pytest.mark.parametrize("passed_bytes", [0, 4, 60, 1000, 4500])
 def test_a_server_that_stops_answering_in_the_login(
     mysql97: Server, endpoint: Endpoint, passed_bytes: int
@@ -157,7 +157,7 @@ class Dumped:
         self.server.sendall(b"".join(said))
 
     def read(self, meanwhile: Callable[[], None] | None = None) -> int:
-        """Return how many transactions came; calls `meanwhile` while it waits."""
+        """Return how many transactions came; `meanwhile` is called during the wait."""
 
         async def batches() -> int:
             if meanwhile is not None:

@@ -31,8 +31,9 @@ from dispatcher.source.mysql.server_facts import ServerFacts, _facts
 
 unhex = bytes.fromhex
 
-# The article notes the lengths of these two as 88 and 98: they are 78 (4e) and 88 (58). What it calls the server's
-# capabilities (ff81) is their upper half, `fff7` before them the lower; `15` is the length of the salt.
+# The article gives the lengths of these two packets as 88 and 98, but they are 78 (4e) and 88 (58). The bytes ff81,
+# which it calls the server's capabilities, are their upper half; `fff7` before them is the lower half; `15` is the
+# length of the salt.
 GREETING = unhex(
     "4e0000 00 0a 352e372e31392d6c6f6700 72000000 7e1a1511070a7e1c00 fff7 53 0200 ff81 15 00000000000000000000"
     "0b2c6279757a3d0161256f2200 6d7973716c5f6e61746976655f70617373776f726400"
@@ -44,18 +45,18 @@ LOGIN = unhex(
 )
 REGISTER = unhex("120000 00 15 0f270000 00 00 00 ea0c 0000000000000000")
 DUMP = unhex("1b0000 00 12 9a000000 0000 0f270000 6d7973716c2d62696e2e303030303031")
-# The article says ff of an OK packet's first byte, and that its number is 0; the bytes say 00 and 2.
+# The article says that an OK packet's first byte is ff, and its number 0; in the bytes, they are 00 and 2.
 OK = unhex("070000 02 00 00 00 0200 0000")
-ANSWER = OK[:3] + b"\1" + OK[4:]  # the same as the first packet after a command
-# 36 is hexadecimal: 54 bytes, not 36.
+ANSWER = OK[:3] + b"\1" + OK[4:]  # the same packet as the first answer to a command
+# The length 36 is hexadecimal: 54 bytes, not 36.
 QUERY = unhex("360000 00 03") + b"SET @master_binlog_checksum= @@global.binlog_checksum"
 DENIED = (
     unhex("4b0000 02 ff 1504")
     + b"#28000Access denied for user 'repl'@'121.121.0.64' (using password: YES)"
 )
-# The article's table has fe as the mark of an error; it is ff there, and fe here.
+# In the article's table, an error packet begins with fe. In fact it begins with ff, and an EOF packet with fe.
 EOF = unhex("050000 05 fe 0000 0200")
-# (packet, what the daemon makes of it)
+# (packet, what the daemon reports)
 DUMP_ERRORS = {
     "position beyond the file's end": (
         unhex("4f0000 01 ff d404")
@@ -214,7 +215,7 @@ def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> N
     session._connection, session._heartbeat_s, session._flush_s = wire.raw, 0, 1.0
     session._identity, session._next_host = Identity(UUID(int=9999), 9999), None
     session.identity_locks = None
-    wire.says(ANSWER, ANSWER)  # to the SET statement and to the registration
+    wire.says(ANSWER, ANSWER)  # answers to the SET statement and to the registration
     session.dump(
         Mode.FILE, ExecutedPosition(GtidSet(), "mysql-bin.000001", 154, 0), Routes(), 1 << 16
     )

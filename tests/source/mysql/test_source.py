@@ -105,8 +105,8 @@ def flush(server: Instance, times: int) -> None:
 def write(server: Instance) -> list[Written]:
     """Transactions over several files, one of them without any.
 
-    MySQL 8.0 and later log the true time of each commit, which SET TIMESTAMP does not change; the others log that of
-    the statement in seconds, which it does.
+    MySQL 8.0 and later log the true time of each commit, which SET TIMESTAMP does not change; the others log the time
+    of the statement in seconds, which SET TIMESTAMP changes.
     """
     exact = server.kind == "mysql97"
     flush(server, 1)
@@ -138,7 +138,7 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
     written = write(server)
     future = 4_000_000_000_000_000
     starts = [at_moment(moment) for one in written for moment in one.moments]
-    # Where transactions end, and where a file begins: the offset of its first transaction is both.
+    # Offsets at which transactions end and, for the first transaction of a file, at which the file's log begins.
     starts += [at_offset(one.file, one.offset) for one in written]
     starts += [at_gtids(one.gtids) for one in written] if server.mariadb else []
     view = view_of(source, at_moment(0), at_moment(future), *starts)
@@ -176,7 +176,7 @@ def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
         (int(row[1]), str(row[2])) for row in server.execute(f"SHOW BINLOG EVENTS IN '{file}'")
     ]
     begins = {"Format_desc", "Previous_gtids", "Gtid", "Gtid_list", "Binlog_checkpoint", "Rotate"}
-    # Without GTIDs: BEGIN, and a DDL.
+    # Without GTIDs, a transaction begins with BEGIN or a DDL statement.
     begins |= {"Query"} if kind == "mysql56" else set()
     between = {at for at, name in events if name in begins}
     offsets = sorted({at + by for at, _ in events for by in (0, 1)})
@@ -326,7 +326,7 @@ def test_a_damaged_log_of_the_server_is_reported(own: Own, kind: str) -> None:
     third = 4
     for _ in range(2):
         third += int.from_bytes(log[third + 9 : third + 13], "little")
-    # Another host can stand in only where there are GTIDs.
+    # Another host can replace this one only if there are GTIDs.
     hosts = [endpoint, replace(endpoint)] if kind == "mysql97" else [endpoint]
     for how, damage in DAMAGES.items():
         source = source_of(*hosts)
@@ -336,10 +336,10 @@ def test_a_damaged_log_of_the_server_is_reported(own: Own, kind: str) -> None:
             overwrite(path, damage(log, third))
         found = refusal(source, mode, make_executed(mode, "", name, 4))
         if found.kind is ErrorKind.CONNECTION_LOST:
-            # A busy server was seen to close a dump without its error. The daemon connects again then.
+            # A busy server may close a dump without sending its error. Then the daemon connects again.
             found = refusal(source, mode, make_executed(mode, "", name, 4))
         assert found.kind is ErrorKind.SERVER_LOG, (how, found)
-        assert source.endpoint is hosts[-1], how  # another host may be able to
+        assert source.endpoint is hosts[-1], how  # another host may have the file undamaged
         if how == "gone":
             path.with_suffix(".away").rename(path)
         overwrite(path, log)
@@ -350,7 +350,8 @@ def test_a_damaged_log_of_the_server_is_reported(own: Own, kind: str) -> None:
     assert found.kind is ErrorKind.CHECKSUM_MISMATCH and "MySQL error 1236" in found.what
     server.execute(f"SET GLOBAL {variable} = OFF")
     found = refusal(source_of(endpoint), mode, make_executed(mode, "", name, 4))
-    assert found.kind is ErrorKind.CHECKSUM_MISMATCH and "1236" not in found.what  # we looked
+    # The daemon itself has found the damage.
+    assert found.kind is ErrorKind.CHECKSUM_MISMATCH and "1236" not in found.what
     overwrite(path, log)
 
 
@@ -373,18 +374,18 @@ def test_a_duplicate_server_uuid_is_reported_with_its_host(own: Own, kind: str) 
         last: Reading | None = None
         for n, source in enumerate((ours, theirs, ours, theirs), 1):
             reading = stack.enter_context(Reading(source, view.mode, end))
-            server.execute("INSERT INTO d.t VALUES (8)")  # which also wakes the dump that is to end
+            server.execute("INSERT INTO d.t VALUES (8)")  # this also wakes the dump that has to end
             assert reading.transactions(n) == n
             if last is not None:
                 ends.append(last.end())
             last = reading
-        assert another.transactions(4) == 4  # one installation's dispatchers are no duplicates
-    # 5.6 may end the dump of the first without a reason.
+        assert another.transactions(4) == 4  # dispatchers of one installation are no duplicates
+    # 5.6 may end the first dump without a reason.
     named = ends.pop()
     assert all(end.kind is ErrorKind.DUPLICATE_SERVER_UUID for end in ends) or kind == "mysql56"
     assert named.kind is ErrorKind.DUPLICATE_SERVER_UUID
     assert "server uuid" in named.what and "server id" in named.what
-    # MariaDB lists replicas for administrators only.
+    # MariaDB shows its replicas to administrators only.
     seen = f"; when we did, {socket.gethostname()} had them"
     assert (seen in named.what) == (not server.mariadb)
 
@@ -514,8 +515,8 @@ def test_a_probe_tells_which_offsets_are_boundaries(own: Own, kind: str) -> None
     with closing(source_of(endpoint).open(1)) as opened:
 
         def probe() -> tuple[int, ServerView] | None:
-            """Returns the log's end, and what is said of it; None while MariaDB appends a checkpoint: SHOW BINARY LOGS
-            does not count it yet."""
+            """Returns the log's end, and a view of places near it; None while MariaDB appends a checkpoint, which SHOW
+            BINARY LOGS does not count yet."""
             end = server.binlog_position()[1]
             offsets = (4, between, between + 3, end - 5, end, end + 1)
             places = [*((file, offset) for offset in offsets), ("binlog.999999", 4)]
@@ -557,7 +558,7 @@ def test_a_host_that_no_other_can_replace_is_refused_and_stays_current(
         assert caught.value.kind is ErrorKind.SERVER_SETTING
         assert str(without_place(caught.value)) in checked
         assert source.endpoint is endpoint
-    # A host that cannot be reached makes the next one current, which is refused as well.
+    # If a host cannot be reached, the next one becomes current. The daemon refuses that host, too.
     source = source_of(other, endpoint)
     kinds = []
     for _ in range(3):

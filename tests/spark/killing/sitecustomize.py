@@ -1,17 +1,18 @@
 """Lets a test kill a process of Spark's at a named point. Python imports this by itself in every
 process of a job whose `PYTHONPATH` holds this folder; the product knows nothing of it.
 
-A point is armed by a file of its name in the folder `KILL_FOLDER`; it disarms itself first, so that
-what is started again gets past it.
+A point is armed by a file of its name in the folder `KILL_FOLDER`. It first disarms itself, so that a process that is
+started again passes it.
 
     decoding         an executor's worker has decoded the first batch of a payload; the worker dies
     slice_written    an executor's worker has written a slice into the log's folder; the worker dies
     chunk_read       an executor's worker has read the first rows of a range of a copy; the worker dies
 
-With `KILL_EXECUTOR` the worker's executor dies, too. A point of a worker that is armed with `_slow` behind its name
-lets the worker wait for another attempt of its task, which Spark starts if it speculates, until that is there, too.
+With `KILL_EXECUTOR` the worker's executor dies, too. If a worker's point is armed with `_slow` behind its name, the
+worker waits at this point until a second attempt of its task has reached it, too. Spark starts this attempt if it
+speculates.
 
-At all others the driver and its JVM die:
+At all other points the driver and its JVM die:
 
     log_appended        a batch is in the log, and not acknowledged
     before_apply        a step of rows is about to be committed
@@ -43,7 +44,7 @@ from typing import Any
 
 
 def _pass(point: str) -> bool:
-    """Is it time to die? One of several processes at most is told so."""
+    """True if this process has to die at the point. At most one of several processes gets True."""
     try:
         Path(os.environ["KILL_FOLDER"], point).unlink()
     except FileNotFoundError:

@@ -115,7 +115,7 @@ _BITS = {
 
 
 def predicted(form: Form) -> Predicted | None:
-    """What the mirror computes; None if it needs a copy of the table."""
+    """Returns the value that the mirror computes; None if it needs a copy of the table."""
     sql_mode = sum(_BITS.get(mode, 0) for mode in form.sql_mode.split(","))
     try:
         (effect,) = effects_of(f"ALTER TABLE t ADD COLUMN c {form.definition}", "db", sql_mode)

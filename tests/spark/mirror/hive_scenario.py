@@ -43,8 +43,8 @@ def play(mirror: Mirror) -> None:
     catalog = CatalogTemplate.parse("{database}.{table}")
 
     def assert_equal(*tables: tuple[str, str]) -> None:
-        """Apply what the server did; then the catalog has these tables, (at the server, in the catalog), as they are
-        there, and no others."""
+        """Apply the changes of the server. Then the catalog must have exactly these tables, (name at the server, name
+        in the catalog), with the server's rows."""
         mirror.feed()
         assert mirror.apply(catalog=catalog) == 0
         shown = spark.sql(f"SHOW TABLES IN {source.database}").collect()

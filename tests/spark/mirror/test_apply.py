@@ -78,7 +78,7 @@ def test_every_type_and_every_kind_of_change(
     )
     assert mirror.run(appends=3) == 0
     if vectors:
-        # A row that leaves the file leaves a deletion vector, and the driver leaves such files to Spark.
+        # If a row of a file is deleted, the file gets a deletion vector, and the driver leaves such files to Spark.
         for table, column in (("types", "id"), ("rare", "id"), ("pair of", "a")):
             name = f"delta.`{target.of(source, table)}`"
             enabled = "('delta.enableDeletionVectors' = 'true')"
@@ -108,7 +108,7 @@ def test_every_type_and_every_kind_of_change(
     assert set(two.values()) == {2, None}
     pairs = {(r["a"], r["b,c"]): r["v"] for r in target.rows(source, "pair of")}
     assert pairs == {(r["a"], r["b,c"]): r["v"] for r in source.rows("pair of")}
-    # Nothing is left to do, and what is read again changes nothing.
+    # Nothing is left to do, and entries that are read again change nothing.
     commits = target.versions(source, "types")
     mirror.read_again()
     assert mirror.apply() == 0
@@ -226,7 +226,7 @@ def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_it
     stopped = mirror.record("t")
     assert (stopped.word, len(target.rows(source, "t"))) == (TableState.STOPPED, 4)
     mirror.ask("t", Wish.SKIP)
-    # The rows that follow have another column than the table, so it stops again, under its new name.
+    # The rows that follow have other columns than the table, so the table stops again, under its new name.
     assert mirror.apply() == 1
     assert "other columns" in mirror.record("t").reason
 
@@ -265,7 +265,7 @@ def test_a_table_without_a_key_is_mirrored_by_counts_of_equal_rows(
     source.execute("INSERT INTO heap VALUES (5, 'e', 1, NULL)", "DELETE FROM heap WHERE a = 5")
     assert mirror.run(appends=2) == 0
     assert equal()
-    # A row that is not there cannot be deleted: the table stops, because it was complete.
+    # The row to delete is missing in the Delta table. The table was complete, so it stops.
     path = target.of(source, "heap")
     mirror.spark.sql(f"DELETE FROM delta.`{path}` WHERE b = 'y'")
     source.execute("DELETE FROM heap WHERE b = 'y'")

@@ -24,7 +24,7 @@ NOWHERE = Position("", "", "", 0, 0, 0)
 
 @dataclass
 class CatalogInMemory:
-    """`entries`: locations by name; `refuses`: names that it refuses; `calls`: what changed it."""
+    """`entries`: locations by name; `refuses`: names that it refuses; `calls`: the calls that have changed it."""
 
     entries: dict[str, str] = field(default_factory=dict)
     refuses: set[str] = field(default_factory=set)
@@ -68,7 +68,7 @@ class Tables:
         self.told.append(event)
 
     def take(self) -> None:
-        """The rules take in what they were told."""
+        """Let the rules handle the posted events."""
         told, self.told = self.told, []
         for event in told:
             self.change(event.table_id, registered=event.name, refused=event.refused)
@@ -98,7 +98,7 @@ class Tables:
         return self.entries.forward(self.snapshots())
 
     def names(self) -> dict[str, str]:
-        """Table ids by the names under which their records say that they are registered."""
+        """Returns table ids by the names under which they are registered, according to the records."""
         return {r.registered: r.table_id for r in self.records.values() if r.registered}
 
 
@@ -258,7 +258,7 @@ def test_a_history_is_registered_under_its_own_name(tables: Tables) -> None:
     tables.bring()
     assert tables.catalog.entries["shop.orders__history"] == "file:/lake/shop/orders__history"
     assert tables.records[history].registered == "shop.orders__history"
-    # It belongs to the name, and stays when the table is gone, or when it is stopped.
+    # The entry of a history belongs to its name. It stays when the table is dropped, or when the history is stopped.
     tables.change("orders", state=Dropped())
     tables.change(history, state=Stopped(7, Live()))
     tables.bring()
@@ -282,7 +282,7 @@ def test_rounds_are_done_when_nothing_changes_and_the_records_say_so(tables: Tab
         assert not tables.forward()
         until(lambda: not tables.entries.is_running, "the round is done")
         assert set(tables.catalog.entries) == {"shop.orders", "shop.lines"}
-        # The rules have not taken in that the second table is registered.
+        # The rules do not have the event of the second registration yet.
         assert not tables.entries.forward(tables.snapshots())
         until(tables.forward, "the records say so")
         assert tables.names() == {"shop.orders": "orders", "shop.lines": "lines"}
@@ -297,7 +297,7 @@ def test_what_the_rules_were_told_counts_before_they_have_taken_it_in(tables: Ta
     tables.change("orders", state=Dropped())
     tables.bring()
     assert tables.catalog.entries == {}
-    # Another table has the name by now, and the records are older.
+    # Another table has the name in the catalog by now, and the records are older than that.
     tables.catalog.entries["shop.orders"] = "file:/lake/shop/orders"
     tables.records = {
         "orders": replace(before["shop"][0], state=Dropped(), registered="shop.orders")

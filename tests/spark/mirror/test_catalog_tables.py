@@ -1,4 +1,4 @@
-"""Tables of Spark's own catalog: what it says of Delta tables, and of tables that are gone or no Delta tables."""
+"""Tables of Spark's own catalog: Delta tables, tables whose files are gone, and other tables."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_the_driver_appends_and_leaves_all_else_to_spark(
 ) -> None:
     table = MirroredTable("one", str(tmp_path / "t"), "shop.t")
     table.create(spark, COLUMNS, feed=True)
-    table.feed_changes(spark)  # it has one
+    table.feed_changes(spark)  # the feed is already enabled
     assert delta_version(spark, table.path) == 0
     rows = pa.table({"id": pa.array([1, 2], pa.int32()), "v": pa.array([1, 2], pa.int32())})
     assert DriverTable(spark, table).append(1, rows)
@@ -92,7 +92,7 @@ def test_the_feed_equals_the_changes(mirror: Mirror, source: Source, target: Tar
         "DELETE FROM t WHERE id = 1",
         "INSERT INTO t VALUES (5, 5)",
     )
-    mirror.feed(appends=7)  # one for each transaction, with that which created the database
+    mirror.feed(appends=7)  # one for each transaction; the first one has created the database
     assert mirror.apply(step_bytes_max=1) == 0
     assert_equal(source, target, "t")
     path = target.of(source, "t")

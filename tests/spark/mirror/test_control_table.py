@@ -28,7 +28,7 @@ def test_a_table_that_another_process_makes_meanwhile(
     create = other._create
 
     def create_late() -> None:
-        # In a thread of its own, as another process holds none of these locks.
+        # This runs in another thread, because another process would not hold the locks of this one.
         with ThreadPoolExecutor() as another:
             another.submit(one.write, [TableRecord("a", "shop", "db", "first")]).result()
         create()
@@ -96,7 +96,7 @@ def test_the_applied_lsn_is_read_after_rows_that_are_being_written(
 
         def appending(session: SparkSession, path: str, file: bytes, rows: int) -> None:
             asked.append(pool.submit(control.applied, "shop"))
-            wait(asked, 0.2)  # an answer that does not wait for the commit is wrong
+            wait(asked, 0.2)  # an answer before the commit would be wrong
             append_file(session, path, file, rows)
 
         monkeypatch.setattr(control_table, "append_file", appending)

@@ -1,8 +1,8 @@
-"""What ALTER TABLE makes of values, on real servers: every change of a type that the mirror follows, value by value.
+"""How ALTER TABLE converts values on real servers: every change of a type that the mirror follows, value by value.
 
 For each pair of types a column with extreme values is altered, once with a strict server and once with a lenient one.
-The log has the rows before (inserted) and afterwards (updated). The mirrored values before, changed as the mirror
-changes them, must be the values afterwards, except where a predicate says that the row does not follow.
+The log has the rows from before the change (inserted) and after it (updated). The earlier values, converted as the
+mirror does, must equal the later ones, except if a predicate says that a row cannot follow.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ _PARTS = [
     "16777217",
     "0.1",
 ]
-# A lenient server cuts TINYTEXT at 255 bytes, also within a character, which no string can hold: not so the long one.
+# A lenient server cuts TINYTEXT at 255 bytes, even within a character, and no string can hold a part of a character. So
+# the long text is one that is not cut within a character.
 _TEXTS = [
     "''",
     "'a'",
@@ -192,7 +193,7 @@ def followed_pairs(*, strict: bool, mariadb: bool) -> Iterator[tuple[str, str]]:
     rules = ConversionRules(strict, InvalidDates.NULL)
     for old in TYPES:
         for new in TYPES:
-            # MariaDB's JSON is a text, and is one in the log.
+            # MariaDB's JSON is a text, also in the log.
             if mariadb and "json" in (old, new):
                 continue
             if isinstance(conversion(_of(old), _of(new), rules), Kept):
@@ -242,7 +243,7 @@ def alter(server: Server, database: str, case: Case, mode: str) -> None:
 
 
 def refused_row(cursor: Cursor, case: Case, error: Exception) -> str:
-    """A condition for the row that the server's error tells, by number or by its value."""
+    """Returns a condition for the row that the server's error shows, by its number or its value."""
     if at := re.search(r"at row (\d+)", str(error)):
         cursor.execute(f"SELECT id FROM {case.name} ORDER BY id LIMIT 1 OFFSET {int(at[1]) - 1}")
         (found,) = cursor.fetchall()
@@ -284,7 +285,7 @@ def add(case: Case, part: TableChanges) -> None:
 def mirrored(spark: SparkSession, cases: list[Case]) -> dict[str, dict[int, dict[str, Any]]]:
     """The rows that the mirror has after each change, by table and id. `refused_N`: the predicate of column N holds.
 
-    All tables stand side by side in one frame, because a job per table would be slow.
+    All tables are columns of one frame, because a job per table would be slow.
     """
     tables = [
         pa.Table.from_batches([pa.RecordBatch.from_struct_array(a) for a in case.arrays])

@@ -41,7 +41,7 @@ def _moves(_: ControlTable, records: Iterable[TableRecord], *__: Any) -> bool:
     return any(record.move is not None for record in records)
 
 
-# After which call the applier ends: the first, or the second, of those with arguments of a kind.
+# After which call the applier ends: (description, class, method, number of the call, condition on its arguments).
 POINTS: list[tuple[str, type, str, int, Condition]] = [
     ("between two steps of a table", RowStep, "commit", 1, _always),
     ("between two tables", RowStep, "commit", 2, _always),
@@ -55,11 +55,11 @@ POINTS: list[tuple[str, type, str, int, Condition]] = [
 
 
 class _EndedError(BaseException):
-    """Not an `Exception`: nothing handles it, as nothing handles a kill."""
+    """This is no `Exception`, so that no code handles it: a kill cannot be handled either."""
 
 
 class Ending:
-    """Lets the applier end, by the event `stop`, after a call of a method; then it writes no record any more."""
+    """Makes the applier end after a call of a method, by the event `stop`. After that, the applier writes no record."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.stop = threading.Event()
@@ -126,7 +126,7 @@ def test_the_applier_ends_at_each_point_and_goes_on(
 def test_tables_whose_creation_was_killed_are_created(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delta makes the folder of the commits before the first of them."""
+    """Delta makes the folder of the commits before the first commit."""
     monkeypatch.setattr(delta_commit, "_CREATING_S", 0.5)
     log, control = LogAppender(spark, str(tmp_path)), ControlTable(spark, str(tmp_path))
     table = MirroredTable("one", str(tmp_path / "t"), "shop.t")

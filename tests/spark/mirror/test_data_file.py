@@ -1,4 +1,4 @@
-"""Data files that the driver writes hold the rows, and statistics that exclude none of them."""
+"""Data files that the driver writes contain the rows, and their statistics exclude no row."""
 
 from __future__ import annotations
 

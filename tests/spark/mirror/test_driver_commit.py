@@ -1,4 +1,4 @@
-"""What the driver commits itself is what Spark would have: rows, statistics, recorded versions, conflicts."""
+"""Commits of the driver equal those of Spark: rows, statistics, recorded versions, conflicts."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_files_that_spark_wrote_and_columns_that_changed_since(
     assert values(spark, table) == {0: 1 << 40, 1: 1 << 40, 2: 1, 3: 1}
     found = {tuple(row) for row in table.frame(spark).select("renamed", "at", "added").collect()}
     assert len(found) == 1
-    # What the table cannot hold is left to Spark, which says why.
+    # Rows that the table cannot hold are left to Spark, whose error gives the reason.
     assert not DriverTable(spark, table).append(3, rows(range(9, 10), 0))
     narrow = table.frame(spark).schema.names
     wide = rows(range(9, 10), 0).rename_columns([n for n in narrow if n != "added"])

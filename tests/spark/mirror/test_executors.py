@@ -1,4 +1,4 @@
-"""When executors are checked, and what a fault of one does to the job. Spark is replaced."""
+"""When executors are checked, and how a fault of one ends the job. A fake replaces Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_S = 30.0
 
 @dataclass
 class Cluster:
-    """Stands for a session, for its context and for its settings. `seen`: the executors that each check found."""
+    """Replaces a session, its context and its settings. `seen`: the executors that each check found."""
 
     monkeypatch: pytest.MonkeyPatch
     master: str = "spark://master:7077"

@@ -1,4 +1,4 @@
-"""The values of added columns in existing rows: types by defaults, against what four servers give them."""
+"""The values of added columns in existing rows, for types with defaults, compared with four servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of added columns in existing rows, against what real servers give them."""
+"""The values of added columns in existing rows, compared with real servers."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
         assert f"copy {source.database}.{name}" in record.reason
         assert target.rows(source, name) == []
         mirror.ask(name, Wish.PARTIAL)
-    # What is read again after a kill changes nothing.
+    # Entries that are read again after a kill change nothing.
     mirror.read_again()
     assert mirror.apply(excludes=left_out) == 0
     assert {mirror.record(name).word for name in ("t", "u")} == {TableState.PARTIAL}

@@ -73,7 +73,7 @@ def test_a_table_that_is_taken_in_again_needs_a_copy(
     assert apply_with(spark, target, {"shop": {}}) == 0
     assert (
         mirror.control.records() == {}
-    )  # the entries are dealt with: no record of a name that was left out
+    )  # the entries are done, and the table that is left out has no record
     source.execute("CREATE TABLE u (id INT PRIMARY KEY)", "INSERT INTO u VALUES (1)")
     mirror.feed()
     assert apply_with(spark, target, {"shop": {}}) == 0

@@ -98,7 +98,7 @@ def test_versions_go_on_across_statements_and_what_is_read_again_changes_nothing
     for before, after in ((0, 2), (2, 3), (1, 4), (4, 5)):
         ends = [found[before][f"valid_to{part}"] for part in ("", "_lsn", "_position")]
         assert ends == [found[after][f"valid_from{part}"] for part in ("", "_lsn", "_position")]
-    # What is read again changes nothing.
+    # Entries that are read again change nothing.
     commits = target.versions(source, "t__history")
     (history,) = mirror.control.rows().histories.values()
     mirror.control.write([history])
@@ -124,13 +124,13 @@ def test_a_history_that_begins_later_goes_on_behind_swaps_and_drops(
         "UPDATE t SET v = 5 WHERE id = 2",
     )
     assert mirror.run() == 0
-    # The log has everything since the table was created, so its rows begin there.
+    # The log holds all changes since the table was created, so the history begins at that point.
     mirror.policy = HISTORY
     source.execute("UPDATE t SET v = 6 WHERE id = 2")
     assert mirror.run() == 0
     require_current(target, source, "id", "v")
     assert [v["v"] for v in versions(target, source) if v["id"] == 2] == [2, 5, 6]
-    # As gh-ost does it: rows that are equal keep their version.
+    # A change of the schema as gh-ost makes it: equal rows keep their version.
     source.execute(
         "RENAME TABLE t TO _del, _gho TO t",
         "INSERT INTO t VALUES (4, 4, 4)",
@@ -204,7 +204,7 @@ def test_rows_of_a_copy_begin_at_its_moment_and_end_what_they_replace(
         "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)",
     )
     assert mirror.run() == 0
-    # As a copy leaves it: other rows in the table's folder, as of the newest entry.
+    # The state after a copy: other rows in the table's folder, as of the newest entry.
     record = mirror.record("t")
     path = target.of(source, "t")
     mirror.spark.sql(f"UPDATE delta.`{path}` SET v = 20 WHERE id = 2")

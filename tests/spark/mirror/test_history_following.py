@@ -191,7 +191,7 @@ class Steps:
                 lsn = work.lsn
                 known = self.server.known(lsn)
                 rows = self.server.rows_at[known] if self.server.exists_at[known] else {}
-                # It may be dropped by now: its Delta table still has the version.
+                # The table may be dropped by now, but its Delta table still has the version.
                 assert not rows or (work.mirrored is not None and work.mirrored.folder)
                 what, lines = "compare", self._lines(lsn, work.at, rows)
         self.done.append((what, lsn))
@@ -200,7 +200,7 @@ class Steps:
     def _lines(
         self, lsn: int, known_at: datetime | None, rows: dict[Key, dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The lines that make the current versions those of `rows`."""
+        """Returns the lines that change the current versions to `rows`."""
         at = known_at or datetime.fromtimestamp(seconds(self.server.known(lsn)), UTC)
         current = {v[0]: v[1] for v in self.history.versions if v[3] is None}
         begin = {"from_lsn": lsn, "from_position": 0, "from_at": at}
@@ -215,7 +215,8 @@ class Steps:
 @dataclass
 class Scene:
     """A job with a mirrored table and its history. `to`: the lsn up to which the log can be read; `first`: the smallest
-    that it still has; `applied`: what Delta tables record, by id; `held`: works of the history that are not done."""
+    lsn that the log still has; `applied`: by id, the lsn that a Delta table records; `held`: works of the history that
+    are not done."""
 
     server: Server = field(default_factory=Server)
     durable: dict[str, TableRecord] = field(default_factory=dict)
@@ -277,11 +278,11 @@ class Scene:
             self.to = each.lsn
             self.step(LogGrew(append_of(self.to), self.first))
             while self.works or self.mirror.state.watermark() < self.to:
-                # A comparison keeps the table from being changed.
+                # While a comparison runs, the table is not changed.
                 self.do((self.works or self.held).pop(0))
 
     def _copied(self, lsn: int) -> None:
-        """As a copy leaves it: other rows in the table's folder, as of an entry."""
+        """Set the state after a copy: other rows in the table's folder, as of an entry."""
         mirrored = self.mirrored
         self.durable[mirrored.table_id] = replace(mirrored, from_lsn=lsn, copied_at=lsn)
         self.applied[mirrored.table_id] = lsn
@@ -320,7 +321,7 @@ class Scene:
     # -- the history ---------------------------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """Let the history do what it is about to do. Returns False if that is nothing."""
+        """Execute the works that the history waits for. Returns False if there are none."""
         while self.works:
             self.do(self.works.pop(0))
         held, self.held = self.held, []
@@ -374,7 +375,7 @@ def apply_all(scene: Scene, kinds: Iterable[tuple[str, list[Change]]], data: st.
 
 @st.composite
 def kinds_of(draw: st.DrawFn) -> list[tuple[str, list[Change]]]:
-    """What happens to a table: changes of rows that it has, and statements."""
+    """A series of events of a table: changes of its rows, and statements."""
     found: list[tuple[str, list[Change]]] = []
     for _ in range(draw(st.integers(1, 6))):
         kind = draw(st.sampled_from(["rows", "rows", "alter", "index", "truncate", "drop", "copy"]))
@@ -383,7 +384,7 @@ def kinds_of(draw: st.DrawFn) -> list[tuple[str, list[Change]]]:
         elif kind != "rows":
             found.append((kind, []))
         if kind in ("rows", "truncate", "drop"):
-            # Changes of an empty table.
+            # Now add changes of an empty table.
             if kind == "rows":
                 found.append(("truncate", []))
             changes = draw(histories())
@@ -400,7 +401,7 @@ def test_a_history_is_that_of_the_model_at_any_pace_with_failures_and_restarts(
     apply_all(scene, kinds, data)
     found = sorted(scene.steps.history.versions, key=lambda v: (v[2], v[0]))
     assert found == scene.server.versions
-    # What is read again after a restart changes nothing.
+    # Entries that are read again after a restart change nothing.
     scene.start()
     scene.rest()
     assert sorted(scene.steps.history.versions, key=lambda v: (v[2], v[0])) == found
@@ -423,7 +424,7 @@ def test_a_table_that_has_rows_begins_with_them_where_the_log_still_has_all_sinc
         last = added(scene, ("create", []), *rows)
         scene.reach(last)
         del scene.durable[scene.record.table_id]
-        # As a copy has left it.
+        # The record as it is after a copy.
         copied = replace(scene.mirrored, state=Live(), copied_at=first_lsn(1))
         scene.durable[copied.table_id] = copied
         scene.first = last if lost else 0
@@ -481,7 +482,7 @@ def test_a_history_waits_for_its_table_and_stops_alone_until_it_is_begun_anew() 
 def test_a_table_that_is_dropped_before_its_history_begins_leaves_nothing_to_wait_for() -> None:
     scene = Scene()
     scene.reach(added(scene, ("create", []), ("rows", [inserted(1, "a")])))
-    # As if the history had been asked for later, and the job were killed then.
+    # The state if a person had requested the history later, and the job was killed then.
     scene.durable[scene.record.table_id] = replace(scene.record, state=Creating(), from_lsn=0)
     last = scene.server.add("drop")
     dropped = replace(scene.mirrored, state=Dropped(), from_lsn=last)

@@ -49,7 +49,7 @@ def test_a_history_is_made_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_table_of_another_owner_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as that of the consumer that has adopted the table in between."""
+    """The other owner may be a consumer that has adopted the table in between."""
     monkeypatch.setattr(MirroredTable, "owner", lambda *_: "another")
     with pytest.raises(BinlogError, match="another Delta table is there"):
         fit(steps())

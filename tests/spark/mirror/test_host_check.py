@@ -1,4 +1,4 @@
-"""What is checked on an executor's host, on this one: a fault is told with its place and remedy."""
+"""The checks of an executor's host, run on this host: a fault is reported with its place and remedy."""
 
 from __future__ import annotations
 

@@ -245,7 +245,8 @@ def test_the_counts_of_rows_are_what_a_counter_says(operations: list[Any]) -> No
 
 
 def test_the_counts_of_a_step_are_in_one_part() -> None:
-    """Spark leaves out what comes behind two parts without rows, such as inserts and deletes have one each."""
+    """Spark ignores all parts behind two parts without rows. The counts of inserts and the counts of deletes each have
+    such a part."""
     parts = [
         row_counts_of(batch([("insert", None, row(1))]), ROW),
         row_counts_of(batch([("delete", row(1), None)]), ROW),

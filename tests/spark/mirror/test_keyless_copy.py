@@ -1,4 +1,4 @@
-"""The copy of a table without a key: what was committed between the end of the log and the snapshot counts once."""
+"""The copy of a table without a key: transactions between the end of the log and the snapshot count once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.spark.mirror.copy.conftest import add_reader, copy_settings
 
 @dataclass
 class Meanwhile:
-    """A copier beside which statements are executed: before the snapshot, and behind it."""
+    """A copier. The test executes statements before the snapshot and after it."""
 
     copier: Copier
     before: Callable[[], None]
@@ -62,7 +62,7 @@ def test_what_the_snapshot_shows_is_not_applied_again(
     target: Target,
     mysql97: Server,
 ) -> None:
-    """`together`: one append to the log holds what is of before the snapshot and what is of behind it."""
+    """`together`: True if one append to the log holds the changes from before the snapshot and those from after it."""
     source.execute(
         "SET sql_log_bin = 0",
         "CREATE TABLE t (n INT, v VARCHAR(9))",
@@ -96,6 +96,6 @@ def test_what_the_snapshot_shows_is_not_applied_again(
     applier = Applier(mirror.spark, mirror.options(can_copy=True), beside)
 
     assert applier.run(threading.Event(), drain=True) == 0
-    assert mirror.apply() == 0  # what came into the log beside the copy
+    assert mirror.apply() == 0  # apply the entries that were logged during the copy
     assert mirror.record("t").word is TableState.COMPLETE
     assert counts(target.rows(source, "t")) == counts(source.rows("t"))

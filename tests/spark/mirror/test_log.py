@@ -1,4 +1,4 @@
-"""The log in a real Delta table: numbers, claims, what is read back, and which files are read for it."""
+"""The log in a real Delta table: numbers, claims, the entries that are read, and the files that are read for them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_what_is_appended_is_read_back(
         second.lsn: large,
     }
     assert log.local_payloads("shop", [second.lsn]) == {second.lsn: large}
-    # Of a log that is not on a local file system, Spark reads the same.
+    # If the log is not on a local file system, Spark reads the same entries.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spark_sink.mirror.lake.file_system.FileSystem.local", lambda *_: None)
         assert log.entries("shop", 0) == [first, second, third, end]
@@ -191,7 +191,7 @@ def test_entries_are_read_in_parts(
         (7, "end", ""),
         (9, "end", ""),
     ]
-    # Another object, which has seen no commit, reads the same.
+    # Another object, which has read no commit before, returns the same entries.
     assert BinlogLog(spark, log.path.removesuffix("/_binlog/log")).entries(
         "shop", 0, appends_max=99
     ) == log.entries("shop", 0, appends_max=99)
@@ -292,7 +292,7 @@ def test_days_are_forgotten_but_not_the_end(
     assert [append_of(lasts[date(2026, 1, day)]) for day in (1, 2, 3, 4)] == [1, 2, 3, 4]
     log.forget("shop", date(2026, 1, 2))
     assert sorted(log.days("shop")) == [date(2026, 1, day) for day in (2, 3, 4)]
-    # The newest END entry stands on day 3.
+    # Day 3 has the newest END entry.
     log.forget("shop", date(2030, 1, 1))
     assert sorted(log.days("shop")) == [date(2026, 1, day) for day in (3, 4)]
     assert sorted(log.days("other")) == [date(2026, 1, 1)]

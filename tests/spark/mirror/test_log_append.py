@@ -42,7 +42,7 @@ def logged(
 ) -> tuple[list[LogEntry], dict[int, bytes], int, int]:
     """Append all that the daemon has in one run. Returns the entries, all payloads, and the numbers of files and of
     changes of rows that the appender has counted."""
-    source.daemon.acknowledged = source.daemon.base  # the run before has read it
+    source.daemon.acknowledged = source.daemon.base  # an earlier run has moved it
     appender = LogAppender(spark, str(folder / "target"))
     options = options_of(source)
     parsed = SourceOptions.parse(options)
@@ -82,7 +82,7 @@ def test_every_writer_appends_the_same(
     }
     entries, payloads, files, _ = found["driver"]
     assert [rows for *_, rows in found.values()] == [9] * 3
-    assert files == 2  # of the claim, and of the batch
+    assert files == 2  # the file of the claim, and that of the batch
     kinds = [entry.kind for entry in entries]
     assert kinds.count(EntryKind.STATEMENT) == 3  # the first is CREATE DATABASE
     assert kinds[-1] is EntryKind.END
@@ -92,7 +92,7 @@ def test_every_writer_appends_the_same(
     assert all(len(payloads[e.lsn]) == e.payload_bytes for e in entries if e.payload_bytes)
     for others in (found["workers"], found["Spark"]):
         assert others[:2] == (entries, payloads)
-        assert others[2] > 2  # one of each slice
+        assert others[2] > 2  # each slice has a file
 
 
 @pytest.mark.parametrize(

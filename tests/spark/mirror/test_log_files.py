@@ -1,4 +1,4 @@
-"""What the commits of the log say of its files."""
+"""Reads the files of the log from its commits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_commit_names_files_with_their_lsns_and_paths_that_are_gone() -> None:
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u0085"])
 def test_only_a_newline_ends_an_action(separator: str) -> None:
-    """Delta writes what a comment holds as it is, and `str.splitlines` divides at these, too."""
+    """Delta writes the characters of a comment unescaped, and `str.splitlines` also splits at these."""
     comment = json.dumps({"commitInfo": {"comment": f"a{separator}b"}}, ensure_ascii=False)
     commit = parse_commit(f"{comment}\n{add('one.parquet')}")
     assert [file.path for file in commit.added] == ["one.parquet"]

@@ -21,7 +21,7 @@ from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import ApplyOptions
 
 SHOP: TableName = ("shop", "orders")
-RETRY_FIRST_S = 2.0  # after a first failure, twice as long
+RETRY_FIRST_S = 2.0  # after the first failure, the wait is twice as long
 REFUSED = BinlogError(ErrorKind.SESSION_FENCED, "another job has the consumer")
 
 
@@ -79,7 +79,7 @@ class Scene:
         return self.look.first(self.rows(applied), drain=drain)
 
     def again(self) -> list[Event]:
-        """Returns what a look posts that is asked for now."""
+        """Ask for a look now. Returns the events that it posts."""
         self.posted.clear()
         self.look.ask(())
         self.run()

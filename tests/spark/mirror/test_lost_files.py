@@ -1,4 +1,5 @@
-"""Files of the target that are deleted or damaged: what needs them stops with their names, and all else goes on."""
+"""Files of the target that are deleted or damaged: tables and consumers that need them stop, and the reason contains
+the files' names; all others go on."""
 
 from __future__ import annotations
 
@@ -177,7 +178,7 @@ def test_a_file_of_the_log_that_is_put_back_is_applied_in_full(
     aside = file.rename(target.path / "aside")
     source.execute("INSERT INTO lost VALUES (4, 4)")
     assert mirror.run() == 1
-    # Without the file the entry is not left out, either.
+    # As long as the file is missing, `retry` does not leave the entry out.
     mirror.ask("lost", Wish.RETRY)
     assert mirror.apply() == 1
     assert mirror.record("lost").word is TableState.STOPPED
@@ -263,7 +264,7 @@ def test_a_log_that_was_deleted_is_not_begun_again_without_a_word(
 
     end = again.claim("shop", applied=applied, behind_loss=lambda: source.daemon.head)
     assert end.append > append_of(applied)
-    assert mirror.apply() == 0  # partial, as nothing can be copied here
+    assert mirror.apply() == 0  # the tables become partial, because this job cannot copy
     assert {mirror.record(name).word for name in ("kept", "lost")} == {TableState.PARTIAL}
 
 

@@ -111,6 +111,6 @@ def test_a_checkpoint_is_written_once_in_some_commits(
         assert delta_version(spark, path) == number
         found.append(written.write(path))
     assert found == [True, False, True, False, True, False]
-    # Another object finds what is there.
+    # Another object finds the existing checkpoint.
     assert not Checkpoints(spark).write(path)
     assert newest_checkpoint(Path(path)) == 5

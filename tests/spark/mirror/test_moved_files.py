@@ -31,7 +31,7 @@ class ObjectStore:
 
     objects: dict[str, str] = field(default_factory=dict)
     requests_left: int = 10**9
-    at_once: bool = False  # it is a file system, in which a folder moves at once
+    at_once: bool = False  # True: a file system, in which a folder moves at once
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def _request(self) -> None:
@@ -69,13 +69,13 @@ class ObjectStore:
                     del self.objects[key]
 
     def put_table(self, folder: str, table_id: str, rows: str) -> None:
-        """A Delta table of two files and two commits, the first of which says whose it is."""
+        """Add a Delta table of two files and two commits. The first commit shows whose table it is."""
         for n in (1, 2):
             self.objects[f"t/{folder}/part-{n}"] = f"{rows}{n}"
             self.objects[f"t/{folder}/_delta_log/{n - 1:020}.json"] = table_id
 
     def rows(self, folder: str) -> list[str]:
-        """The rows of a table, all of which its two commits name."""
+        """Returns the rows of a table. Both of its commits must exist."""
         names = [f"t/{folder}/_delta_log/{n:020}.json" for n in (0, 1)]
         assert [name in self.objects for name in names] == [True, True]
         return [self.objects[f"t/{folder}/part-{n}"] for n in (1, 2)]
@@ -99,7 +99,7 @@ class Mover(FolderMover):
 
 
 class Moves:
-    """Moves of tables as the rules want them: step by step, with what the records say after each."""
+    """Moves of tables, as the rules order them: step by step, with the records after each step."""
 
     def __init__(self, *records: TableRecord) -> None:
         options = MirrorOptions("shop", lambda _: TablePolicy(), lambda _: False, str)
@@ -133,7 +133,8 @@ def moving(name: str, to: str, source: str = "") -> TableRecord:
 
 
 def killed_after_each_request(store: ObjectStore, *records: TableRecord) -> Iterator[ObjectStore]:
-    """Moves the tables, in processes each of which is killed after one request more, and gives the result."""
+    """Moves the tables in processes, each of which is killed one request later than the one before. Yields the store
+    after each."""
     for requests in count(1):
         moves = Moves(*records)
         now = replace(store, objects=dict(store.objects), requests_left=requests)
@@ -180,7 +181,7 @@ def test_the_folder_of_a_dropped_table_is_replaced_and_that_of_another_is_not() 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["file system", "object store"])
 class TestATakenPlace:
-    """A folder that is not the mirror's lies at shop/x."""
+    """At shop/x, there is a folder that does not belong to the mirror."""
 
     @pytest.fixture
     def store(self, at_once: bool) -> ObjectStore:
@@ -228,7 +229,7 @@ class TestATakenPlace:
         assert moves.record("a").move is None
 
     def test_a_repair_moves_tables_of_several_statements(self, store: ObjectStore) -> None:
-        """One is far in its move, another had no place."""
+        """One table has made several steps of its move, and another table's place was not free."""
         store.put_table("shop/b", "b", "rows of b")
         moves, mover = Moves(moving("b", "c")), Mover(store)
         if not store.at_once:

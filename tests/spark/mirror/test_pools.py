@@ -1,4 +1,4 @@
-"""The threads of an applier: what is waited for in one kind of work holds up no other. Without Spark."""
+"""The threads of an applier: a work that waits does not delay works of another kind. Without Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STORAGE = OSError("storage does not answer")
 
 
 class Works:
-    """Works of a consumer. Each copy waits until one is let go; the others do what a test says."""
+    """Works of a consumer. Each copy waits until the test releases one; the other works do what a test sets."""
 
     def __init__(self, consumer: str) -> None:
         self.consumer, self.go = consumer, threading.Semaphore(0)

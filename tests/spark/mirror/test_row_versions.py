@@ -43,7 +43,7 @@ def histories(draw: st.DrawFn) -> list[Change]:
         if draw(st.integers(0, 3)) == 0:
             changes.append(("delete", before, None))
             continue
-        # To another key, if it is free.
+        # The update changes the key, if the new key is free.
         after = new if key_of(new) not in rows else before | {"v": str(number)}
         changes.append(("update", before, after))
         rows[key_of(after)] = after
@@ -130,7 +130,7 @@ def test_any_cut_with_repeated_steps_gives_the_versions_of_the_model(
     history = History()
     done = 0
     for a, z in cut(data.draw, len(decoded), most=8):
-        # After a crash the applier begins again at what the table has recorded, and a commit may come twice.
+        # After a crash the applier begins again at the recorded version, and the same commit may be made twice.
         for first in (a, done) if data.draw(st.booleans()) else (a,):
             step = decoded[first:z]
             if step:

@@ -95,7 +95,7 @@ class Mirror:
 
     @contextmanager
     def by_metadata(self) -> Iterator[None]:
-        """What happens within makes one commit, and writes no file."""
+        """Asserts that the block makes one commit, and writes no file."""
         before, commits = self.files(), delta_log.delta_version(self.spark, self.path)
         yield
         assert self.files() == before
@@ -142,8 +142,8 @@ def test_a_column_that_is_dropped_and_added_again_is_empty(mirror: Mirror) -> No
     assert mirror.rows() == [(1, None, None), (2, None, None)]
 
 
-# A type, a value in it, the type after a change, and the value then. Each line is a column of one table, since a table
-# and its commits take seconds.
+# (type, value, type after the change, value after the change). Each line is a column of one table, since a table and
+# its commits take seconds.
 WIDENED = [
     ("tinyint", "-5", "smallint", -5),
     ("tinyint", "-5", "int", -5),

@@ -1,4 +1,4 @@
-"""What a log stage says a person can do about its fault, in place of what the daemon says to readers of any kind."""
+"""The remedies of a log stage's faults, which replace the daemon's remedies for readers of any kind."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.rotate(1, of="stopped tables")
 
 @dataclass
 class CopiedFrom:
-    """A copier that copies what a Delta table holds, and says that it has columns of another signature."""
+    """A copier that copies rows of a Delta table, and reports the columns of another signature."""
 
     mirror: Mirror
     rows: Callable[[], Any]

@@ -88,7 +88,7 @@ def test_an_empty_batch(daemon: FakeDaemon, new_reader: NewReader) -> None:
     daemon.acknowledged = daemon.add(b"x")
     reader = new_reader()
     assert reader.partitions() == []
-    assert list(reader.read(InputPartition(None))) == []  # as Spark does then
+    assert list(reader.read(InputPartition(None))) == []  # Spark makes such a partition
 
 
 def test_a_batch_of_transactions_that_hold_nothing_reads_nothing(
@@ -189,7 +189,7 @@ def test_a_full_queue_ends_a_batch_with_a_warning(
     assert span(new_reader().partitions()) == (position(0), ends[2])
     (record,) = caplog.records
     assert "the queue is full, so the batch ends at epoch 1, seq 3" in record.getMessage()
-    # With room in the queue the daemon is only late, and an end that was asked for is not given up.
+    # If the queue has room, the daemon is only late. And a batch does not give up an end that the options name.
     for options in ({}, {"endingOffsets": ends[3].to_json()}):
         daemon.max_bytes = 50 if options else 70
         with pytest.raises(BinlogError, match=r"has read up to epoch 1, seq 3 .* gets no further"):

@@ -296,7 +296,8 @@ def test_a_time_is_sent_to_the_daemon(daemon: FakeDaemon, new_reader: Any) -> No
 def test_a_batch_that_was_planned_before_a_crash_keeps_its_start(
     daemon: FakeDaemon, new_reader: Any, place: str, *, more: bool
 ) -> None:
-    """Spark asks the new process for the initial offset, where `latest` now lies elsewhere, and then for the batch."""
+    """Spark asks the new process for the initial offset, and then for the batch. By then, `latest` is another
+    position."""
     daemon.add(b"x" * 10)
     killed = new_reader(startingOffsets=place)
     start = killed.initialOffset()

@@ -220,7 +220,7 @@ def test_slices_can_be_read_again_after_a_restart_of_the_daemon(
             daemon.stop()
             daemon.start()
             restarts += 1
-            # Each by itself, the last first.
+            # Read each slice by itself, the last one first.
             again = [list(raw_reader(daemon).read(part)) for part in reversed(slices)]
             assert again == read[::-1]
         start = end

@@ -190,7 +190,7 @@ def test_a_final_answer_ends_the_call_at_any_address(pair: Pair) -> None:
 
 
 def test_a_silent_daemon_leads_to_the_next_address(pair: Pair) -> None:
-    """Its kernel accepts connections, as that of a stopped process does."""
+    """The kernel accepts connections for the daemon, as it does for a stopped process."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = pair.client(f"http://127.0.0.1:{silent.getsockname()[1]},{pair.a.url}")
         client._choice.begin()

@@ -189,7 +189,7 @@ def test_a_list_of_tables(spark: SparkSession, source: Source, tmp_path: Path) -
     some_history(source)
     source.execute("CREATE TABLE v (id INT)", "RENAME TABLE v TO u2", "INSERT INTO u2 VALUES (3)")
     source.feed()
-    # Of names that match a pattern only, the server is not asked.
+    # The source does not ask the server about names that match a pattern only.
     batches = Batches()
     frame = stream(spark, source, tables=f"{source.database}.u*, other.t")
     to_end(frame, tmp_path / "c", batches)
@@ -268,7 +268,8 @@ def test_a_restart_whose_first_call_is_partitions(
     some_history(source)
     once, again = Batches(), Batches()
     to_end(stream(spark, source), tmp_path / "c", once)
-    # As after a crash after the offset log was written: the batch is planned but not committed.
+    # The state after a crash between the write of the offset log and the commit: the batch is planned but not
+    # committed.
     for path in (tmp_path / "c" / "commits").iterdir():
         path.unlink()
     source.daemon.calls.clear()
@@ -383,7 +384,7 @@ def test_wrong_options_and_unknown_consumers_are_reported(
 
 
 def test_sql_knows_the_source_without_register(spark: SparkSession, source: Source) -> None:
-    """What is registered with one session another one does not know."""
+    """A session does not know a source that was registered with another session."""
     some_history(source)
     fresh = spark.newSession()
     options = f"(url '{source.daemon.url}', consumer 'shop', retryTimeoutSeconds '5')"

@@ -1,4 +1,4 @@
-"""What statements touch, and which of them and of the tables the option `tables` selects."""
+"""The objects that statements touch, and the statements and tables that the option `tables` selects."""
 
 from __future__ import annotations
 

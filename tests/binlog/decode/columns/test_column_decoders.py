@@ -148,7 +148,7 @@ def test_truncated_rows_are_an_error_except_between_rows() -> None:
     found = [
         len(rows_or_damage(log_of(COLUMNS, 30, body[:end]), kinds)) for end in range(len(body))
     ]
-    assert sum(found) == 1  # behind the first row
+    assert sum(found) == 1  # the cut behind the first row yields one row, each other cut none
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from(InvalidDates))
@@ -237,7 +237,7 @@ def test_changes_of_json_apply_to_the_before_image() -> None:
     assert row["after"]["j"] == '{"a": "new", "b": [2]}'
     assert row["before"]["j"] == '{"a": 1, "b": [1, 2]}'
     assert row["after_absent"] is None
-    # Nothing changed, and no bits at all.
+    # Images whose partial JSON holds no change, and an event without partial bits.
     (row,) = rows_in(partial([True, True], FULL, [*FULL[:2], text(b"", 4), text(b"", 4), *FULL[4:]]))  # fmt: skip
     assert row["after"] == row["before"]
     (row,) = rows_in(partial(None, FULL, FULL))

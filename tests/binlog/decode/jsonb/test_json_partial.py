@@ -56,7 +56,8 @@ def changed(**changes: Any) -> dict[str, Any]:
     return BEFORE | changes
 
 
-# (change, what it makes of BEFORE). The paths are written as the server writes them; the last ones only read so.
+# (change, BEFORE after the change). Paths are written as the server writes them, except the last ones, which are only
+# readable.
 CASES: list[tuple[Change, Any]] = [
     ((REPLACE, "$.a", 2), changed(a=2)),
     ((REPLACE, "$.a", "x" * 70_000), changed(a="x" * 70_000)),
@@ -223,7 +224,7 @@ def text_or_nothing(before: bytes, diffs: bytes) -> str | None:
 
 
 def test_values_that_overlap() -> None:
-    # Many entries, one value: put together again they would be many times as large.
+    # Many entries share one value. If each got a copy of the value, the document would be many times as large.
     for entries in (60, 1000):
         size, start = 64_000, 4 + 3 * entries
         data = entries.to_bytes(2, "little") + size.to_bytes(2, "little")
@@ -232,7 +233,7 @@ def test_values_that_overlap() -> None:
         before = b"\2" + data + b"\0" * (size - len(data))
         found = text_or_nothing(before, diff(REMOVE, "$[0]"))
         assert found is None or len(found) < len(before)
-    # Cutting the first value out would move the second, which begins within it, to before the values.
+    # The second value begins within the first. If the first were cut out, the second would begin before all values.
     values = struct.pack("<IIBIBI", 2, 30, 12, 18, 12, 20) + b"\x0b" + b"\1" * 11
     assert (
         document_text(b"\3" + values[:13] + struct.pack("<BI", 4, 0) + values[18:])

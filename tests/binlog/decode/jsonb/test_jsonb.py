@@ -1,5 +1,5 @@
-"""Binary JSON to text: what the encoder makes of any document reads as the server prints it, and nothing else is
-accepted, whatever the bytes."""
+"""Binary JSON to text: any document that the encoder writes is decoded to the text that the server prints, and any
+other bytes are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support import jsonb_encoder as encoder
 from tests.support.json_documents import document_text
 from tests.support.jsonb_encoder import Opaque, Unsigned, encode
 
-# As MySQL 9.7 stored and printed them.
+# Documents as MySQL 9.7 stored and printed them.
 SERVERS_OWN: dict[str, str] = {
     "0003004b00190001001a0001001b000200050100021d000037006162616204001a000501000502000b10000c18000000"
     "000000000c4001780200140012000100130001000400000401006e74": (
@@ -74,7 +74,7 @@ _DOCUMENTS = st.recursive(
     ),
     max_leaves=30,
 )
-# One of each, for the tests that go through its bytes.
+# A document with a value of each kind, for tests that change or cut each byte.
 ALL_KINDS: dict[str, Any] = {
     "": [],
     "o": {},
@@ -128,7 +128,7 @@ def test_bytes_that_a_server_wrote(raw: str, wanted: str) -> None:
 def test_a_column_is_printed_as_by_the_server(
     values: list[list[Any] | None], hole: int, large: bool
 ) -> None:
-    # NULL is None here, and a document is boxed, so that the document `null` is not mistaken for it.
+    # None stands for NULL. A document is in a list, so that the document `null` differs from NULL.
     documents = [
         None if value is None else encode(value[0], hole=hole, large=large) for value in values
     ]
@@ -308,10 +308,10 @@ def small_array(*entries: tuple[int, int], size: int, more: bytes = b"") -> byte
 
 
 def test_values_that_overlap() -> None:
-    # Two entries, one string.
+    # Two entries share one string.
     shared = small_array((12, 10), (12, 10), size=16, more=b"\5hello")
     assert "overlap" in refused(b"\2" + shared)
-    # Each array holds the next one twice: 2^40 values, if anybody looked.
+    # Each array holds the next one twice, so a decoder that follows all entries would read 2^40 values.
     level = struct.pack("<HH", 0, 4)
     for _ in range(40):
         level = small_array((2, 10), (2, 10), size=10 + len(level), more=level)

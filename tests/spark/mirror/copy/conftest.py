@@ -60,7 +60,7 @@ class Copying:
         return CopyServer.of_settings(self.settings())
 
     def end(self) -> LogEnd:
-        """Where a log stands that holds everything that the server has done."""
+        """Returns the end of a log that holds everything that the server has executed."""
         with self.copy_server().session() as connection:
             return LogEnd(1, executed_position(connection))
 

@@ -1,4 +1,4 @@
-"""What a worker of a copy says of a target that it does not have."""
+"""The error of a copy's worker that does not have the target's folder."""
 
 from __future__ import annotations
 

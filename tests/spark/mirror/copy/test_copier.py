@@ -81,7 +81,7 @@ def test_all_rows_in_several_groups(
     assert begin.position is not None
     assert contains_executed(result.executed, begin.position)
     assert result.bytes > 0
-    # InnoDB's estimate is a row more or less.
+    # InnoDB's estimate may differ by a row.
     assert f"copy table={database}.t rows=9500 rows_estimated=9" in caplog.text
     assert PASSWORD not in caplog.text
     # A copy that is complete is not copied again.
@@ -240,7 +240,7 @@ def test_a_copy_whose_table_changed_ends_when_it_is_stopped(
 
 @pytest.mark.deep
 def test_no_lock_waits_and_none_are_held(copying: Copying, new_database: NewDatabase) -> None:
-    """A row that is locked, and one that is not committed, do not hold up the copy; the copy locks no row."""
+    """The copy does not wait for locked rows or for rows that are not committed, and it locks no row."""
     server, database = copying.server, new_database(copying.server)
     numbers(server, database, 9_500)
     wanted, seen = selected(server, database), []
@@ -348,7 +348,7 @@ def test_the_password_is_in_no_text(
 
     def planned(self: StagingTable, reading: ChunkReading, *destination: Any) -> Any:
         frame = frame_of(self, reading, *destination)
-        # The private object tells the whole plan as text, which `explain` prints.
+        # This private object returns the whole plan as text; `explain` would print it.
         plans.append(frame._jdf.queryExecution().toString() + repr(reading))
         return frame
 

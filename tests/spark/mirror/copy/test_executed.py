@@ -16,7 +16,7 @@ OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429563"
 
 
 def changes(*transactions: tuple[int, str | None]) -> pa.RecordBatch:
-    """One change of each transaction: (seq, GTID)."""
+    """Returns one change for each transaction (seq, GTID)."""
     seqs, gtids = zip(*transactions, strict=True)
     columns = {"seq": pa.array(seqs, pa.int64()), "gtid": pa.array(gtids, pa.string())}
     return pa.RecordBatch.from_pydict(columns)
@@ -38,7 +38,7 @@ def place(server: str, gtid: str = "", offset: int = 700) -> Position:
 
 
 def test_a_server_with_gtids_tells_by_its_set_whatever_the_order_of_its_log() -> None:
-    """One of them may commit before another that stands before it in the log, or have another number on a replica."""
+    """A transaction may commit before one that is earlier in the log, and may have another number on a replica."""
     snapshot = Snapshot(gtids("a", "", 0), gtids("a", f"{UUID}:1-5:9,{OTHER}:3", 7))
     found = unseen(
         snapshot,
@@ -62,7 +62,7 @@ def test_a_server_without_gtids_tells_by_the_place_in_its_log() -> None:
 def test_mariadb_tells_by_the_place_in_its_log() -> None:
     snapshot = Snapshot(place("mariadb-1", "0-1-4", 4), place("mariadb-1", "0-1-9"))
     earlier, later = packed_seq("b.000002", 700), packed_seq("b.000002", 701)
-    # A number that is out of order, as without gtid_strict_mode.
+    # A number that is out of order, which is possible without gtid_strict_mode.
     assert unseen(snapshot, (earlier, "0-1-10"), (later, "0-1-8")) == ["0-1-8"]
 
 

@@ -1,9 +1,9 @@
 """The rule of a copy, in a model: chunks that are read at any time behind S and replayed to R equal the server.
 
 The model is a table of keys with a history of row events. A copy reads ranges of keys one after the other while the
-history goes on, each as of the moment at which it is read; a kill loses what was not committed. Afterwards the log is
-replayed from S: the last event of each key decides. At R, which covers everything that the chunks can have shown, the
-copy equals the server, and at every later position, too.
+history goes on. Each range is read as of its own time. A kill loses the groups that were not committed. Afterwards the
+log is replayed from S: the last event of each key decides. At R, which covers everything that the chunks can have
+shown, the copy equals the server, and at every later position, too.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def test_without_r_or_with_chunks_from_before_s_the_rule_fails() -> None:
     history: list[Event] = [(1, 10), (2, 20), (1, 11), (2, 21)]
     late = CopyModel(history)
     late.group([4], KEYS + 1, False)
-    assert at(history, 2, late.rows, 2) != at(history, 2)  # shown before R: rows of the future
+    # R is 2, but the copy shows later rows.
+    assert at(history, 2, late.rows, 2) != at(history, 2)
     early = CopyModel(history)
     early.group([1], KEYS + 1, False)
     assert at(history, 4, early.rows, 3) != at(history, 4)  # S = 3, read at 1: an event is lost

@@ -1,4 +1,4 @@
-"""What a copy asks servers: positions, waiting for them, snapshots, load, tables without a key."""
+"""The questions of a copy to servers: positions, waiting for them, snapshots, load, tables without a key."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_position_that_the_server_does_not_reach(any_server: Server) -> None:
 def test_a_transaction_that_is_prepared_is_waited_for(
     mariadb118: Server, new_database: NewDatabase
 ) -> None:
-    """A snapshot of MariaDB tells its own place in the log."""
+    """The position of MariaDB's snapshot is that of the snapshot itself."""
     database = new_database(mariadb118)
     mariadb118.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
     with snapshot_at(copy_server(mariadb118), time.monotonic() + 20) as (connection, position):
@@ -130,10 +130,11 @@ def test_without_gtids_a_copy_waits_for_a_new_file(without_gtids: Server) -> Non
 def test_positions_of_two_servers() -> None:
     uuid, other = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "11111111-1111-1111-1111-111111111111"
     log = Position(uuid, f"{uuid}:1-10", "binlog.000002", 500, 10, 1)
-    # In the binlog of another server, files and offsets mean nothing, so the GTIDs decide.
+    # Files and offsets of another server's binlog mean nothing here, so the GTIDs decide.
     assert contains_executed(log, Position(other, f"{uuid}:1-9", "binlog.000009", 4, 9, 0))
     assert not contains_executed(log, Position(other, f"{uuid}:1-11", "binlog.000001", 4, 11, 0))
-    # In the binlog of the same server they decide: the GTIDs of transactions before them may not be executed yet.
+    # In the binlog of the same server, file and offset decide: the GTIDs of earlier transactions may not be executed
+    # yet.
     assert not contains_executed(log, Position(uuid, f"{uuid}:1-9", "binlog.000002", 501, 9, 0))
     assert contains_executed(log, Position(uuid, f"{uuid}:1-9", "binlog.000001", 900, 9, 0))
     maria = Position("mariadb-1", "0-1-10", "binlog.000002", 500, 0, 1)
@@ -169,7 +170,7 @@ def test_a_locked_snapshot_is_of_its_position(
     source = reader.table(database, "t")
     assert source.key == () and source.from_clause == f"`{database}`.`t`"
     with locked_snapshot(reader, source) as (connection, position):
-        # The lock is gone: others write at once, and the snapshot does not show it.
+        # The lock is released: other sessions can write at once, and the snapshot does not show their rows.
         with closing(server.connect()) as writer, writer.cursor() as cursor:
             cursor.execute("SET SESSION lock_wait_timeout = 1")
             cursor.execute(f"INSERT INTO {database}.t VALUES (2)")

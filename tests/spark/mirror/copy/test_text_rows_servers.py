@@ -85,7 +85,7 @@ def logged(
 def assert_same(found: pa.Table, wanted: pa.Table) -> None:
     assert found.schema == wanted.schema
     for name in wanted.column_names:
-        # Compared by their bits: NaN does not occur, and -0.0 is not 0.0.
+        # Compare values by their bits: NaN does not occur, and -0.0 differs from 0.0.
         assert bits_of(found.column(name)) == bits_of(wanted.column(name)), name
 
 
@@ -177,7 +177,7 @@ def test_bytes_and_labels_that_the_server_would_convert(
         f"({byte}, _binary 0x{byte:02x}, _binary 0x{byte:02x}, _binary 0x{byte:02x})"
         for byte in range(256)
     )
-    # The definition that stands in for MySQL 5.6's log here has no collations; the one that the daemon adds has them.
+    # MySQL 5.6 logs no definitions. The definition that this test adds has no collations; the daemon's would have them.
     label = "a" if server.kind == "mysql56" else "é"
     collation = "latin1_bin" if server.kind == "mysql56" else "latin2_czech_cs"
     server.execute(
@@ -245,7 +245,7 @@ def test_columns_that_only_mariadb_has(
         f" '123e4567-e89b-12d3-a456-426655440000', '::ffff:1.2.3.4', '10.1.2.3', 99{value}),"
         f" (2, '', '', NULL, NULL, NULL, '2001:db8::ff00:42:8329', NULL, 7{value})",
     )
-    # The log does not tell UUID and INET from BINARY; the daemon adds what it has looked up.
+    # The log does not distinguish UUID and INET from BINARY; the daemon adds the types that it has looked up.
     found, wanted = copied(server, database, "t"), logged(server, log, database, "t")
     declared = {"u": 16, "n": 16, "f": 4}
     assert {name: str(found.schema.field(name).type) for name in declared} == dict.fromkeys(
@@ -303,7 +303,7 @@ def test_floating_point_numbers_bit_by_bit(any_server: Server, new_database: New
         if np.isfinite(f) and abs(float(f)) < 3e38
     ]
     rows = [(i, d, singles[i % len(singles)]) for i, d in enumerate(doubles)]
-    # With (M,D) the server rounds what it stores, and shows no more than that.
+    # With (M,D), the server rounds the values that it stores, and shows only D digits.
     server.execute(
         "SET sql_mode = ''",
         f"CREATE TABLE {database}.t (id INT PRIMARY KEY, d DOUBLE, f FLOAT, m DOUBLE(40,20), n FLOAT(9,4))",

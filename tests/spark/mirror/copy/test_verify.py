@@ -117,7 +117,7 @@ def test_a_copy_while_the_table_changes_equals_the_server(real: RealMirror) -> N
         "CREATE TABLE same (id INT PRIMARY KEY, f FLOAT, g POINT, j JSON)",
         "INSERT INTO same VALUES (1, 0.1, POINT(1, 2), '{\"a\": 1}'), (2, NULL, NULL, NULL)",
     )
-    # What the log holds begins behind the rows.
+    # The mirror's log begins behind these rows.
     source.feed()
     real.fed = len(source.daemon.transactions)
     real.feed_real()
@@ -141,7 +141,7 @@ def test_a_copy_while_the_table_changes_equals_the_server(real: RealMirror) -> N
     ((count,),) = source.server.execute(f"SELECT COUNT(*) FROM {source.database}.t")
     assert found[0].server_rows == count
 
-    # A mirror that is not equal is found out, with the keys.
+    # `verify` reports a mirror that is not equal, with the keys.
     path = real.target.of(source, "t")
     table = DeltaTable.forPath(real.spark, path)
     table.delete("id = 20")
@@ -152,7 +152,7 @@ def test_a_copy_while_the_table_changes_equals_the_server(real: RealMirror) -> N
     assert dict(different.keys) == {"id=20": "missing in the mirror", "id=30": "other values"}
     assert "id=20: missing in the mirror" in str(different)
 
-    # A mirror that has not got there yet is not called different.
+    # A mirror that has not reached the position yet is not reported as different.
     source.execute("UPDATE t SET a = 'later' WHERE id = 40")
     (moving,) = real.verify("t", wait_s=1)
     assert moving.verdict is Verdict.MOVING
