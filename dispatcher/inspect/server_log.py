@@ -28,11 +28,11 @@ from dispatcher.binlog.event.header import (
     EventHeader,
     FormatDescription,
 )
-from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.binlog.event.types import HEARTBEATS, EventType, type_name
 from dispatcher.inspect.bounds import Bound, GtidBound, PositionBound, Range
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.source.mysql.blocking_dump import HEARTBEATS, LogServer, rotate_target
+from dispatcher.source.mysql.blocking_dump import LogServer, rotate_target
 
 _GTID_LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 

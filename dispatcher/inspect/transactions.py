@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.event.types import HEARTBEATS, EventType
 from dispatcher.binlog.sql.statement import QueryKind
 from dispatcher.inspect.entry import (
     BEFORE_STATEMENTS,
@@ -19,7 +19,7 @@ K = EventType
 
 _OUTSIDE = frozenset(
     (K.FORMAT_DESCRIPTION, K.ROTATE, K.STOP, K.PREVIOUS_GTIDS, K.MARIADB_GTID_LIST, K.MARIADB_BINLOG_CHECKPOINT,
-     K.MARIADB_START_ENCRYPTION, K.HEARTBEAT, K.HEARTBEAT_V2, K.INCIDENT)
+     K.MARIADB_START_ENCRYPTION, *HEARTBEATS, K.INCIDENT)
 )  # fmt: skip
 _ENDS = frozenset((K.XID, K.XA_PREPARE))
 # Statements that hold a transaction together and touch no table.

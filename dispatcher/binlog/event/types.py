@@ -72,6 +72,10 @@ class EventType(IntEnum):
     MARIADB_DELETE_ROWS_COMPRESSED = 171
 
 
+HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
+"""Events that a server makes for a dump. They are not in its log."""
+
+
 @lru_cache(256)
 def type_name(code: int) -> str:
     """Returns the name of a type code in messages, metrics and all output: `WRITE_ROWS_EVENT`, followed by the version

@@ -33,7 +33,7 @@ from dispatcher.binlog.event.gtid import (
 )
 from dispatcher.binlog.event.header import EventHeader
 from dispatcher.binlog.event.query import Query, parse_query
-from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.binlog.event.types import HEARTBEATS, EventType, type_name
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, QueryKind, first_word, savepoint
@@ -88,11 +88,10 @@ _IN_PAYLOAD = (
     *(EventType.ROWS_QUERY, EventType.IGNORABLE),
 )
 _TABLES_OF_ROUTE_MAX = 256
-_HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 # How long Python takes to read an event, in units of about 40 µs. A new file costs more, because it also makes batches,
 # which the rules take one by one. A statement costs more, because it is parsed.
 _WORK = {EventType.ROTATE: 16, EventType.FORMAT_DESCRIPTION: 16}
-_CHEAP = {*_IGNORED, *_HEARTBEATS, EventType.MARIADB_GTID, EventType.GTID_TAGGED}
+_CHEAP = {*_IGNORED, *HEARTBEATS, EventType.MARIADB_GTID, EventType.GTID_TAGGED}
 
 
 def work_of(code: int) -> int:
@@ -135,12 +134,12 @@ class SpecialEvents:
             return None
         if event.type == EventType.FORMAT_DESCRIPTION:
             self._format_description(event, raw, out)
-        elif event.type not in _HEARTBEATS:
+        elif event.type not in HEARTBEATS:
             transaction = self._read(event, body, out)
             if transaction is not None:
                 return transaction
         st[k.AT] = st[k.NEXT]
-        if not event.flags & header.FLAG_ARTIFICIAL and event.type not in _HEARTBEATS:
+        if not event.flags & header.FLAG_ARTIFICIAL and event.type not in HEARTBEATS:
             if (
                 event.log_pos
             ):  # 0 in a FORMAT_DESCRIPTION that is repeated for a dump from the middle of a file

@@ -18,7 +18,7 @@ from dispatcher.binlog.event.header import (
     has_valid_checksum,
     parse_rotate,
 )
-from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.binlog.event.types import type_name
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
@@ -37,7 +37,6 @@ from dispatcher.source.mysql.replication_commands import (
 )
 from dispatcher.source.mysql.server_facts import read_facts
 
-HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 _HEARTBEAT_S = 2
 _SILENCE_S = 60
 _BUFFER_BYTES = 1 << 20

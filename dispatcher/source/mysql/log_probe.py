@@ -20,18 +20,13 @@ from dispatcher.binlog.event.header import (
     EventHeader,
     parse_format_description,
 )
-from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.event.types import HEARTBEATS, EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.values.executed_position import Gtids, Mode, make_executed
 from dispatcher.dispatch.values.server_view import Boundary, ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.blocking_dump import (
-    HEARTBEATS,
-    BlockingDump,
-    blocking_dump,
-    rotate_target,
-)
+from dispatcher.source.mysql.blocking_dump import BlockingDump, blocking_dump, rotate_target
 from dispatcher.source.mysql.error_map import FATAL_READING_LOG, number_of
 from dispatcher.source.mysql.login import Endpoint
 from dispatcher.source.mysql.server_facts import ServerFacts
