@@ -15,9 +15,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 TIMEOUT_S = 900.0
+_READ_EVERY_S = 0.25
 
 
 class CommandFailed(Exception):
@@ -101,15 +102,43 @@ def cpu_seconds_of_process(pid: int, *, ended: bool = True) -> float:
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds_of_descendants(pid: int) -> float:
-    """Returns the CPU time of all descendants of a process, including those that have ended."""
-    seconds = cpu_seconds_of_process(pid) - cpu_seconds_of_process(pid, ended=False)
-    for child in _descendants(pid):
-        try:
-            seconds += cpu_seconds_of_process(child)
-        except OSError:
-            continue  # it has ended meanwhile, so its time is in that of its parent
-    return seconds
+class DescendantsMeter:
+    """Counts the CPU time of all descendants of a process while the block runs, including those that end.
+
+    The kernel drops the time of an ended child if its parent ignores SIGCHLD, as Spark's daemon of Python workers does.
+    So a thread reads the times of all descendants often, and the meter keeps the last time of each.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._seconds: dict[tuple[int, str], float] = {}  # by process id and start
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def cpu_s(self) -> float:
+        """Returns the CPU time so far. It lacks what an ended process used after its time was read last."""
+        with self._lock:
+            for child in _descendants(self._pid):
+                try:
+                    fields = _stat(child)
+                except OSError:
+                    continue  # has ended
+                ticks = sum(map(int, fields[11:13]))
+                self._seconds[child, fields[19]] = ticks / os.sysconf("SC_CLK_TCK")
+            return sum(self._seconds.values())
+
+    def _follow(self) -> None:
+        while not self._ended.wait(_READ_EVERY_S):
+            self.cpu_s()
 
 
 def _stat(pid: int) -> list[str]:

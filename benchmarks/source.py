@@ -35,11 +35,7 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes
 import spark_sink
 from benchmarks.figures import Run
 from benchmarks.logs import DATABASES, GeneratedLog, generate_bulk, prepare
-from benchmarks.processes import (
-    cpu_seconds_of_descendants,
-    cpu_seconds_of_process,
-    run_module,
-)
+from benchmarks.processes import DescendantsMeter, cpu_seconds_of_process, run_module
 from benchmarks.spark import jvm_pid, read_stream, spark_session
 from spark_sink.source import rows
 from spark_sink.source.data_source import BinlogDataSource, BinlogStreamReader
@@ -187,12 +183,14 @@ def _rate(spark: SparkSession, parts: Parts, form: str) -> Rate:
     options = parts.options(f"rate_{form}", form)
     before: list[dict[str, float]] = []
 
-    def first_batch_ended() -> None:
-        before.append(_processor_s(parts))
+    with DescendantsMeter(jvm_pid()) as python:
 
-    read_stream(spark, "binlog", options)
-    reports = read_stream(spark, "binlog", options, first_batch_ended)
-    after = _processor_s(parts)
+        def first_batch_ended() -> None:
+            before.append(_processor_s(parts, python))
+
+        read_stream(spark, "binlog", options)
+        reports = read_stream(spark, "binlog", options, first_batch_ended)
+        after = _processor_s(parts, python)
     if len(reports) < 2:
         raise SystemExit(f"the {form} rows are one batch: take more rows, or smaller batches")
     counted = sum(_rows_in(report, form) for report in reports[1:])
@@ -220,13 +218,13 @@ def _rows_in(report: Any, form: str) -> int:
     return int(last - first) * ROWS_IN_TRANSACTION
 
 
-def _processor_s(parts: Parts) -> dict[str, float]:
+def _processor_s(parts: Parts, python: DescendantsMeter) -> dict[str, float]:
     """Returns the processor seconds of each process so far. `Python`: Spark's Python processes."""
     jvm = jvm_pid()
     return {
         "MySQL": cpu_seconds_of_process(parts.server.pid),
         "daemon": cpu_seconds_of_process(parts.daemon.pid),
-        "Python": cpu_seconds_of_descendants(jvm),
+        "Python": python.cpu_s(),
         "JVM": cpu_seconds_of_process(jvm, ended=False),
     }
 

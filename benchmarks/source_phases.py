@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import spark_sink
 from benchmarks.logs import DATABASES, generate_bulk, prepare
-from benchmarks.processes import cpu_seconds_of_descendants, cpu_seconds_of_process
+from benchmarks.processes import DescendantsMeter, cpu_seconds_of_process
 from benchmarks.spark import jvm_pid, read_stream, spark_session
 from tests.daemon.harness import PASSWORD, Daemon
 from tests.servers import Instance, start_server
@@ -99,11 +99,13 @@ class Bench:
             "maxPartitions": str(case.slices),
             **FORMS[case.form],
         }
-        before, threads = self._processes_s(), threads_s(jvm_pid())
-        began = time.monotonic()
-        reports = read_stream(self._spark, "binlog", options)
-        seconds = time.monotonic() - began
-        after, jvm = self._processes_s(), spent_by_threads(threads, threads_s(jvm_pid()))
+        with DescendantsMeter(jvm_pid()) as python:
+            before, threads = self._processes_s(python), threads_s(jvm_pid())
+            began = time.monotonic()
+            reports = read_stream(self._spark, "binlog", options)
+            seconds = time.monotonic() - began
+            after = self._processes_s(python)
+        jvm = spent_by_threads(threads, threads_s(jvm_pid()))
         spent = {name: after[name] - before[name] for name in after}
         jvm["JVM else"] = spent.pop("JVM") - sum(jvm.values())
         rows = sum(report.numInputRows for report in reports)
@@ -116,12 +118,12 @@ class Bench:
         phases["query start"] = seconds - sum(report.batchDuration for report in reports) / 1000
         return Pass(case, rows, len(reports), seconds, cpu_s, phases)
 
-    def _processes_s(self) -> dict[str, float]:
+    def _processes_s(self, python: DescendantsMeter) -> dict[str, float]:
         jvm = jvm_pid()
         return {
             "MySQL": cpu_seconds_of_process(self._server.pid),
             "daemon": cpu_seconds_of_process(self._daemon.pid),
-            "Python": cpu_seconds_of_descendants(jvm),
+            "Python": python.cpu_s(),
             "JVM": cpu_seconds_of_process(jvm, ended=False),
         }
 

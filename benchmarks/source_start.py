@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 import spark_sink
-from benchmarks.processes import cpu_seconds_of_descendants, cpu_seconds_of_process
+from benchmarks.processes import DescendantsMeter, cpu_seconds_of_process
 from benchmarks.spark import jvm_pid, read_stream, spark_session
 
 if TYPE_CHECKING:
@@ -71,25 +71,25 @@ def first_batch(source: str, options: Mapping[str, str]) -> dict[str, float]:
     with (
         tempfile.TemporaryDirectory(prefix="bd-bench-") as home,
         spark_session(Path(home)) as spark,
+        DescendantsMeter(jvm_pid()) as python,
     ):
         if source == FloorSource.name():
             spark.dataSource.register(FloorSource)
         else:
             spark_sink.register(spark)
-        jvm = jvm_pid()
-        before = _processor_s(jvm)
+        before = _processor_s(python)
         began = time.monotonic()
         reports = read_stream(spark, source, options)
         took_s = time.monotonic() - began
         return {
             "seconds": took_s,
             "rows": sum(report.numInputRows for report in reports),
-            "cpu_s": _processor_s(jvm) - before,
+            "cpu_s": _processor_s(python) - before,
         }
 
 
-def _processor_s(jvm: int) -> float:
-    return cpu_seconds_of_process(jvm, ended=False) + cpu_seconds_of_descendants(jvm)
+def _processor_s(python: DescendantsMeter) -> float:
+    return cpu_seconds_of_process(jvm_pid(), ended=False) + python.cpu_s()
 
 
 if __name__ == "__main__":
