@@ -180,6 +180,6 @@ def _unshared(
     for one, other in separate_connections(servers):
         first, second = consumers[one][0], consumers[other][0]
         yield (
-            f"{one} and {other} are the same server, so it sends its binlog twice; write the same user, password, host"
-            f" and port to share one connection (for consumers.{first}, consumers.{second})"
+            f"{one} and {other} are the same server, so it sends its binlog twice; write the same user, password, hosts"
+            f" and ports to share one connection (for consumers.{first}, consumers.{second})"
         )
