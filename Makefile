@@ -25,7 +25,7 @@ help:
 	@echo "make soak     test slow, idle and many consumers, and random histories, for 40 minutes"
 	@echo "make fuzz     fuzz every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     run ruff, mypy and the import contracts"
-	@echo "make bench    measure what the project promises, and other programs for comparison (FULL=1: larger logs, every part)"
+	@echo "make bench    measure what has a target, and other programs for comparison (FULL=1: larger logs, every part)"
 	@echo "make manifests  write the generated files: dashboard, docs/metrics.md, docs/settings.md,"
 	@echo "              docs/http-api-reference.md, plain Kubernetes manifests (needs Helm or Go)"
 	@echo "make image    run the steps of the Dockerfile in a chroot, without a container engine, as root"

@@ -1,7 +1,7 @@
-"""`make bench`: measures what the project promises, and other programs for comparison, in one run.
+"""`make bench`: measures what has a target, and other programs for comparison, in one run.
 
 The quick form takes a few minutes: it has smaller logs and fewer rounds. `FULL=1 make bench` measures all parts, on
-logs of the size that the promises are about, in five rounds. Both write a report. If a part fails, the report lists it,
+logs of the size that the targets are about, in five rounds. Both write a report. If a part fails, the report lists it,
 and the run continues. `python -m benchmarks.report` makes tables and plots of a report.
 """
 
@@ -78,7 +78,7 @@ ABSENT = (("go-mysql", "the Go module proxy that was at hand refuses its module"
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="the logs of the promises, all parts")
+    parser.add_argument("--full", action="store_true", help="the logs of the targets, all parts")
     parser.add_argument(
         "--only", nargs="*", choices=[part.name for part in PARTS], help="these parts"
     )

@@ -354,15 +354,14 @@ def write_at_rate(port: int, rate: int, seconds: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Medians of the time until `/readyz` answers, and of the CPU seconds until then."""
+class Starts:
+    """The times until `/readyz` answers, and the CPU seconds until then, of each start."""
 
-    consumers: int
-    ready_s: float
-    cpu_s: float
+    ready_s: list[float]
+    cpu_s: list[float]
 
 
-def start_time(settings: Json, folder: Path, consumers: int, rounds: int) -> Start:
+def start_times(settings: Json, folder: Path, consumers: int, rounds: int) -> Starts:
     """Start a daemon several times, on a state store that knows its consumers. The first start is not measured: it
     makes the store, and compiles kernels that are not in the cache."""
     ready, spent = [], []
@@ -377,7 +376,7 @@ def start_time(settings: Json, folder: Path, consumers: int, rounds: int) -> Sta
                 spent.append(cpu_seconds(daemon.pid))
             until_all_stream(daemon.api, consumers)
             daemon.stop()
-    return Start(consumers, median(ready), median(spent))
+    return Starts(ready, spent)
 
 
 def until_all_stream(api: Api, consumers: int) -> None:
@@ -459,8 +458,10 @@ def main() -> None:
             table.add_column(column, justify="right")
         for count in options.consumers:
             settings = settings_of(server, count, tls=options.tls)
-            start = start_time(settings, folder / str(count), count, options.rounds)
-            table.add_row(f"{count:,}", f"{start.ready_s:.2f}", f"{start.cpu_s:.2f}")
+            starts = start_times(settings, folder / str(count), count, options.rounds)
+            table.add_row(
+                f"{count:,}", f"{median(starts.ready_s):.2f}", f"{median(starts.cpu_s):.2f}"
+            )
         console.print(table)
     console.print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end")
 

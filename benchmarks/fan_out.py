@@ -2,7 +2,7 @@
 
 Three daemons follow the same server. In each round they are stopped while the server writes the log; then they
 continue, one after the other. So each daemon starts with the same log and with open sessions, and does nothing else in
-that time. Two CPU times are compared: until the log is in the queues, which the promise is about; and until readers
+that time. Two CPU times are compared: until the log is in the queues, which the target is about; and until readers
 have fetched and acknowledged the log, where 64 consumers also make 64 times as many calls.
 """
 

@@ -1,7 +1,7 @@
 """The results of a run of the benchmarks, as values, and as the JSON of `benchmarks/report.json`.
 
-A `Series` holds the values of all rounds for one quantity of one subject on one log. A `Target` is a promise, the value
-that this run measured for it, and whether that value keeps the promise. A `NotRun` is something that could not be
+A `Series` holds the values of all rounds for one quantity of one subject on one log. A `Target` is a limit that a value
+should keep, the value that this run measured, and whether it keeps the limit. A `NotRun` is something that could not be
 measured.
 """
 
@@ -49,7 +49,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A promise. `id`: such as "P1 bulk". If it was not measured, `value` is None and `met` is False."""
+    """A target. `id`: such as "P1 bulk". If it was not measured, `value` is None and `met` is False."""
 
     id: str
     what: str
@@ -67,7 +67,8 @@ class NotRun:
 
 @dataclass(slots=True)
 class Report:
-    """One run. `form`: "quick" or "full". `machine`, `versions`: facts by name."""
+    """One run. `form`: "quick" or "full". `machine`, `versions`: facts by name. `elsewhere`: the machines of parts
+    that were measured in runs of their own."""
 
     form: str
     machine: dict[str, str]
@@ -76,6 +77,7 @@ class Report:
     series: list[Series] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     not_run: list[NotRun] = field(default_factory=list)
+    elsewhere: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
@@ -91,15 +93,29 @@ class Report:
             [Series(**{**entry, "rounds": tuple(entry["rounds"])}) for entry in found["series"]],
             [Target(**entry) for entry in found["targets"]],
             [NotRun(**entry) for entry in found["not_run"]],
+            found.get("elsewhere", {}),
         )
 
-    def median(self, part: str, log: str, subject: str, quantity: str) -> float | None:
-        """Returns the median of a series, or None if it was not measured."""
+    def add(self, other: Report) -> None:
+        """Add the parts of another run. They replace the same parts of this report."""
+        parts = {series.part for series in other.series}
+        targets = {target.id for target in other.targets}
+        self.series = [series for series in self.series if series.part not in parts] + other.series
+        self.targets = [known for known in self.targets if known.id not in targets] + other.targets
+        self.elsewhere |= dict.fromkeys(sorted(parts), other.machine)
+
+    def series_of(self, part: str, log: str, subject: str, quantity: str) -> Series | None:
+        """Returns a series, or None if it was not measured."""
         wanted = (part, log, subject, quantity)
         for series in self.series:
             if (series.part, series.log, series.subject, series.quantity) == wanted:
-                return series.median
+                return series
         return None
+
+    def median(self, part: str, log: str, subject: str, quantity: str) -> float | None:
+        """Returns the median of a series, or None if it was not measured."""
+        found = self.series_of(part, log, subject, quantity)
+        return None if found is None else found.median
 
 
 class Run:
@@ -141,7 +157,7 @@ class Run:
         limit: float,
         unit: str = "",
     ) -> None:
-        """Record a promise and its value. They replace an earlier value of the same promise."""
+        """Record a target and its value. They replace an earlier value of the same target."""
         met = value is not None and _holds(value, relation, limit)
         text = f"{relation} {limit:g}{f' {unit}' if unit else ''}"
         rounded = None if value is None else _significant(value)

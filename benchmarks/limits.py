@@ -1,6 +1,6 @@
-"""Why a run has not kept a promise: the reason, the figures of the same run that show it, and a possible improvement.
+"""Why a run has not met a target: the reason, the figures of the same run that show it, and a possible improvement.
 
-`make bench` prints this for each promise that was measured and not kept. The report's page has it, too.
+`make bench` prints this for each target that was measured and not met. The report's page has it, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Report, Target
 
-_LOG = "{log}"  # in evidence, this stands for the log of the promise
+_LOG = "{log}"  # in evidence, this stands for the log of the target
 _UNTIL_ROWS = "until a reader has rows of the other daemon"
 
 
@@ -26,7 +26,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Why a promise is not kept. `evidence`: series that show the reason; `next`: a possible improvement."""
+    """Why a target is not met. `evidence`: series that show the reason; `next`: a possible improvement."""
 
     reason: str
     next: str
@@ -35,7 +35,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A promise that was not kept. `evidence`: (what, value, unit) of this run."""
+    """A target that was not met. `evidence`: (what, value, unit) of this run."""
 
     target: Target
     limit: Limit
@@ -138,20 +138,6 @@ LIMITS: Mapping[str, Limit] = {
         "a shorter state.lease",
         (Evidence("two daemons", "", "the leader is killed", _UNTIL_ROWS),),
     ),
-    "P15": Limit(
-        "the standby reads the lease every half second, and the reader asks it every 0.125 s",
-        "let the call of a reader make the standby read the lease",
-        (Evidence("two daemons", "", "the leader gets SIGTERM", _UNTIL_ROWS),),
-    ),
-    "P16": Limit(
-        "an acknowledgement in MySQL is three statements, each with an answer, and its commit waits for two logs on the"
-        " disk, InnoDB's and the binlog; in SQLite it is one write to one log",
-        "send the statements of a transaction without waiting for the answer of each",
-        tuple(
-            Evidence("two daemons", "", f"state in {where}: poll, binlog", "p50 of a cycle")
-            for where in ("SQLite", "MySQL")
-        ),
-    ),
     "mirror": Limit(
         "Spark's tasks, Delta's commits and MySQL share two cores",
         "use a machine with more cores; docs/performance.md has the phases",
@@ -167,16 +153,16 @@ LIMITS: Mapping[str, Limit] = {
         ),
     ),
 }
-"""The limit by the name of a promise, or by a first word for all promises whose names begin with it."""
+"""The limit by the name of a target, or by a first word for all targets whose names begin with it."""
 
 
 def limit_of(name: str) -> Limit | None:
-    """Returns the limit of a promise: the one of "P1 bulk CPU", else that of "P1"."""
+    """Returns the limit of a target: the one of "P1 bulk CPU", else that of "P1"."""
     return LIMITS.get(name) or LIMITS.get(name.split(maxsplit=1)[0])
 
 
 def missed(report: Report) -> Iterator[Missed]:
-    """Yields the promises that were measured and not kept, each with its limit."""
+    """Yields the targets that were measured and not met, each with its limit."""
     for target in report.targets:
         limit = limit_of(target.id)
         if not target.met and target.value is not None and limit is not None:

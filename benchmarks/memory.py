@@ -1,4 +1,4 @@
-"""How much memory the daemon takes in bad conditions: its largest resident memory, and the limit of the promise.
+"""How much memory the daemon takes in bad conditions: its largest resident memory, and the limit that it should keep.
 
 * idle: a daemon with one consumer
 * stuck: 32 consumers without readers, with queues of 16 MiB and a log that is larger than the queues

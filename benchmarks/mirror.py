@@ -343,20 +343,21 @@ def _copy(server: Instance, job: MirrorJob, rows: int) -> float:
 
 
 PART = "mirror"
+FEW_ROWS = f"a row in each of {TABLES} tables, until it is in them"
+MANY_ROWS = "commit to table at 10,000 rows/s, p99"
 
 
 def measure_part(run: Run) -> None:
     """Measure the mirror, as a part of `make bench`."""
     found = measure(4 if run.full else 1, run.say)
-    columns = f"{TABLES} tables"
-    promises: tuple[tuple[str, float, Relation, float, str], ...] = (
+    targets: tuple[tuple[str, float, Relation, float, str], ...] = (
         ("rows/s into the log", found.log_rows_per_s, ">=", 200_000, "rows/s"),
-        (f"a row in each of {columns}, until it is in them", found.warm_step_s, "<", 3, "s"),
+        (FEW_ROWS, found.warm_step_s, "<", 3, "s"),
         ("commit to log at 10,000 rows/s, p50", found.to_log_p50_s, "<", 1.5, "s"),
-        ("commit to table at 10,000 rows/s, p99", found.to_table_p99_s, "<", 5, "s"),
+        (MANY_ROWS, found.to_table_p99_s, "<", 5, "s"),
         ("caught up after the load", found.caught_up_s, "<", 5, "s"),
         ("a copy, ten columns", found.copy_rows_per_s, ">=", 150_000, "rows/s"),
     )
-    for what, value, relation, limit, unit in promises:
+    for what, value, relation, limit, unit in targets:
         run.series(PART, "", "mirror", what, unit, [value])
         run.target(f"mirror {what}", f"mirror: {what}", value, relation, limit, unit)

@@ -1,4 +1,4 @@
-"""The promises about one reader: latency, the CPU time of a cycle, and the start. `benchmarks.cycle` measures them."""
+"""The targets for one reader: latency, the CPU time of a cycle, and the start. `benchmarks.cycle` measures them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.servers import Instance
 
 PART = "a reader's cycle"
 _ONE_CALL = "read"
-_RATE = 1000  # transactions per second
+RATE = 1000  # transactions per second
 _P50_TARGET_MS, _P99_TARGET_MS, _CPU_TARGET_MS = 2.0, 10.0, 0.7
 _SECONDS = 5.0  # of each round
 _START_TARGETS_S = {1: 1.0, 1000: 2.0}  # by number of consumers
@@ -37,16 +37,16 @@ def measure(run: Run) -> None:
             _measure_latency(run, daemon, server)
         for count in list(_START_TARGETS_S)[: None if run.full else 1]:
             settings = cycle.settings_of(server, count, tls=False)
-            start = cycle.start_time(settings, folder / str(count), count, run.rounds)
+            starts = cycle.start_times(settings, folder / str(count), count, run.rounds)
             name = f"{count:,} consumers" if count > 1 else "1 consumer"
-            ready_s = run.series(PART, "", name, "start until ready", "s", [start.ready_s])
-            run.series(PART, "", name, "CPU until ready", "s", [start.cpu_s])
+            ready_s = run.series(PART, "", name, "start until ready", "s", starts.ready_s)
+            run.series(PART, "", name, "CPU until ready", "s", starts.cpu_s)
             run.target(f"P11 {count}", f"start, {name}", ready_s, "<", _START_TARGETS_S[count], "s")
 
 
 def _measure_latency(run: Run, daemon: Daemon, server: Instance) -> None:
-    found = [cycle.latency(daemon, server, _ONE_CALL, _RATE, _SECONDS) for _ in range(run.rounds)]
-    subject = f"{_RATE:,} transactions per second"
+    found = [cycle.latency(daemon, server, _ONE_CALL, RATE, _SECONDS) for _ in range(run.rounds)]
+    subject = f"{RATE:,} transactions per second"
     run.series(PART, "", subject, "written", "1/s", [one.per_s for one in found])
     run.series(
         PART, "", subject, "the daemon's share of a core", "", [one.cpu_share for one in found]

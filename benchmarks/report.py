@@ -1,18 +1,21 @@
 """Writes the results of a report: `benchmarks/report.md` with its plots, and tables of measured values in README and
 docs.
 
-`python -m benchmarks.report` renders the committed `benchmarks/report.json`. In a document, it replaces the text
+`python -m benchmarks.report` renders the committed `benchmarks/report.json`; with `--add FILE` it first adds the parts
+of another report, such as that of `python -m benchmarks --full --only PART`. In a document, it replaces the text
 between the comments `<!-- benchmarks NAME -->` and `<!-- end of benchmarks -->` with a table. Plots need matplotlib,
 which is in the group `bench` of pyproject.toml.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks import mirror, readers_cycle, two_daemons
 from benchmarks.figures import Report, Series, Target
 from benchmarks.limits import missed
 
@@ -31,10 +34,8 @@ def number(value: float) -> str:
     """Returns the value with three digits, such as "0.813" or "1,240,000"."""
     if value == 0:
         return "0"
-    if abs(value) >= 1000:
-        rounded = float(f"{value:.3g}")
-        return f"{rounded:,.0f}"
-    return f"{value:.3g}"
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{value:.3g}"
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -49,7 +50,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def targets_table(report: Report) -> str:
-    """One row for each promise. A promise for several logs has a value for each of them."""
+    """One row for each target. A target for several logs has a value for each of them."""
     groups: dict[tuple[str, str], list[Target]] = defaultdict(list)
     for target in report.targets:
         groups[target.id.split()[0], target.what].append(target)
@@ -65,7 +66,7 @@ def targets_table(report: Report) -> str:
 
 
 def missed_table(report: Report) -> str:
-    """One row for each promise that was not kept: the reason, the figures that show it, and a possible improvement."""
+    """One row for each target that was not met: the reason, the figures that show it, and a possible improvement."""
     rows = []
     for found in missed(report):
         target = found.target
@@ -80,7 +81,7 @@ def missed_table(report: Report) -> str:
                 found.limit.next,
             )
         )
-    return _table(("promise", "value", "why", "shown by", "next"), rows)
+    return _table(("target", "value", "why", "shown by", "next"), rows)
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -89,7 +90,7 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _label(target: Target) -> str:
-    """The log or variant of a promise: "bulk" of "P1 bulk"."""
+    """The log or variant of a target: "bulk" of "P1 bulk"."""
     words = target.id.split()[1:]
     return words[0] if words and target.id.startswith("P") else ""
 
@@ -107,31 +108,46 @@ def _except(missed: list[str]) -> str:
 
 
 def machine_line(report: Report) -> str:
-    facts = report.machine
-    form = "All logs, five rounds" if report.form == "full" else "Smaller logs, three rounds"
-    if "scale" in facts:
-        form = f"A trial: logs of {facts['scale']} of their size"
-    return (
-        f"{form}; {facts['cores']} cores of {facts['processor']}, {facts['memory']}, load"
-        f" {facts['load before']} before; MySQL {report.versions['MySQL']}, Python {report.versions['Python']}.\n"
+    """The size of the logs, the least and the greatest number of rounds, and the machines."""
+    form = "All logs" if report.form == "full" else "Smaller logs"
+    if "scale" in report.machine:
+        form = f"A trial: logs of {report.machine['scale']} of their size"
+    rounds = [len(series.rounds) for series in report.series]
+    counts = f", {min(rounds)} to {max(rounds)} rounds" if rounds else ""
+    elsewhere = "".join(
+        f" Measured at another time, {part}: {_machine(facts)}."
+        for part, facts in report.elsewhere.items()
     )
+    return (
+        f"{form}{counts}; {_machine(report.machine)};"
+        f" MySQL {report.versions['MySQL']}, Python {report.versions['Python']}.{elsewhere}\n"
+    )
+
+
+def _machine(facts: Mapping[str, str]) -> str:
+    cores = f"{facts['cores']} cores of {facts['processor']}, {facts['memory']}"
+    return f"{cores}, load {facts['load before']} before"
 
 
 def series_table(report: Report, part: str) -> str:
     """All series of a part: the median, and the least and the greatest value of the rounds."""
-    rows = [
-        (
-            series.log,
-            series.subject,
-            series.quantity,
-            f"{number(series.median)} {series.unit}",
-            f"{number(min(series.rounds))} to {number(max(series.rounds))}",
-            str(len(series.rounds)),
-        )
-        for series in report.series
-        if series.part == part
-    ]
-    return _table(("log", "subject", "quantity", "median", "least to greatest", "rounds"), rows)
+    found = [series for series in report.series if series.part == part]
+    header = ("log", "subject", "quantity", "median", "least to greatest", "rounds")
+    table = _table(header, [_series_row(series) for series in found])
+    return table + (_NOISE if any(series.median < 0 for series in found) else "")
+
+
+_BELOW_NOISE = "below the noise"
+_NOISE = f"""
+*{_BELOW_NOISE.capitalize()}*: the figure is the difference of two measurements, and is negative.
+"""
+
+
+def _series_row(series: Series) -> tuple[str, ...]:
+    median = f"{number(series.median)} {series.unit}".strip()
+    span = f"{number(min(series.rounds))} to {number(max(series.rounds))}"
+    shown = (_BELOW_NOISE, "") if series.median < 0 else (median, span)
+    return (series.log, series.subject, series.quantity, *shown, str(len(series.rounds)))
 
 
 def decoding_table(report: Report) -> str:
@@ -152,103 +168,148 @@ def decoding_table(report: Report) -> str:
     return _table(("reader", "version", *(f"{log}, rows per CPU second" for log in logs)), rows)
 
 
+_FACTS = (
+    (
+        "reads",
+        "MySQL, MariaDB",
+        "MySQL, MariaDB and many others",
+        "MySQL, MariaDB",
+        "MySQL, MariaDB",
+    ),
+    (
+        "delivers to",
+        "HTTP, Spark, Delta tables",
+        "Kafka and its hundreds of sinks, or one sink without Kafka",
+        "one of many kinds of queues",
+        "its clients, or a queue",
+    ),
+    (
+        "keeps what was read",
+        "no; the mirror keeps its log for some days",
+        "yes, in Kafka",
+        "in the queue",
+        "in the queue",
+    ),
+    (
+        "existing rows",
+        "copied by the mirror only",
+        "snapshots, also incremental and on demand",
+        "bootstrap by `SELECT`",
+        "by its adapter",
+    ),
+    ("maturity", "new", "older, known to more people", "older", "years in large installations"),
+    (
+        "connections at the server",
+        "one per user, password, hosts and ports; one more while a consumer catches up",
+        "one per connector, which may serve all readers by Kafka",
+        "one per process",
+        "one per instance",
+    ),
+    (
+        "if a machine fails",
+        "a standby continues, if the state is in a database",
+        "Kafka Connect moves the connector",
+        "another process leads, by ZooKeeper or Raft",
+        "another instance takes over, by ZooKeeper",
+    ),
+)
+
+
 def peers_table(report: Report) -> str:
-    """A comparison of the daemon with other programs that read MySQL's log.
-
-    Rows, latency and start are those of this report; for a program that was not measured the table says so. The first
-    row and the last row are facts of `docs/comparison.md`.
-    """
-    not_measured = ("not measured",) * 4
-    rows = [
-        (
-            "connections at the server",
-            "one per account and server",
-            "one per connector",
-            "one per process",
-            "one per instance",
-            "one per pipeline",
-        ),
+    """A comparison of the daemon with other programs that read MySQL's log. All rows but the last one are facts of
+    `docs/comparison.md`."""
+    measured = (
+        _rate(report, "Spark source", "", "json rows", "from MySQL to Spark", "into Spark"),
         *(
-            (f"rows decoded per CPU second, {log}", *_rates_beside(report, log))
-            for log in sorted({series.log for series in report.series if series.part == "decoding"})
+            _rate(report, "decoding", "bulk", peer, "rows per second", f"by {peer}{how}")
+            for peer, how in _PEERS
         ),
-        ("rows per second from MySQL into Spark, as JSON", _into_spark(report), *not_measured),
-        ("commit to reader", _latency(report), *not_measured),
-        (
-            "after a crash",
-            f"continues after what was acknowledged; {_ready(report)}; {_takeover(report)}",
-            *_RECOVERY,
-        ),
+    )
+    rows = [*_FACTS, ("rows per second as JSON", *measured)]
+    return _table(("", "binlog-dispatcher", "Debezium", "Maxwell", "Canal"), rows)
+
+
+_PEERS = (("Debezium embedded", ""), ("Maxwell", ""), ("Canal's parser", ", without JSON"))
+
+
+def _rate(report: Report, part: str, log: str, subject: str, quantity: str, how: str) -> str:
+    found = report.series_of(part, log, subject, quantity)
+    if found is None:
+        return "not measured"
+    once = " (one run)" if len(found.rounds) == 1 else ""
+    return f"{number(found.median)} {how}{once}"
+
+
+def own_lines(report: Report) -> str:
+    """What was measured of this project alone."""
+    measured = (
+        ("commit to reader", _latency(report)),
+        ("start with compiled kernels until ready", _ready(report)),
+        ("commit to Delta table", _mirror(report)),
+        ("two daemons, until a reader has rows of the other one", _takeover(report)),
+    )
+    return "".join(f"* {what}: {values}\n" for what, values in measured)
+
+
+def _values(report: Report, part: str, *wanted: tuple[str, str, str, str]) -> str:
+    """Returns the medians of a part. `wanted`: subject, quantity, and the words before and behind the number."""
+    found = (
+        (report.median(part, "", subject, quantity), before, behind)
+        for subject, quantity, before, behind in wanted
+    )
+    values = [
+        f"{before} {number(value)} {behind}".strip()
+        for value, before, behind in found
+        if value is not None
     ]
-    header = ("", "binlog-dispatcher", "Debezium", "Maxwell", "Canal", "a connection per pipeline")
-    return _table(header, rows)
-
-
-_KILLED = ("the leader is killed", "until a reader has rows of the other daemon")
-_RECOVERY = (
-    "Kafka Connect moves the connector to another worker; time not measured",
-    "another process leads, by ZooKeeper or Raft; time not measured",
-    "another instance takes over, by ZooKeeper; time not measured",
-    "depends on each pipeline",
-)
-_PEERS = (
-    ("Debezium embedded",),
-    (),  # Maxwell
-    ("Canal's parser",),
-    ("python-mysql-replication", "mysql-binlog-connector-java"),
-)
-
-
-def _rates_beside(report: Report, log: str) -> Iterable[str]:
-    """Yields rows per CPU second: of this project, then of each peer, with this project's rate divided by the
-    peer's."""
-    quantity = "rows per CPU second"
-    own = report.median("decoding", log, "to Arrow", quantity)
-    yield "not measured" if own is None else number(own)
-    for subjects in _PEERS:
-        found = []
-        for subject in subjects:
-            rate = report.median("decoding", log, subject, quantity)
-            if rate is not None and own is not None:
-                found.append(f"{number(rate)} by {subject} (ratio {number(own / rate)})")
-        yield ", ".join(found) or "not measured"
-
-
-def _into_spark(report: Report) -> str:
-    rate = report.median("Spark source", "", "json rows", "from MySQL to Spark")
-    cores = report.machine.get("cores", "?")
-    return "not measured" if rate is None else f"{number(rate)} on {cores} cores"
+    return ", ".join(values) or "not measured"
 
 
 def _latency(report: Report) -> str:
-    load = "1,000 transactions per second"
-    found = {
-        percentile: report.median("a reader's cycle", "", load, f"commit to reader, {percentile}")
-        for percentile in ("p50", "p99")
-    }
-    values = [f"{name} {number(value)} ms" for name, value in found.items() if value is not None]
-    return f"{', '.join(values)}, at {load}" if values else "not measured"
+    load = f"{readers_cycle.RATE:,} transactions per second"
+    return _values(
+        report,
+        readers_cycle.PART,
+        (load, "commit to reader, p50", "p50", "ms"),
+        (load, "commit to reader, p99", "p99", "ms"),
+        (load, "the daemon's share of a core", f"at {load}, which take the daemon", "of a core"),
+    )
 
 
 def _ready(report: Report) -> str:
-    found = {
-        consumers: report.median("a reader's cycle", "", consumers, "start until ready")
-        for consumers in ("1 consumer", "1,000 consumers")
-    }
-    values = [
-        f"{number(value)} s with {name}" for name, value in found.items() if value is not None
-    ]
-    return f"ready after {', '.join(values)}" if values else "the start was not measured"
+    return _values(
+        report,
+        readers_cycle.PART,
+        *(
+            (consumers, "start until ready", "", f"s with {consumers}")
+            for consumers in ("1 consumer", "1,000 consumers")
+        ),
+    )
+
+
+def _mirror(report: Report) -> str:
+    return _values(
+        report,
+        mirror.PART,
+        ("mirror", mirror.FEW_ROWS, "", f"s for a row in each of {mirror.TABLES} tables"),
+        ("mirror", mirror.MANY_ROWS, "p99", "s at 10,000 rows per second"),
+    )
 
 
 def _takeover(report: Report) -> str:
-    seconds = report.median("two daemons", "", *_KILLED)
-    measured = "" if seconds is None else f"; readers have rows after {number(seconds)} s (p50)"
-    return f"of two daemons, the standby takes over{measured}"
+    texts = []
+    for subject in (two_daemons.KILLED, two_daemons.STOPPED):
+        found = report.series_of(two_daemons.PART, "", subject, two_daemons.UNTIL_ROWS)
+        if found is not None:
+            longest = number(max(found.rounds))
+            texts.append(f"{subject}: p50 {number(found.median)} s, longest {longest} s")
+    return "; ".join(texts) or "not measured"
 
 
 BLOCKS = {
-    "peers": lambda report: peers_table(report) + "\n" + machine_line(report),
+    "peers": lambda report: "\n".join(
+        (peers_table(report), own_lines(report), machine_line(report))
+    ),
     "scaling": lambda report: series_table(report, "scaling"),
     "decoding": decoding_table,
 }
@@ -279,13 +340,13 @@ def page(report: Report) -> str:
         f" `{'FULL=1 ' if report.form == 'full' else ''}make bench` wrote. Compare ratios, because times depend on"
         " the machine and on its other load.\n",
         machine_line(report),
-        "## Promises\n\n" + targets_table(report),
+        "## Targets\n\n" + targets_table(report),
         *(
             f"![{alternative}](plots/{name}.svg)\n"
             for name, alternative in PLOT_TEXTS.items()
             if (PLOTS / f"{name}.svg").exists()
         ),
-        "## Promises that were not kept\n\n" + missed_table(report),
+        "## Targets that were not met\n\n" + missed_table(report),
         "## Logs\n\n" + logs,
         *(f"## {part.capitalize()}\n\n{series_table(report, part)}" for part in parts),
         "## Not run\n\n"
@@ -304,7 +365,15 @@ PLOT_TEXTS = {
 def main() -> int:
     from benchmarks import plots  # noqa: PLC0415 - matplotlib is needed here only
 
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
+    parser.add_argument(
+        "--add", type=Path, help="a report whose parts replace those of report.json"
+    )
+    options = parser.parse_args()
     report = Report.read(REPORT)
+    if options.add is not None:
+        report.add(Report.read(options.add))
+        REPORT.write_text(report.to_json(), encoding="utf-8")
     plots.draw(report, PLOTS)
     PAGE.write_text(page(report), encoding="utf-8")
     for document in DOCUMENTS:

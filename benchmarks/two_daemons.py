@@ -1,4 +1,4 @@
-"""The promises about two daemons with one state in a database: takeovers, acknowledgements, and what the database does.
+"""The targets for two daemons with one state in a database: takeovers, acknowledgements, and what the database does.
 
 The state is on a server of its own, with the durability of MySQL's defaults.
 """
@@ -95,11 +95,11 @@ def _measure_many(run: Run, server: Instance, store: Instance, folder: Path) -> 
     subject = f"{count:,} consumers"
     state = StateDatabase.make(store, "many")
     settings = cycle.settings_of(server, count, tls=False)
-    start = cycle.start_time(
+    starts = cycle.start_times(
         {**settings, "state": state.section}, folder / "starts", count, run.rounds
     )
-    run.series(PART, "", subject, "start until ready", "s", [start.ready_s])
-    run.series(PART, "", subject, "CPU until ready", "s", [start.cpu_s])
+    run.series(PART, "", subject, "start until ready", "s", starts.ready_s)
+    run.series(PART, "", subject, "CPU until ready", "s", starts.cpu_s)
     with ExitStack() as stack:
         pair = stack.enter_context(measured_pair(server, state, folder / "many", settings))
         cycle.until_all_stream(pair.a.api, count)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ import pytest
 from benchmarks import limits, two_daemons
 from benchmarks import report as pages
 from benchmarks.figures import LogFacts, NotRun, Report, Run, Target
+from benchmarks.processes import DescendantsMeter
 from benchmarks.state_server import Work
+from tests.daemon.harness import until
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = Report.read(pages.REPORT)
@@ -31,27 +36,85 @@ def test_the_targets_are_in_the_page_alone() -> None:
 
 
 def test_a_program_that_was_not_measured_has_no_figure() -> None:
-    """Each row but the facts has a cell for us and for each peer."""
     run = Run(Report("quick", {"cores": "2"}), lambda _: None, None)
-    empty = pages.peers_table(run.report).splitlines()[2:]
-    assert [re.findall(r"\d", row) for row in empty] == [[]] * len(empty)
-    run.series("decoding", "bulk", "to Arrow", "rows per CPU second", "rows/s", [900.0])
-    run.series("decoding", "bulk", "Canal's parser", "rows per CPU second", "rows/s", [200.0])
-    run.series("decoding", "bulk", "asyncmy", "rows per CPU second", "rows/s", [1.0])
-    (row,) = (row for row in pages.peers_table(run.report).splitlines() if "bulk" in row)
-    assert row == (
-        "| rows decoded per CPU second, bulk | 900 | not measured | not measured"
-        " | 200 by Canal's parser (ratio 4.5) | not measured |"
+    empty = pages.peers_table(run.report) + pages.own_lines(run.report)
+    figures = re.sub(r"for a row in each of \d+ tables", "", empty)
+    assert re.findall(r"\d", figures) == []
+    run.series("Spark source", "", "json rows", "from MySQL to Spark", "rows/s", [900.0])
+    run.series("decoding", "bulk", "Canal's parser", "rows per second", "rows/s", [200.0, 400.0])
+    run.series("decoding", "OLTP", "Debezium embedded", "rows per second", "rows/s", [1.0])
+    assert pages.peers_table(run.report).splitlines()[-1] == (
+        "| rows per second as JSON | 900 into Spark (one run) | not measured | not measured"
+        " | 300 by Canal's parser, without JSON |"
     )
 
 
-def test_a_comparison_has_the_time_of_a_takeover_if_it_was_measured() -> None:
+def test_a_time_of_a_takeover_has_its_longest_case() -> None:
     run = Run(Report("quick", {"cores": "2"}), lambda _: None, None)
     run.series(
         two_daemons.PART, "", two_daemons.KILLED, two_daemons.UNTIL_ROWS, "s", [3.5, 4.0, 5.5]
     )
-    last = pages.peers_table(run.report).splitlines()[-1]
-    assert "the standby takes over; readers have rows after 4 s (p50) |" in last
+    last = pages.own_lines(run.report).splitlines()[-1]
+    assert last.endswith(": the leader is killed: p50 4 s, longest 5.5 s")
+
+
+def test_a_difference_below_the_noise_is_no_figure() -> None:
+    run = Run(Report("quick", {}), lambda _: None, None)
+    run.series("scaling", "", "an idle consumer", "CPU", "CPU s", [-0.25])
+    run.series("scaling", "", "a connection", "CPU", "CPU s", [0.25])
+    rows = pages.series_table(run.report, "scaling").splitlines()
+    assert rows[2] == "|  | an idle consumer | CPU | below the noise |  | 1 |"
+    assert rows[3] == "|  | a connection | CPU | 0.25 CPU s | 0.25 to 0.25 | 1 |"
+    assert "difference of two measurements" in rows[-1]
+
+
+def test_the_line_of_the_machine_counts_the_rounds() -> None:
+    facts = {"cores": "2", "processor": "A", "memory": "8 GiB", "load before": "0.1"}
+    run = Run(Report("full", facts, {"MySQL": "9.7", "Python": "3.11"}), lambda _: None, None)
+    run.series("transport", "bulk", "relay", "wall", "s", [1.0] * 5)
+    run.series("memory", "", "idle", "resident", "MB", [1.0])
+    assert pages.machine_line(run.report).startswith("All logs, 1 to 5 rounds; 2 cores of A, 8 GiB")
+
+
+def test_parts_of_another_run_replace_those_of_the_report() -> None:
+    run = Run(Report("full", {"cores": "2"}), lambda _: None, None)
+    other = Run(Report("full", {"cores": "4"}), lambda _: None, None)
+    for part in ("memory", "transport"):
+        run.series(part, "", "idle", "resident", "MB", [1.0])
+        run.target(part, "resident", 1.0, "<=", 5, "MB")
+    other.series("memory", "", "idle", "resident", "MB", [2.0])
+    other.target("memory", "resident", 2.0, "<=", 5, "MB")
+    run.report.add(other.report)
+    assert run.report.median("memory", "", "idle", "resident") == 2.0
+    assert run.report.median("transport", "", "idle", "resident") == 1.0
+    assert sorted((target.id, target.value) for target in run.report.targets) == [
+        ("memory", 2.0),
+        ("transport", 1.0),
+    ]
+    assert run.report.elsewhere == {"memory": {"cores": "4"}}
+
+
+def test_the_time_of_an_ended_process_counts_though_its_parent_ignores_it() -> None:
+    spent_s = 0.4
+    burn = f"import time\nwhile time.process_time() < {spent_s}: pass"
+    parent = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        f"os.fork() or os.execv(sys.executable, [sys.executable, '-c', {burn!r}])\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent]) as process:
+        try:
+            with DescendantsMeter(os.getpid()) as meter:
+                until(lambda: meter.cpu_s() >= spent_s * 0.5, "the child works")
+                until(lambda: not children_of(process.pid), "the child has ended")
+                assert meter.cpu_s() >= spent_s * 0.5
+        finally:
+            process.kill()
+
+
+def children_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
 
 
 def test_the_page_is_that_of_the_report() -> None:
