@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from dispatcher.settings.load import load_settings
 from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.server_facts import examine
 from spark_sink.cli import app
+from spark_sink.mirror.values.settings import load_mirror_settings
 from tests.daemon.harness import until
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
@@ -36,12 +38,25 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_settings_are_valid(tmp_path: Path) -> None:
-    (text,) = blocks("yaml")
+    text, mirror_text = blocks("yaml")
     file = tmp_path / "dispatcher.yaml"
     file.write_text(text)
     settings = load_settings([file], {}, {"REPL_PASSWORD": "a"})
-    assert list(settings.consumers) == ["shop", "billing"]
+    assert list(settings.consumers) == ["shop", "spark", "mirror"]
     assert len({consumer.connection_key for consumer in settings.consumers.values()}) == 1
+    mirror_file = tmp_path / "mirror.yaml"
+    mirror_file.write_text(mirror_text)
+    mirror = load_mirror_settings([mirror_file], {}, {"REPL_PASSWORD": "a"})
+    assert mirror.consumers.keys() < settings.consumers.keys()
+    assert mirror.url == f"http://{settings.api.listen}"
+    assert mirror.copy_from is not None, "existing tables are copied"
+
+
+def test_each_reader_has_a_consumer_of_its_own() -> None:
+    (read,) = re.findall(r"reader\.py http://\S+ (\w+)", README)
+    (spark,) = re.findall(r'"consumer": "(\w+)"', README)
+    (mirror,) = re.findall(r"^consumers: \[(\w+)\]$", README, re.MULTILINE)
+    assert len({read, spark, mirror}) == 3
 
 
 @pytest.mark.parametrize(
@@ -102,7 +117,7 @@ def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Pat
     assert install.startswith("python3 -m venv .venv && . .venv/bin/activate\npip install")
     activate, *look = second.splitlines()
     assert activate == ". .venv/bin/activate", "a terminal of its own"
-    (settings,) = blocks("yaml")
+    settings, _ = blocks("yaml")
     port = str(free_port())
     address = f"{server.host}:{server.port}"
     file = tmp_path / "dispatcher.yaml"
@@ -112,11 +127,12 @@ def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Pat
         daemon = in_shell(first, tmp_path)
         stack.callback(ended, daemon)
         assert daemon.stdout is not None
-        assert daemon.stdout.readline() == "OK: 2 consumers checked, no errors\n", "no warning"
+        assert daemon.stdout.readline() == "OK: 3 consumers checked, no errors\n", "no warning"
         until(lambda: socket.create_connection(("127.0.0.1", int(port))), "it listens").close()
         shown, reading = (line.replace("8085", port) for line in look)
         table, _ = in_shell(shown, tmp_path).communicate(timeout=60)
-        assert [line.split()[0] for line in table.splitlines()] == ["consumer", "shop", "billing"]
+        first_words = [line.split()[0] for line in table.splitlines()]
+        assert first_words == ["consumer", "shop", "spark", "mirror"]
         reader = in_shell(reading, tmp_path)
         stack.callback(ended, reader)
         numbers = itertools.count()
@@ -137,13 +153,15 @@ def test_the_program_is_python() -> None:
     compile(program, "README.md", "exec")
 
 
-def test_the_mirror_has_the_options_of_its_command() -> None:
-    (words,) = re.findall(r"^    python -m spark_sink (run .+)$", README, re.MULTILINE)
-    command, *options = words.split()
+def test_the_mirror_has_the_options_of_its_commands() -> None:
+    lines = re.findall(r"^    python -m spark_sink (.+)$", README, re.MULTILINE)
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    context = group.commands[command].make_context(command, options)
-    assert context.params["target"] == "/data/mirror"
+    for line in lines:
+        command, *options = shlex.split(line, comments=True)
+        context = group.commands[command].make_context(command, options)
+        assert context.params["config"] == [Path("mirror.yaml")]
+    assert len(lines) == 2
 
 
 def test_every_reference_exists() -> None:
