@@ -106,9 +106,9 @@ The metrics `process_*` of the Prometheus client describe the process: resident 
 ## The mirror
 
 The mirror job serves its metrics at the address of its setting `metrics` ([spark.md](spark.md#the-mirror)), and with
-them those of its [streams](#streams), whose `query` is the consumer. The series of a copy end with the copy, those of a
-stopped table when the table continues. The first 200 tables that have a step get series of their own; the steps of all
-others are counted together, as `table=""`.
+them the metrics of its [streams](#streams), whose `query` is the consumer. The series of a copy end with the copy, the
+series of a stopped table when the table continues. The first 200 tables that have a step get series of their own; the
+steps of all others are counted together, as `table=""`.
 
 {_table(of_mirror())}
 
@@ -116,7 +116,7 @@ others are counted together, as `table=""`.
 
 A `BinlogListener` reports what the queries of a session read from the source
 ([spark.md](spark.md#watching-a-stream)). `query` is the name of a query, else its id; `phase` is a name of Spark's
-`durationMs`. The series of a query end when it is stopped; those of one that has failed stay until it is started again.
+`durationMs`. The series of a query end when it is stopped. If it has failed, they stay until it is started again.
 
 {_table(of_streams())}
 """

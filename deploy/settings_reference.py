@@ -14,7 +14,8 @@ _ABOUT = {
     "defaults": "Each consumer can override each of these settings, in its own section.",
     "consumers.NAME": "`NAME`: at most 64 letters, digits, `_`, `.` and `-`. A consumer needs `databases`, and either "
     "`mysql` with `password_file` or `password`, or `files`. It may also set each key of `defaults`.",
-    "api": "A change of the limits, of `listen` or of `tls` needs a restart; the others apply at a reload.",
+    "api": "A change of the limits, of `listen`, `advertise`, `proxies` or `tls` needs a restart; changes of the "
+    "other settings apply at a reload.",
     "state": "A change of these settings needs a restart.",
     "log": "",
     "mqtt": "Without this section nothing is published.",

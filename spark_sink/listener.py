@@ -139,11 +139,11 @@ class BinlogListener(StreamingQueryListener):
 
 
 _GAUGES: tuple[tuple[str, str, Callable[[StreamTotals], float | None]], ...] = (
-    ("lag_transactions", "Transactions of the server's log behind the newest batch, as of its planning; absent without"
+    ("lag_transactions", "Transactions of the server's log after the newest batch, as of its planning; absent without"
      " MySQL's GTIDs.", lambda t: t.last.lag.transactions),
-    ("lag_bytes", "Bytes of the server's log behind the newest batch, as of its planning; absent: not known.",
+    ("lag_bytes", "Bytes of the server's log after the newest batch, as of its planning; absent: not known.",
      lambda t: t.last.lag.bytes),
-    ("lag_seconds", "Age of the first transaction behind the newest batch, as of its planning; 0: there was none.",
+    ("lag_seconds", "Age of the first transaction after the newest batch, as of its planning; 0: there was none.",
      lambda t: t.last.lag.seconds),
     ("last_batch_timestamp_seconds", "When the newest batch ended.", lambda t: t.ended_at),
     ("last_batch_seconds", "How long the newest batch took.", lambda t: t.last.seconds),

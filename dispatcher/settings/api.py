@@ -109,7 +109,7 @@ class ApiLimitSettings(SettingsSection):
         default=4096,
         ge=16,
         le=1_000_000,
-        description="Open connections; at the limit the one that has been idle longest is closed",
+        description="Open connections; at the limit the connection that has been idle longest is closed",
     )
     max_polls_per_consumer: WholeNumber = Field(
         default=64,
@@ -161,7 +161,7 @@ class ApiSettings(ApiLimitSettings):
         default=None,
         description=(
             "The URL at which readers reach this API; if several daemons have one state, a standby tells readers "
-            "that of the leader. The default is `listen`, with the host's name in place of 0.0.0.0"
+            "the URL of the leader. The default is `listen`, with the host's name in place of 0.0.0.0"
         ),
     )
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
@@ -174,8 +174,8 @@ class ApiSettings(ApiLimitSettings):
     proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
         default=(),
         description=(
-            "Addresses and networks of the proxies before the daemon; it trusts `X-Forwarded-For` and "
-            "`X-Forwarded-Proto` from them ([http-api.md](http-api.md#behind-a-proxy))"
+            "Addresses and networks of the proxies in front of the daemon, which trusts `X-Forwarded-For` "
+            "and `X-Forwarded-Proto` from them ([http-api.md](http-api.md#behind-a-proxy))"
         ),
     )
     tokens: tuple[TokenSettings, ...] = ()

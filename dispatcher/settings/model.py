@@ -108,8 +108,8 @@ class ConsumerLimitSettings(SettingsSection):
     on_queue_full: Literal["detach", "wait"] = Field(
         default="detach",
         description=(
-            "After that time: `detach` lets the other consumers continue without this one; with `wait` they "
-            "wait without a limit"
+            "When the time of `max_milliseconds_to_wait_in_binlog_queue` is over, the other consumers continue "
+            "without this one (`detach`) or wait without a limit (`wait`)"
         ),
     )
     on_purged: Literal["fail", "latest"] = Field(
@@ -483,7 +483,7 @@ class StateSettings(SettingsSection):
     max_bytes_in_spill: ByteSize = Field(
         default=10 * 2**30,
         ge=0,
-        description="Size of all files there, which hold transactions larger than their consumers' queues",
+        description="Size of all files in `spill_path`, which hold transactions larger than their queues",
     )
     max_bytes_in_prepared: ByteSize = Field(
         default=256 * 2**20, ge=0, description="Size of the rows of all prepared XA transactions"
@@ -522,7 +522,7 @@ class StateSettings(SettingsSection):
 
 class LogSettings(SettingsSection):
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least severe lines that are written"
+        default="info", description="Lines of this level and of more severe ones are written"
     )
     format: Literal["console", "json"] = Field(
         default="console",

@@ -173,7 +173,7 @@ DELIVERY = TimedSpec(
 )
 REQUESTS = TimedSpec(
     "http_request_duration_seconds",
-    "Time from the headers of a request to the end of its answer, by route and class of status; a poll waits.",
+    "Time from the headers of a request to the end of its answer, with a poll's wait, by route and class of status.",
     ("route", "status"),
     HISTOGRAM,
 )

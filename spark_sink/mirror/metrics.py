@@ -22,7 +22,7 @@ PREFIX = "binlog_mirror_"
 Progress = Callable[[], Iterable[ConsumerProgress]]
 LogStages = Callable[[], Iterable[tuple[str, bool]]]
 _TABLE_COUNTERS = (
-    ("steps", 'Steps of the table; table="": of all others, with more than 200 tables.', ()),
+    ("steps", 'Steps of the table; table="": steps of all others, if there are more than 200.', ()),
     ("rows", "Changes of rows that were applied to the table.", ()),
     (
         "phase_seconds",
@@ -32,14 +32,14 @@ _TABLE_COUNTERS = (
 )
 _GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("read_lsn", "Newest entry of the log that the applier has read.", lambda p: p.read_lsn),
-    ("applied_lsn", "Entry up to which all are applied, or wait for a stopped table.", lambda p: p.applied_lsn),
+    ("applied_lsn", "Entry up to which all entries are applied, or wait for a stopped table.", lambda p: p.applied_lsn),
     ("logged_seq", "Newest transaction that the applier has found in the log.", lambda p: p.logged_seq),
     ("applied_seq", "Newest transaction that is applied, with all before it.", lambda p: p.applied_seq),
-    ("logged_timestamp_seconds", "When that transaction of the log was committed; 0: not known.",
+    ("logged_timestamp_seconds", "When the newest transaction in the log was committed; 0: not known.",
      lambda p: p.logged_at),
-    ("applied_timestamp_seconds", "When the applied transaction was committed; 0: not known.",
+    ("applied_timestamp_seconds", "When the newest applied transaction was committed; 0: not known.",
      lambda p: p.applied_at),
-    ("lag_seconds", "Age of the newest applied transaction while later ones wait in the log; 0: all of it is applied.",
+    ("lag_seconds", "Age of the newest applied transaction while later ones wait in the log; 0: none wait.",
      lambda p: max(0.0, time.time() - p.applied_at) if p.applied_seq < p.logged_seq and p.applied_at else 0.0),
     ("waiting_entries", "Entries of the log that wait for their tables' steps.", lambda p: p.waiting),
     ("failing_tables", "Tables and histories whose steps have failed and are tried again.", lambda p: p.failing),

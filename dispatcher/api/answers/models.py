@@ -104,7 +104,7 @@ class ResolvedAnswer(BaseModel):
 
 
 class SessionAnswer(BaseModel):
-    """`gap`: True if the server purged transactions after `after`; the consumer continues behind them."""
+    """`gap`: True if the server purged transactions after `after`; the consumer continues after them."""
 
     session: int
     position: PositionBody
@@ -130,7 +130,7 @@ class PollAnswer(BaseModel):
     an administrator has paused the delivery: `end` is `after` until it is resumed.
 
     `lag_...`: how far `end` is behind the end of the server's log. `lag_transactions`: transactions of the whole log,
-    None without MySQL's GTIDs; `lag_bytes`: bytes of the log, None if not known; `lag_seconds`: age of the consumer's
+    null without MySQL's GTIDs; `lag_bytes`: bytes of the log, null if not known; `lag_seconds`: age of the consumer's
     first transaction that is not in the range.
     """
 
@@ -178,7 +178,7 @@ class SlicesRequest(_PositionRange):
 
 class SlicesAnswer(BaseModel):
     """`events`: for each cut, the point inside of the transaction that ends at the position, or null if the cut is the
-    position itself; `bytes`: the bytes of the whole range."""
+    position itself; `bytes`: the size of the whole range."""
 
     cuts: list[PositionBody]
     events: list[EventBody | None]

@@ -64,7 +64,7 @@ class ReaderCalls:
         return json_answer(await self._poll(call, body, body.after.value()))
 
     async def read(self, call: Call, body: PollRequest) -> Response:
-        """Do what `poll` does, and return its answer as one line of JSON, with the range's binlog behind the line feed.
+        """Do what `poll` does, and return its answer as one line of JSON, with the range's binlog after the line feed.
 
         Without transactions the binlog is empty. The next `read` or `poll` acknowledges the range.
         """

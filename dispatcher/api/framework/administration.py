@@ -14,7 +14,7 @@ from dispatcher.api.framework.routes import ConsumerName
 
 
 class SeekRequest(StartRequest):
-    """Where the consumer goes on."""
+    """Where the consumer continues."""
 
 
 class MovedAnswer(BaseModel):

@@ -59,7 +59,7 @@ class MirroredConsumer(SettingsSection):
         default=("*",), description="The consumer's tables to mirror"
     )
     exclude: tuple[Pattern, ...] = Field(
-        default=(), description="Those of these tables that are not mirrored"
+        default=(), description="Tables among those of `include` that are not mirrored"
     )
 
     def excludes(self, name: tuple[str, str]) -> bool:
@@ -298,7 +298,7 @@ class MirrorSettings(SettingsSection):
         description="Serve Prometheus metrics at this address, such as `127.0.0.1:9464`",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="INFO", description="The least severe lines that are written"
+        default="INFO", description="Lines of this level and of more severe ones are written"
     )
     log_format: Literal["console", "json"] = Field(
         default="console",
