@@ -10,7 +10,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from delta.exceptions import DeltaConcurrentModificationException
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from pyspark.errors import AnalysisException
 
 from spark_sink.mirror.lake.data_file import add_action, new_name
@@ -22,6 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# In Python, Delta's exceptions for another writer's commit have no common class, as they have in Java.
+_OTHER_WRITER = (
+    ConcurrentAppendException, ConcurrentDeleteDeleteException, ConcurrentDeleteReadException,
+    ConcurrentTransactionException, ConcurrentWriteException, DeltaConcurrentModificationException,
+    MetadataChangedException, ProtocolChangedException,
+)  # fmt: skip
 _CREATING_S = 5.0  # the time in which another process makes the first commit in its new folder
 _POLL_S = 0.5
 _NO_COMMIT = "DELTA_TABLE_NOT_FOUND"
@@ -45,7 +60,7 @@ def create_table(
         try:
             builder.execute()
             return
-        except DeltaConcurrentModificationException:
+        except _OTHER_WRITER:
             pass  # another process was first
         except AnalysisException as error:
             if error.getCondition() not in _UNFINISHED or not files.exists(commits):
