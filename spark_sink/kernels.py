@@ -1,7 +1,7 @@
 """Compiles the kernels that Python workers need, and stores them in numba's cache, so that no worker has to compile
 them.
 
-    python -m spark_sink.kernels        compiles missing kernels, prints where numba keeps those of rows
+    python -m spark_sink.kernels        compiles missing kernels, prints the folder of those that decode rows
 
 numba caches beside the sources, or in NUMBA_CACHE_DIR, and identifies a source by its modification time: a cache is
 valid only for the very files from which it was made, on the same kind of processor. Without a cache each worker process
@@ -66,7 +66,7 @@ def _load_copy_kernels(table_map: TableMap) -> None:
 
 
 def cache_folder() -> str:
-    """Returns the folder in which numba keeps the kernels of rows; "" if it can write none."""
+    """Returns the folder in which numba stores the kernels that decode rows; "" if numba can write to no folder."""
     cache = row_walk.walk._cache  # type: ignore[attr-defined]  # noqa: SLF001 - numba has no public way
     return str(getattr(cache, "cache_path", "") or "")
 

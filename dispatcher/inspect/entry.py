@@ -86,8 +86,9 @@ class Table:
 
     `body`: a TABLE_MAP body that names all columns. `map`: the parsed TABLE_MAP, None if the event's body cannot be
     parsed; `error` says why. `no_sign`, `no_charset`: indices of the columns whose sign or character set the log does
-    not tell. `undecodable`: why no row of this table can be decoded, "" if rows can. `map_fields`, `rows_fields`: the
-    fields that all TABLE_MAP events, and all rows events, of the table share.
+    not tell. `undecodable`: why no row of this table can be decoded, "" if rows can. `map_fields`: the fields of a
+    TABLE_MAP event of this version, which are equal in all such events; `rows_fields`: the same for rows events. Both
+    are None until the first such event is parsed.
     """
 
     id: int

@@ -244,9 +244,10 @@ class BinlogClient:
         position is known and stored: with "latest", the binlog returns every transaction that is committed from then
         on.
 
-        Raises UserError (SETTINGS, UNKNOWN_CONSUMER: the name is in use), or BinlogError: it cannot begin there
-        (POSITION_PURGED, HISTORY_DIFFERS, ...), an operator has to act (ACCESS_DENIED, GRANT_MISSING, ...), or the
-        server was not reached within `wait_s` seconds (None: no limit). Then no binlog is created.
+        Raises UserError if an argument is wrong (SETTINGS), or if a binlog has this name already (UNKNOWN_CONSUMER).
+        Raises BinlogError if the server cannot send its log from the start position (POSITION_PURGED, HISTORY_DIFFERS,
+        ...), if an operator has to act (ACCESS_DENIED, GRANT_MISSING, ...), or if the server was not reached within
+        `wait_s` seconds (None: no limit). In each case no binlog is created.
         """
         running = self._opened
         after = start if isinstance(start, Position) else None

@@ -210,7 +210,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             polled = self._poll(session, after, limit)
         end = polled.end
         if polled.gap:
-            # The batch ends where the consumer goes on, because the target may be of an older epoch.
+            # The batch ends at the position behind the gap, where the consumer continues. It does not end at the
+            # target, which may be of an older epoch.
             end = newest_form(end, polled.head)
         elif self._target is not None and end.order >= self._target.order:
             end = self._target

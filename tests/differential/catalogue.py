@@ -34,7 +34,7 @@ class Features:
     kind: str
     collations: Mapping[str, Sequence[str]] = field(repr=False)  # per character set
     generated: bool
-    invisible: str  # the clause of CREATE TABLE; "" if the server has no compressed columns
+    invisible: str  # the clause of CREATE TABLE; "" if the server has no invisible columns
     generated_left_out: bool = False  # images of UPDATE and DELETE lack them, as in MariaDB 11.8.9
     old_temporals: bool = (
         False  # the server creates TIME, DATETIME and TIMESTAMP in the form from before 5.6

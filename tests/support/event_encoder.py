@@ -201,7 +201,7 @@ class File:
     checksum: bool
     events: list[tuple[bytes, Transaction | None]] = field(default_factory=list)
     size: int = 4
-    # By an event's index: the number of bytes that the offsets count before the event, but that `raw` does not hold.
+    # By an event's index: how many bytes the offsets skip before the event. `raw` does not hold these bytes.
     jumps: dict[int, int] = field(default_factory=dict)
     # A result of `fake_server`, and the number of events for which it is valid.
     events_at: tuple[int, dict[int, Transaction | None]] = field(default=(0, {}), compare=False)

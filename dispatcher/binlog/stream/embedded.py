@@ -117,8 +117,8 @@ class EmbeddedReader:
         return EmbeddedTransaction(transaction_payload.parse_payload(body))
 
     def enter(self, transaction: EmbeddedTransaction, out: Batches) -> bool:
-        """Let the kernel read `transaction` in place of the event that it returned. Returns False and changes nothing
-        if the buffer must be compacted first."""
+        """Let the kernel read the events of `transaction` next, in place of the event that the kernel returned last.
+        Returns False and changes nothing if the buffer must be compacted first."""
         buffer, builder, st = self._buffer, self._builder, self._builder.state
         size = transaction.size
         small = self._is_small(size)

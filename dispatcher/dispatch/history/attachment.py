@@ -1,4 +1,4 @@
-"""Decides to which dispatcher a consumer may attach: for attaching, merging and restarting.
+"""Decides to which dispatcher a consumer may attach, which consumers may share a dump, and where that dump begins.
 
 A consumer may attach to a dispatcher under two conditions. First, the consumer has queued everything that the
 dispatcher has read, because the dispatcher will not read it again. Second, the two are near each other in the log,

@@ -46,7 +46,7 @@ POLL_S = 0.2
 
 
 class FilesStream:
-    """The log from a file and offset on. Files are opened and read in threads, one at a time."""
+    """Reads the log of a folder, beginning at an offset of a file. Threads open and read the files, one at a time."""
 
     def __init__(
         self,

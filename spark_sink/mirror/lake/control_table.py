@@ -12,7 +12,7 @@ counts. There are five kinds of rows:
   name, because only the application that applies the consumer makes records: the newest request for a name is open
   until a `table` row names the request's id in `answered`.
 * `consumer`: everything of the consumer up to `from_lsn` is applied, or is recorded in the row of a table.
-* `claim`: the job whose id is in `request` has the consumer, for the stage in `state`; see `claims`.
+* `claim`: the job whose id is in `request` runs the stage in `state` for the consumer; see `claims`.
 
 `from_lsn` of a table: no entry of the table up to this lsn has to be applied, whatever its Delta table records. So a
 table's applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
@@ -149,7 +149,7 @@ class ControlTable:
         self._commits.add(rows)
 
     def claim(self, run: str, consumers: Iterable[str], stages: Sequence[ClaimedStage]) -> None:
-        """Record, in one commit, that the job `run` has the consumers for the stages."""
+        """Record, in one commit, that the job `run` now runs these stages for these consumers."""
         self._commits.add(
             [
                 control_row("claim", consumer=consumer, state=str(stage), request=run)

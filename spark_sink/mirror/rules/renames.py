@@ -32,7 +32,8 @@ def names_after(
 
 def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableName, TableName]:
     """Returns the names that a statement renames, each with the name that its table has afterwards."""
-    # If one pair gives a name and a later pair takes it again, no table had that name before the statement.
+    # If an earlier pair gave a table the name `old`, this pair renames that table again. Then `old` is not the name
+    # that the table had before the statement.
     origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
     return names_after(origins, pairs)
 

@@ -98,8 +98,8 @@ class Unless:
 class SchemaChange:
     """The change that a statement makes to a mirrored table. `signature`: the table's signature after the change;
     `columns`: one per column of `signature`, in its order; `dropped`: columns that the change removes; `kept`: (old
-    name, new name) of columns that stay in the Delta table besides those of the signature; `unless`: conditions that no
-    existing row may fulfil."""
+    name, new name) of columns that stay in the Delta table besides those of the signature; `unless`: conditions under
+    which an existing row cannot follow the change."""
 
     signature: Signature
     columns: tuple[ColumnSource, ...]
@@ -169,8 +169,8 @@ def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless])
 def _converted(
     before: ColumnSignature, column: AlteredColumn, rules: ConversionRules, unless: list[Unless]
 ) -> str:
-    """Returns why the values of a column cannot follow, "" if they can. Adds to `unless` the conditions that no value
-    may fulfil."""
+    """Returns why the values of a column cannot follow, "" if they can. Adds to `unless` the conditions under which a
+    row cannot follow the change."""
     after = column.after
     if after.mysql_type != before.mysql_type and after.mysql_type.startswith(("float(", "double(")):
         return "the values are rounded to the decimals of the type"

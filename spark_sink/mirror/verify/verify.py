@@ -3,8 +3,8 @@
 1. On the server, a consistent snapshot is taken whose position R is known: MySQL reports the same executed set and end
    of the log before and after the snapshot begins, MariaDB reports the position of the snapshot itself.
 2. In the mirror, a version of the Delta table is found that has all changes of the table up to R and none behind it.
-   The log shows which entries these are. If the table changes all the time, there may be no such version. Then another
-   snapshot is taken, until the deadline, after which the verdict is `moving`.
+   The mirror's log shows which entries lie before R. If the table changes all the time, there may be no such version.
+   Then another snapshot is taken, until the deadline, after which the verdict is `moving`.
 3. The columns of both are compared: names, types and order.
 4. The checksums of both are compared, per bucket of keys (`row_checksums`). In buckets that differ, the rows are
    compared.
@@ -293,8 +293,9 @@ def _same(before: TableDifference, now: TableDifference) -> bool:
 class _TableEntries:
     """The log's entries of one table behind `applied`: those up to a position, and those beyond it.
 
-    They are read from the beginning of the append that contains `applied`. The copy of a table ends at the end of an
-    append, and no other append follows while the server has no new transaction.
+    Reading begins with the first entry of the append that contains the entry `applied`, because only the end of an
+    append has a position. `applied` may be the end of an append, as after a copy. The log then has no later position
+    until the server has a new transaction.
     """
 
     def __init__(
