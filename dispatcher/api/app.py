@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dispatcher.api.access.auth import Token, Tokens
+from dispatcher.access.guesses import Guesses
+from dispatcher.access.tokens import Token, Tokens
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.answers.models import Consumers, GetAdministrator, GetRole, RenderMetrics
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
 from dispatcher.api.calls.probes import Probes, Ready
 from dispatcher.api.calls.reader_calls import ReaderCalls
 from dispatcher.api.middleware.direct_routes import DirectRoutes
-from dispatcher.api.middleware.guesses import Guesses, GuessLimit
+from dispatcher.api.middleware.guess_limit import GuessLimit
 from dispatcher.api.middleware.head_requests import HeadRequests
 from dispatcher.api.middleware.origin import OriginGuard
 from dispatcher.api.middleware.requests import RequestTimer
@@ -52,9 +53,9 @@ class Api:
     ) -> None:
         """`live`: the data that the status page shows; `listen`: the host of `api.listen`; `metrics` renders (text,
         content type); `ready` returns why the daemon is not ready; `timings` counts the requests."""
-        guesses = Guesses()
-        self._tokens = Tokens(access.tokens, guesses.wrong)
-        self._guard = Guard(self._tokens, limits, access.open)
+        self.guesses = guesses = Guesses()
+        self.tokens = Tokens(access.tokens, guesses.wrong)
+        self._guard = Guard(self.tokens, limits, access.open)
         self._feed = StatusFeed(live, version, role)
         calls = ReaderCalls(consumers, limits)
 
@@ -75,8 +76,8 @@ class Api:
 
         probes = Probes(HeadRequests(OnDemand(load)), consumers, self._guard, ready, role)
         direct = DirectRoutes(probes, self._guard, calls)
-        patient = GuessLimit(direct, guesses, lambda secret: self._tokens.find(secret) is not None)
-        self._origin = OriginGuard(patient, listen=listen, hosts=access.hosts, tokens=self._tokens)
+        patient = GuessLimit(direct, guesses, lambda secret: self.tokens.find(secret) is not None)
+        self._origin = OriginGuard(patient, listen=listen, hosts=access.hosts, tokens=self.tokens)
         self._timer = RequestTimer(self._origin, timings or RequestTimings())
 
     @property
@@ -89,7 +90,7 @@ class Api:
 
     def replace(self, access: Access) -> None:
         """Apply these access rules from now on."""
-        self._tokens.replace(access.tokens)
+        self.tokens.replace(access.tokens)
         self._guard.open = access.open
         self._origin.replace(access.hosts)
 

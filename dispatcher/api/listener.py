@@ -10,7 +10,7 @@ from socket import SocketType, socket
 import uvicorn
 from starlette.types import ASGIApp
 
-from dispatcher.api.access.auth import Scope, Token
+from dispatcher.access.tokens import Scope, Token
 from dispatcher.api.app import Access
 from dispatcher.api.connections.protocol import bounded_protocol
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -89,10 +89,8 @@ def api_access(settings: ApiSettings) -> Access:
 
 
 def _token(token: TokenSettings) -> Token:
-    for_all = token.consumers == "all"
-    default = ("read", "acknowledge", "metrics") if for_all else ("read", "acknowledge")
-    scopes = frozenset(Scope(name) for name in token.scopes or default)
-    return Token(token.secret, None if for_all else frozenset(token.consumers), scopes)
+    consumers = None if token.consumers == "all" else frozenset(token.consumers)
+    return Token(token.secret, consumers, frozenset(map(Scope, token.allowed)))
 
 
 def api_limits(settings: ApiSettings) -> ApiLimitSettings:

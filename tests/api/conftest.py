@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import httpx
 import pytest
 
-from dispatcher.api.access.auth import Scope, Token
+from dispatcher.access.tokens import Scope, Token
 from dispatcher.api.app import Access, Api
 from dispatcher.model.timings import RequestTimings
 from dispatcher.settings.api import ApiLimitSettings

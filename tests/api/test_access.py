@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dispatcher.api.access.auth import Scope, Token
+from dispatcher.access.tokens import Scope, Token
 from dispatcher.api.app import Access, Api
 from tests.api.conftest import FULL, READ, SCRAPE, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders

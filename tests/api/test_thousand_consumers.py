@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from dispatcher.api.access.auth import EVERYTHING
+from dispatcher.access.tokens import EVERYTHING
 from dispatcher.api.app import Access, Api
 from dispatcher.api.calls.feed import StatusFeed
 from dispatcher.app import render_metrics

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.api.middleware.guesses import FREE
+from dispatcher.access.guesses import FREE
 from tests.daemon.harness import PASSWORD, Daemon, until
 
 TOKEN = "token-of-all-the-consumers"

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from dispatcher.api.access.auth import Scope, Token, Tokens
+from dispatcher.access.tokens import Scope, Token, Tokens
 from dispatcher.api.access.logins import Logins, cookie_name
 from dispatcher.settings.api import ApiLimitSettings
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from dispatcher.api.access.auth import Client, Scope, Token, Tokens
+from dispatcher.access.tokens import Client, Scope, Token, Tokens
 from dispatcher.model.errors import ErrorKind, UserError
 
 LOGIN_S = 12 * 3600

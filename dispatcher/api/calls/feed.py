@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dispatcher.api.access.auth import Token
+from dispatcher.access.tokens import Token
 from dispatcher.api.answers.models import GetRole
 from dispatcher.api.connections.limits import Holder, Slots
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError

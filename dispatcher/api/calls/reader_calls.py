@@ -12,7 +12,8 @@ from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.api.access import auth
+from dispatcher.access.tokens import Scope as TokenScope
+from dispatcher.access.tokens import Token
 from dispatcher.api.answers.models import AckRequest, Consumers, PollRequest, RangeRequest
 from dispatcher.api.connections.disconnects import while_connected
 from dispatcher.api.connections.limits import Holder, Slots
@@ -31,7 +32,7 @@ class Call(NamedTuple):
     """One call of a reader. `scope`, `receive`: the ASGI arguments, which report that the client disconnects."""
 
     consumer: str
-    token: auth.Token
+    token: Token
     caller: Caller
     scope: Scope
     receive: Receive
@@ -99,7 +100,7 @@ class ReaderCalls:
 
     async def _poll(self, call: Call, body: PollRequest, after: Position) -> dict[str, Any]:
         if body.session:
-            call.token.require(auth.Scope.ACKNOWLEDGE)
+            call.token.require(TokenScope.ACKNOWLEDGE)
         consumers = self._consumers()
         consumers.called(call.consumer, body.session, call.caller)
         holder = Holder.of(call.token, body.session)
@@ -153,7 +154,7 @@ class ReaderRoute:
 
     name: str
     body: type[BaseModel]
-    scope: auth.Scope
+    scope: TokenScope
     answer: Callable[[ReaderCalls, Call, Any], Awaitable[Response]]
 
     @property
@@ -166,10 +167,10 @@ CONSUMERS = "/v1/consumers"
 READER_ROUTES = {
     route.name: route
     for route in (
-        ReaderRoute("poll", PollRequest, auth.Scope.READ, ReaderCalls.poll),
-        ReaderRoute("read", PollRequest, auth.Scope.READ, ReaderCalls.read),
-        ReaderRoute("binlog", RangeRequest, auth.Scope.READ, ReaderCalls.binlog),
-        ReaderRoute("ack", AckRequest, auth.Scope.ACKNOWLEDGE, ReaderCalls.ack),
+        ReaderRoute("poll", PollRequest, TokenScope.READ, ReaderCalls.poll),
+        ReaderRoute("read", PollRequest, TokenScope.READ, ReaderCalls.read),
+        ReaderRoute("binlog", RangeRequest, TokenScope.READ, ReaderCalls.binlog),
+        ReaderRoute("ack", AckRequest, TokenScope.ACKNOWLEDGE, ReaderCalls.ack),
     )
 }
 

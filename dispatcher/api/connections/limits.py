@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from dispatcher.api.access.auth import Token
+from dispatcher.access.tokens import Token
 from dispatcher.model.errors import ErrorKind, UserError
 
 Key = TypeVar("Key")

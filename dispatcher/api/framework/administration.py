@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from dispatcher.api.access.auth import Scope
+from dispatcher.access.tokens import Scope
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.answers.models import GetAdministrator, PositionBody, StartRequest
 from dispatcher.api.framework.guarded_routes import route_class

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from dispatcher.api.access.auth import Scope
+from dispatcher.access.tokens import Scope
 from dispatcher.api.access.guard import Guard
 
 SCOPES = "x-scopes"

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from dispatcher.api.access.auth import Scope
+from dispatcher.access.tokens import Scope
 from dispatcher.api.answers.models import INTEGER_MAX, Problem
 from dispatcher.api.answers.problems import PROBLEM_JSON
 from dispatcher.api.framework.guarded_routes import SCOPES

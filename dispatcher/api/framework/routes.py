@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 
-from dispatcher.api.access.auth import Scope
+from dispatcher.access.tokens import Scope
 from dispatcher.api.access.guard import Guard, token_of
 from dispatcher.api.answers.models import (
     AckAnswer,

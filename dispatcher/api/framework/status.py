@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from dispatcher.api.access.auth import Scope
+from dispatcher.access.tokens import Scope
 from dispatcher.api.access.guard import Guard, token_of
 from dispatcher.api.answers.long_answer import LongAnswer
 from dispatcher.api.answers.models import (

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from dispatcher.api.access.auth import Token
+from dispatcher.access.tokens import Token
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.access.logins import LOGIN_REMEDY, LOGIN_S, VIEW_SCOPES, cookie_name
 from dispatcher.api.answers.long_answer import package_file

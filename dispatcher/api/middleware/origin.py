@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dispatcher.api.access.auth import Tokens
+from dispatcher.access.tokens import Tokens
 from dispatcher.api.answers.problems import problem
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.settings.values import is_loopback

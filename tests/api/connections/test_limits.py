@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.api.access.auth import Scope, Token
+from dispatcher.access.tokens import Scope, Token
 from dispatcher.api.connections.limits import Holder, Slot, Slots
 from dispatcher.model.errors import UserError
 

@@ -12,10 +12,10 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from dispatcher.access import guesses
 from dispatcher.api.app import Api
 from dispatcher.api.connections.limits import LINGER_BYTES_MAX, PIPELINED_MAX
 from dispatcher.api.connections.protocol import bounded_protocol
-from dispatcher.api.middleware import guesses
 from dispatcher.model.position import Position
 from dispatcher.settings.api import ApiLimitSettings
 from tests.api.conftest import FULL, TOKENS

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from dispatcher import api as api_package
+from dispatcher.access.tokens import EVERYTHING, Scope, Token, Tokens
 from dispatcher.api.access import logins as logins_module
-from dispatcher.api.access.auth import EVERYTHING, Scope, Token, Tokens
 from dispatcher.api.access.logins import LOGIN_S, LOGINS_MAX, Logins
 from dispatcher.api.app import Access, Api
 from dispatcher.api.calls.feed import VIEWERS_MAX, StatusFeed

@@ -11,19 +11,15 @@ At most `NETWORKS_MAX` networks are kept, so memory is bounded; all further netw
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import structlog
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dispatcher.api.access.auth import Client
-from dispatcher.api.connections.disconnects import waiting
+from dispatcher.access.tokens import Client
 
 FREE = 10
 """How many wrong tokens of a network cost nothing: a client may still send a token that was replaced."""
@@ -123,40 +119,3 @@ def _network_of(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((int(address), 64), strict=False))
-
-
-class GuessLimit:
-    """ASGI middleware: delays requests of a network that guesses. `is_right`: True for a token of the settings."""
-
-    def __init__(self, app: ASGIApp, guesses: Guesses, is_right: Callable[[str], bool]) -> None:
-        self._app = app
-        self._guesses = guesses
-        self._is_right = is_right
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if time.monotonic() < self._guesses.slow_until and scope["type"] == "http":
-            await self._wait(scope)
-        await self._app(scope, receive, send)
-
-    async def _wait(self, scope: Scope) -> None:
-        secret = _secret_of(scope)
-        if secret is None and (scope["method"], scope["path"]) != ("POST", "/login"):
-            return
-        client = scope.get("client")
-        wait_s = self._guesses.wait_s(client, secret)
-        if not wait_s:
-            return
-        if secret is not None and self._is_right(secret):
-            await asyncio.sleep(wait_s)
-            self._guesses.prove(client, secret)
-        else:
-            with waiting(scope):
-                await asyncio.sleep(wait_s)
-
-
-def _secret_of(scope: Scope) -> str | None:
-    """Returns the part of the Authorization header behind the scheme."""
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            return str(value.decode("latin-1").partition(" ")[2].strip())
-    return None

@@ -92,6 +92,10 @@ class Tokens:
             raise UserError(ErrorKind.UNAUTHORIZED, what)
         return token
 
+    def of(self, consumer: str) -> list[Token]:
+        """The tokens that are valid for a consumer."""
+        return [token for token in self._by_digest.values() if token.may_see(consumer)]
+
     def find(self, secret: str) -> Token | None:
         """The token with this secret, if the settings have one."""
         return self._by_digest.get(self._digest(secret.encode("utf-8", "surrogateescape")))
