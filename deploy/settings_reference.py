@@ -16,6 +16,8 @@ _ABOUT = {
     "`mysql` with `password_file` or `password`, or `files`. It may also set each key of `defaults`.",
     "api": "A change of the limits, of `listen`, `advertise`, `proxies` or `tls` needs a restart; changes of the "
     "other settings apply at a reload.",
+    "front": "Without this section the daemon serves no replication clients ([front.md](front.md)). A change needs a "
+    "restart.",
     "state": "A change of these settings needs a restart.",
     "log": "",
     "mqtt": "Without this section nothing is published.",

@@ -94,11 +94,22 @@ class TokenSettings(SettingsSection):
     def secret(self) -> str:
         return secret_of(self.token, self.token_file)
 
+    @property
+    def allowed(self) -> frozenset[ScopeName]:
+        """The scopes, also those of the default."""
+        if self.scopes is not None:
+            return frozenset(self.scopes)
+        default: tuple[ScopeName, ...] = ("read", "acknowledge")
+        return frozenset(default if self.consumers != "all" else (*default, "metrics"))
 
-class ApiTlsSettings(SettingsSection):
-    cert: ReadableFile = Field(
-        description="The certificate of the API, with the chain; a section `tls` makes it HTTPS"
-    )
+    def is_for(self, consumer: str) -> bool:
+        return self.consumers == "all" or consumer in self.consumers
+
+
+class ListenerTlsSettings(SettingsSection):
+    """A section `tls` of a listener: the listener then speaks TLS."""
+
+    cert: ReadableFile = Field(description="The certificate of the listener, with the chain")
     key: ReadableFile = Field(description="The key of `cert`")
 
 
@@ -180,7 +191,7 @@ class ApiSettings(ApiLimitSettings):
     )
     tokens: tuple[TokenSettings, ...] = ()
     open: tuple[OpenName, ...] = Field(default=(), description="Requests that need no token")
-    tls: ApiTlsSettings | None = None
+    tls: ListenerTlsSettings | None = None
 
     @property
     def address(self) -> str:

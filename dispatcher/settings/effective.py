@@ -25,6 +25,9 @@ class EffectiveSetting(NamedTuple):
     origin: str
 
 
+_OPTIONAL = ("front", "mqtt")  # without the section, the daemon does not do what it describes
+
+
 def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
     """All settings of a valid tree that have a value, in the order of the sections."""
     rows = list(daemon_settings())
@@ -32,7 +35,7 @@ def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
         section, *rest = row.path.split(".")
         if section == "consumers" or (section == "state" and _of_the_other_store(tree, rest[0])):
             continue
-        if section == "defaults" or not (section == "mqtt" and "mqtt" not in tree.values):
+        if section not in _OPTIONAL or section in tree.values:
             yield from _of(tree, (section,), rest, row)
     for name in tree.values["consumers"]:
         for row in rows:

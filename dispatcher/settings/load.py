@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.settings.api import ApiSettings, parse_listen
 from dispatcher.settings.exposure import warnings_of
+from dispatcher.settings.front import FrontSettings, parse_front_listen
 from dispatcher.settings.model import (
     CONSUMER_NAME,
     NO_CREDENTIAL,
@@ -94,7 +95,7 @@ def read_tree(
 def validated_settings(tree: Tree) -> Settings:
     """Validate settings that were read. Raises `SettingsError` with all errors."""
     values = tree.values
-    sections = ("defaults", "consumers", "api", "state", "log", "mqtt")
+    sections = ("defaults", "consumers", "api", "front", "state", "log", "mqtt")
     for key in values:
         if key not in sections:
             tree.report((key,), f"unknown key{_suggestion(key, sections)}")
@@ -102,7 +103,9 @@ def validated_settings(tree: Tree) -> Settings:
     api = read_section(tree, ("api",), ApiSettings, values.get("api"))
     state = read_section(tree, ("state",), StateSettings, values.get("state"))
     log = read_section(tree, ("log",), LogSettings, values.get("log"))
-    mqtt = None
+    mqtt = front = None
+    if "front" in values:
+        front = read_section(tree, ("front",), FrontSettings, values["front"], required=True)
     if "mqtt" in values:
         mqtt = read_section(tree, ("mqtt",), MqttSettings, values["mqtt"], required=True)
     _check_connections(tree, consumers)
@@ -110,6 +113,7 @@ def validated_settings(tree: Tree) -> Settings:
     if state is not None:
         _check_state_database(tree, consumers, state)
     _check_listen(tree)
+    _check_front(tree)
     if api is not None and state is not None:
         _check_address(tree, api, state)
     if api is not None:
@@ -119,7 +123,13 @@ def validated_settings(tree: Tree) -> Settings:
     assert api is not None and state is not None and log is not None  # otherwise there are findings
     warnings = (*warnings_of(tree), *(mqtt.warnings if mqtt is not None else ()))
     return Settings(
-        consumers=consumers, api=api, state=state, log=log, mqtt=mqtt, warnings=warnings
+        consumers=consumers,
+        api=api,
+        front=front,
+        state=state,
+        log=log,
+        mqtt=mqtt,
+        warnings=warnings,
     )
 
 
@@ -284,6 +294,25 @@ def _check_listen(tree: Tree) -> None:
             ("api", "listen"),
             f"without api.tokens the daemon listens on loopback addresses only; {remedy}",
         )
+
+
+def _check_front(tree: Tree) -> None:
+    front, api = tree.values.get("front"), tree.values.get("api")
+    if not isinstance(front, dict) or "listen" not in front:
+        return
+    try:
+        listen = parse_front_listen(front["listen"])
+    except ValueError:  # reported already
+        return
+    if listen.loopback:
+        return
+    instead = f"or listen on 127.0.0.1:{listen.port}"
+    if not (isinstance(api, dict) and api.get("tokens")):
+        what = "without api.tokens the front listens on loopback addresses only"
+        tree.report(("front", "listen"), f"{what}; set api.tokens, {instead}")
+    if not front.get("tls"):
+        what = "without front.tls the front listens on loopback addresses only"
+        tree.report(("front", "listen"), f"{what}; set front.tls, {instead}")
 
 
 def _check_address(tree: Tree, api: ApiSettings, state: StateSettings) -> None:

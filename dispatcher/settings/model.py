@@ -28,6 +28,7 @@ from dispatcher.model.subscription import (
     is_pattern,
 )
 from dispatcher.settings.api import ApiSettings
+from dispatcher.settings.front import FrontSettings
 from dispatcher.settings.mqtt import ConsumerMqttSettings, MqttSettings
 from dispatcher.settings.section import HostPort, SettingsSection, secret_of
 from dispatcher.settings.values import (
@@ -533,6 +534,7 @@ class LogSettings(SettingsSection):
 class Settings(SettingsSection):
     consumers: dict[str, ConsumerSettings]
     api: ApiSettings = ApiSettings()
+    front: FrontSettings | None = None  # None: no replication client is served
     state: StateSettings = StateSettings()
     log: LogSettings = LogSettings()
     mqtt: MqttSettings | None = None  # None: the daemon publishes nothing

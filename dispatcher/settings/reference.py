@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
 from dispatcher.settings.api import ApiSettings
+from dispatcher.settings.front import FrontSettings
 from dispatcher.settings.model import (
     ConsumerSettings,
     LimitSettings,
@@ -65,6 +66,7 @@ def daemon_settings() -> Iterator[SettingReference]:
         ("defaults", LimitSettings, ()),
         ("consumers.NAME", ConsumerSettings, shared),
         ("api", ApiSettings, ()),
+        ("front", FrontSettings, ()),
         ("state", StateSettings, ()),
         ("log", LogSettings, ()),
         ("mqtt", MqttSettings, ()),

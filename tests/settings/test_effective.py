@@ -41,6 +41,7 @@ def test_merged_settings_name_their_origins_and_hide_secrets(tmp_path: Path) -> 
     assert shown["api.tokens.0.token"] == ("(hidden)", f"{first}:7")
     assert shown["api.tokens.0.consumers"] == ("all", f"{first}:7")
     assert shown["mqtt.qos"] == ("1", "default")
+    assert not any(path.startswith("front.") for path in shown)
     assert not {"consumers.old.tls.mode", "consumers.shop.files.follow"} & shown.keys()
     assert not [value for value, _ in shown.values() if "geheim" in value]
 

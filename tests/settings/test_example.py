@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from dispatcher.settings.front import FrontSettings
 from dispatcher.settings.load import load_settings
 from dispatcher.settings.mqtt import MqttSettings, MqttTlsSettings
 
@@ -39,6 +40,16 @@ def test_the_example_shows_every_setting_with_its_default() -> None:
             assert re.search(rf"\b{name}\b", text), name
     default = load_settings([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)
     assert (loaded.api, loaded.state, loaded.log) == (default.api, default.state, default.log)
+
+
+def test_the_section_front_of_the_example_has_every_key_with_its_default() -> None:
+    text = (ROOT / "config" / "dispatcher.example.yaml").read_text(encoding="utf-8")
+    section = text[text.index("# front:\n") : text.index("# Statuses and events")]
+    values = yaml.safe_load(re.sub(r"^# ", "", section, flags=re.MULTILINE))["front"]
+    assert values.keys() == FrontSettings.model_fields.keys()
+    del values["tls"]  # files that do not exist here
+    default = FrontSettings.model_validate({"listen": values["listen"]})
+    assert FrontSettings.model_validate(values) == default
 
 
 def test_the_section_mqtt_of_the_example_is_valid_with_its_defaults() -> None:

@@ -169,6 +169,15 @@ def test_one_error_in_a_consumer(wrong: Wrong, more: str, finding: str) -> None:
             " daemon listens on loopback addresses only; set api.tokens, or listen on 127.0.0.1:8085",
         ),
         ("api: {tokens: {}}", "3: api.tokens: expected a list"),
+        ("front: {}", "3: front.listen: is missing"),
+        ("front: {listen: 3307}", "3: front.listen: expected text like 127.0.0.1:3307"),
+        (
+            "front: {listen: '0.0.0.0:3307'}",
+            "3: front.listen: without api.tokens the front listens on loopback addresses only; set api.tokens, or"
+            " listen on 127.0.0.1:3307"
+            "|a.yaml:3: front.listen: without front.tls the front listens on loopback addresses only; set front.tls,"
+            " or listen on 127.0.0.1:3307",
+        ),
         (
             "api:\n  tokens:\n    - token: short\n      consumers: all",
             "5: api.tokens.0: a token must have at least 16 characters",

@@ -1,0 +1,54 @@
+"""The settings of the front: the address at which replication clients read consumers by MySQL's own protocol."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from dispatcher.settings.api import ListenerTlsSettings
+from dispatcher.settings.section import HostPort, SettingsSection
+from dispatcher.settings.values import WholeNumber
+
+_PORT = 3307  # next to MySQL's own
+
+
+def parse_front_listen(value: Any) -> HostPort:
+    """The address of `front.listen`; port 0 stands for any free port. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError("expected text like 127.0.0.1:3307")
+    return HostPort.parse(value, _PORT)
+
+
+class FrontSettings(SettingsSection):
+    """The section `front`. A client logs in with the name of a consumer and a token of `api.tokens` that has the scopes
+    `read` and `acknowledge` for it."""
+
+    listen: Annotated[HostPort, BeforeValidator(parse_front_listen)] = Field(
+        description=(
+            "The address for replication clients, such as `127.0.0.1:3307`; an address other than loopback "
+            "requires `api.tokens` and `tls`. Port 0: any free port"
+        ),
+    )
+    tls: ListenerTlsSettings | None = None
+    max_connections: WholeNumber = Field(
+        default=1024,
+        ge=16,
+        le=1_000_000,
+        description="Open connections of replication clients; a quarter of them may be without a login",
+    )
+    acknowledge_after_seconds: WholeNumber = Field(
+        default=10,
+        ge=0,
+        le=3600,
+        description=(
+            "What was sent to a client counts as acknowledged after this time, or when its queue is full. A "
+            "client that returns earlier is served from memory; one that returns later is served from the server's log"
+        ),
+    )
+    write_timeout_seconds: WholeNumber = Field(
+        default=60,
+        ge=1,
+        le=3600,
+        description="Time for a client to receive the next part of a dump; then the connection is closed",
+    )
