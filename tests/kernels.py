@@ -7,6 +7,7 @@ at the same time. This reads the fuzzer's seeds, which have something of everyth
 from __future__ import annotations
 
 from dispatcher.binlog.stream.warmup import load_kernels
+from dispatcher.front.dump.warmup import load_dump_kernels
 from dispatcher.library.warm import load_decoder
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
@@ -14,6 +15,7 @@ from tests.fuzz.targets import TARGETS
 
 def main() -> None:
     load_kernels()
+    load_dump_kernels()
     load_decoder()
     for name, inputs in seeds().items():
         for data in inputs:

@@ -51,8 +51,10 @@ def main(image: str) -> None:
         load_decoding_kernels()
     else:
         from dispatcher.binlog.stream.warmup import load_kernels  # noqa: PLC0415
+        from dispatcher.front.dump.warmup import load_dump_kernels  # noqa: PLC0415
 
         load_kernels()
+        load_dump_kernels()
         inspect_each_type()
 
 

@@ -270,6 +270,10 @@ class MariadbGtids:
             domains[int(match[1])] = (int(match[2]), int(match[3]))
         return cls(domains)
 
+    def domains(self) -> dict[int, tuple[int, int]]:
+        """A new mapping of each domain to (server id, sequence number)."""
+        return dict(self._domains)
+
     def number(self, domain: int) -> int:
         """The sequence number of a domain's newest transaction; 0 if there is none."""
         return self._domains.get(domain, (0, 0))[1]

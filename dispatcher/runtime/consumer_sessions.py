@@ -22,14 +22,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
+from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.dispatch.client import seeking
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.messages.events import SeekRequested
-from dispatcher.dispatch.queue.queue import ReadableRange
+from dispatcher.dispatch.queue.queue import HeldRange, ReadableRange
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
 from dispatcher.dispatch.status import consumer_state
+from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
+from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.model.subscription import Subscription
 from dispatcher.runtime.client.consumer_session import READ_ONLY, ConsumerSession
 from dispatcher.runtime.client.from_settings import start_spec
@@ -69,6 +72,11 @@ class ConsumerSessions:
 
     def remove(self, name: str) -> None:
         self._sessions.pop(name).wake()
+
+    @property
+    def closing(self) -> bool:
+        """True once the daemon ends, or leads no more: polls do not wait."""
+        return self._closing
 
     def close(self) -> None:
         """Answer all waiting calls with what the queues hold now, because the daemon is ending."""
@@ -144,10 +152,14 @@ class ConsumerSessions:
         bounds: PollBounds,
         wait_s: float,
         markers: bool,
+        *,
+        acknowledges: bool = True,
     ) -> dict[str, Any]:
+        """`acknowledges`: False for a reader that acknowledges what it has got by other calls, later."""
         deadline = time.monotonic() + wait_s
         session = await self._started(name)
-        if number != READ_ONLY and not session.before_gap(after):
+        session.check_number(number)
+        if acknowledges and number != READ_ONLY and not session.before_gap(after):
             await self._acknowledge(name, number, after)
         reader = self.get(name).poll_began(number)
         if reader is None:
@@ -213,8 +225,16 @@ class ConsumerSessions:
 
     async def resolve(self, name: str, to: StartSettings) -> dict[str, Any]:
         """Return the position of a place in the server's log, in the consumer's epoch. Changes nothing."""
+        return (await self.position_of(name, start_spec(to))).as_dict()
+
+    async def position_of(self, name: str, start: Start) -> Position:
+        """As `resolve`, for a start of the rules."""
+        return await position_of(await self._started_or_failed(name), start)
+
+    async def held(self, name: str) -> HeldRange | None:
+        """Return what the consumer's queue holds; None if the consumer has failed. Waits until it has a position."""
         session = await self._started_or_failed(name)
-        return (await position_of(session, start_spec(to))).as_dict()
+        return None if session.consumer.failed is not None else session.held
 
     async def binlog(
         self,
@@ -310,9 +330,7 @@ class ConsumerSessions:
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
         """Return the columns and the key of a table, from the server's information schema."""
         session = self.get(name)
-        spec = session.consumer.spec
-        wanted = Subscription(spec.databases, spec.tables, spec.exclude_tables)
-        if not wanted.has_table(database, table):
+        if not self.subscription(name).has_table(database, table):
             raise UserError(
                 ErrorKind.UNKNOWN_TABLE,
                 f"{session.where} does not read {database}.{table}",
@@ -324,6 +342,39 @@ class ConsumerSessions:
             return session.runner.source.server().table_columns(database, table)
 
         return await session.runner.tables.ask((name, database, table), version, look_up)
+
+    def subscription(self, name: str) -> Subscription:
+        spec = self.get(name).consumer.spec
+        return Subscription(spec.databases, spec.tables, spec.exclude_tables)
+
+    async def picture(self, name: str) -> Picture:
+        """Return what the front shows of the consumer's server, which may be 2 s old."""
+        runner = self.get(name).runner
+        earlier = runner.picture
+
+        def read() -> Picture:
+            return runner.source.server().picture(earlier)
+
+        runner.picture = await runner.pictures.ask((), (0, 0), read)
+        return runner.picture
+
+    async def look_up(self, name: str, statement: str) -> ServerAnswer:
+        """Return the answer of the consumer's server to a statement that only reads, which may be 2 s old."""
+        session = self.get(name)
+
+        def look_up() -> ServerAnswer:
+            return session.runner.source.server().look_up(statement)
+
+        version = session.queue.epoch, session.queue.queued.seq
+        return await session.runner.answers.ask((statement,), version, look_up)
+
+    def format(self, name: str) -> FormatDescription | None:
+        """The FORMAT_DESCRIPTION that the consumer's source has sent last."""
+        return self.get(name).runner.format()
+
+    def lacks_room(self, name: str) -> bool:
+        """True if the consumer's queue can take nothing more until its reader acknowledges."""
+        return self.get(name).lacks_room
 
     # -- status and metrics ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import faulthandler
 import multiprocessing
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import structlog
@@ -32,8 +32,8 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def warm_up_kernels() -> None:
-    """Load the kernels before the first connection needs them.
+def warm_up_kernels(*more: Callable[[], None]) -> None:
+    """Load the kernels before the first connection needs them. `more`: functions that load those of other packages.
 
     If the cache has no compiled kernels, a child process compiles them, because the compiler leaves about 100 MB of
     memory in its process. Then this process loads them from the cache; if the cache is not writable, this process
@@ -41,12 +41,17 @@ def warm_up_kernels() -> None:
     """
     log = structlog.get_logger("dispatcher")
     log.debug("loading kernels")
-    if not load_kept_kernels():
+
+    def load() -> None:
+        for loads in (load_kernels, *more):
+            loads()
+
+    if not load_kept_kernels(load):
         log.info("compiling kernels, once per version and machine")
-        child = multiprocessing.get_context("fork").Process(target=load_kernels, daemon=True)
+        child = multiprocessing.get_context("fork").Process(target=load, daemon=True)
         child.start()
         child.join()
-        load_kernels()
+        load()
     release_compiler()
 
 

@@ -17,6 +17,7 @@ from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.server_picture import Picture, ServerAnswer
 
 TableName = tuple[str, str]
 """Database and table."""
@@ -92,6 +93,12 @@ class OpenedSource(Protocol):
 
 class SchemaServer(Protocol):
     """A server that answers questions about its tables. Its methods block and raise BinlogError."""
+
+    def picture(self, earlier: Picture | None) -> Picture:
+        """Return what the front shows of the server; see `front_answers.read_picture`."""
+
+    def look_up(self, statement: str) -> ServerAnswer:
+        """Return the answer to a statement that only reads."""
 
     def table_columns(self, database: str, table: str) -> Definition:
         """Return the columns and the key of a table; see `table_schema.table_columns`."""

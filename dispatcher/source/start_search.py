@@ -129,8 +129,8 @@ def _find(log: SearchableLog, start: Start) -> ExecutedPosition | None:
     match start:
         case AtTime(commit_us):
             return at_moment(log, commit_us)
-        case AtFile(file, offset):
-            return at_offset(log, file, offset)
+        case AtFile(file, offset, inside):
+            return at_offset(log, file, offset, inside=inside)
         case AtGtid(gtids) if log.mode is Mode.MARIADB:
             return at_gtids(log, gtids)
     return None
@@ -177,8 +177,13 @@ def _first_of(
     return log.end
 
 
-def at_offset(log: SearchableLog, file: str, offset: int) -> ExecutedPosition:
-    """Return the position at a file and offset. Raises BinlogError unless the offset lies between two transactions."""
+def at_offset(
+    log: SearchableLog, file: str, offset: int, *, inside: bool = False
+) -> ExecutedPosition:
+    """Return the position at a file and offset. Raises BinlogError unless the offset lies between two transactions.
+
+    With `inside`, return the beginning of the transaction in which the offset lies.
+    """
     _check_exists(log, file, offset)
     reading = _Reading(log, file)
     beyond = 0
@@ -194,6 +199,8 @@ def at_offset(log: SearchableLog, file: str, offset: int) -> ExecutedPosition:
                 break
     between = reading.offset
     if offset not in (FIRST_OFFSET, between) and not _is_between(log, reading, offset):
+        if inside:
+            return reading.position
         places = f"{between} or {beyond}" if beyond else str(between)
         raise BinlogError(
             ErrorKind.SETTINGS,

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from dispatcher.dispatch.messages.events import Tick
+from dispatcher.dispatch.queue.reader import PollBounds
 from dispatcher.dispatch.values.specs import OnPurged
 from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError
 from tests.support.event_encoder import LogWriter
@@ -120,6 +121,20 @@ async def test_a_reader_goes_on_after_a_restart_if_its_range_does_not_fit_the_qu
     async with asyncio.timeout(DEADLINE_S):
         while after.seq < daemon.tip:
             after = position((await poll(readers, "c", session, after, bytes_max=1))["end"])
+
+
+async def test_a_reader_may_poll_without_acknowledging(daemon: Daemon, state: FakeState) -> None:
+    readers = await daemon.start(declared("c"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    bounds = PollBounds()
+    await readers.poll("c", session, end, bounds, 0, markers=False, acknowledges=False)
+    assert readers.get("c").acknowledged == start == state.rows["c"].acknowledged
+    held = await readers.held("c")
+    assert held is not None and held.start == start
+    await open_session(readers, "c")
+    with pytest.raises(BinlogError, match="the newest one"):
+        await readers.poll("c", session, end, bounds, 0, markers=False, acknowledges=False)
 
 
 # -- readers that wait ----------------------------------------------------------------------------------------

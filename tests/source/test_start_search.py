@@ -175,6 +175,22 @@ def test_every_offset_of_a_log(tmp_path: Path, gtid: str) -> None:
                 assert f"{name}:{offset}" in found.what
 
 
+@pytest.mark.parametrize("gtid", GTIDS)
+def test_an_offset_inside_of_a_transaction_means_its_beginning(tmp_path: Path, gtid: str) -> None:
+    log = log_of(gtid)
+    put(tmp_path, log)
+    for name in dict.fromkeys(transaction.file for transaction in log.transactions):
+        events, between = boundaries(log, name)
+        view = view_of(tmp_path, *(at_offset(name, at, inside=True) for at in events))
+        for offset in events:
+            before = [t for t in log.transactions if (t.file, t.end) <= (name, offset)]
+            ends = [transaction.end for transaction in before if transaction.file == name]
+            begin = offset if offset in between else max(ends, default=4)
+            gtids = str(gtids_of(before, view.mode))
+            found = view.starts[at_offset(name, offset, inside=True)]
+            assert found == make_executed(view.mode, gtids, name, begin), offset
+
+
 def test_the_remedy_names_the_nearest_places(tmp_path: Path) -> None:
     log = log_of("mysql")
     put(tmp_path, log)

@@ -9,8 +9,8 @@ def at_moment(us: int) -> Start:
     return AtTime(us)
 
 
-def at_offset(file: str, at: int) -> Start:
-    return AtFile(file, at)
+def at_offset(file: str, at: int, *, inside: bool = False) -> Start:
+    return AtFile(file, at, inside)
 
 
 def at_gtids(text: str) -> Start:

@@ -1,4 +1,4 @@
-"""Reads integers of events inside kernels."""
+"""Reads and writes integers of events inside kernels."""
 
 from __future__ import annotations
 
@@ -64,3 +64,12 @@ def u32(buf: U8, at: int) -> int:
 def u64(buf: U8, at: int) -> int:
     """Read eight bytes as a signed integer, which is the type of the kernels' state."""
     return int(np.int64(load64(buf, np.uint64(at))))
+
+
+@part
+def put32(out: U8, at: Int, value: Int) -> None:
+    """Write the low 32 bits of an integer."""
+    out[at] = value & 0xFF
+    out[at + 1] = (value >> 8) & 0xFF
+    out[at + 2] = (value >> 16) & 0xFF
+    out[at + 3] = (value >> 24) & 0xFF

@@ -7,6 +7,7 @@ health check.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,11 @@ class _Refusing(numba_event.Listener):
         pass
 
 
-def load_kept_kernels() -> bool:
-    """Load all kernels from the cache. Returns False, and compiles no kernel, if the cache lacks one."""
+def load_kept_kernels(load: Callable[[], None]) -> bool:
+    """Call `load`, which runs kernels that the cache should have. False, with no kernel compiled, if it lacks one."""
     try:
         with numba_event.install_listener("numba:compile", _Refusing()):
-            load_kernels()
+            load()
     except _NotKept:
         return False
     return True

@@ -61,8 +61,24 @@ class ReadableRange:
     transactions: int
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRange:
+    """What a queue holds: the transactions between two positions. `start`: the acknowledged position, for a reader."""
+
+    mode: Mode
+    start: Position
+    acknowledged: ExecutedPosition
+    queued: ExecutedPosition
+
+
 class Queue(QueueContents):
     """A queue with the operations that readers need."""
+
+    @property
+    def held(self) -> HeldRange:
+        return HeldRange(
+            self.mode, self.position(self.acknowledged), self.acknowledged, self.queued
+        )
 
     def position(self, executed: ExecutedPosition) -> Position:
         return executed.position(self.server, self.epoch)

@@ -30,10 +30,12 @@ class AtGtid:
 
 @dataclass(frozen=True, slots=True)
 class AtFile:
-    """A transaction boundary in a binlog file."""
+    """A transaction boundary in a binlog file. With `inside`, the offset may also lie inside of a transaction, and the
+    position is where that transaction begins."""
 
     file: str
     offset: int = 4
+    inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.dispatch.client import seeking
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.messages.effects import (
@@ -43,16 +44,17 @@ from dispatcher.dispatch.values.executed_position import ExecutedPosition, make_
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.client.dispatcher_task import DispatcherRunner
-from dispatcher.runtime.client.lookup_queue import TableLookups
+from dispatcher.runtime.client.lookup_queue import LookUps
 from dispatcher.runtime.client.table_lookup import look_up, look_up_failed
 from dispatcher.runtime.client.waiters import Waiters
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.runtime.store.store_queue import StoreQueue
 from dispatcher.runtime.store.store_thread import StoreThread
-from dispatcher.source.protocols import SURVEY, Source, ViewRequest
+from dispatcher.source.protocols import SURVEY, Definition, Source, ViewRequest
 
 TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
@@ -105,7 +107,10 @@ class ClientRunner:
         self._surveying = asyncio.Lock()
         self.resolving = asyncio.Lock()  # held while a reader's place is searched for
         self.waiters = Waiters()
-        self.tables = TableLookups()
+        self.tables: LookUps[Definition] = LookUps()
+        self.pictures: LookUps[Picture] = LookUps()
+        self.answers: LookUps[ServerAnswer] = LookUps()
+        self.picture: Picture | None = None  # the newest
         self._seek_files: list[str] = []  # pending seeks need the creation times of these files
 
     def start(self) -> None:
@@ -278,6 +283,11 @@ class ClientRunner:
         if dispatcher is not None and self._dispatchers.get(number) is dispatcher:
             self.step(answer)
         return True
+
+    def format(self) -> FormatDescription | None:
+        """The FORMAT_DESCRIPTION that the source has sent last to one of the dispatchers."""
+        formats = (dispatcher.format for dispatcher in self._dispatchers.values())
+        return next((format_ for format_ in formats if format_ is not None), None)
 
     async def _survey_regularly(self) -> None:
         """Survey the source regularly, and when the rules order it."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.messages.effects import StartDump
@@ -116,6 +117,12 @@ class DispatcherRunner:
         self._retired = True
         self.close()
         self._changed.set()
+
+    @property
+    def format(self) -> FormatDescription | None:
+        """The FORMAT_DESCRIPTION that the source has sent last over the present connection."""
+        stream = self._attempt.stream if self._attempt else None
+        return stream.splitter.format if stream else None
 
     @property
     def _open(self) -> _Attempt:

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.runtime.loop.threads import in_thread
@@ -21,29 +21,27 @@ WAITING_MAX = 64  # look-ups per client that wait for a connection
 KEEP_S = 2.0
 KEPT_MAX = 256
 
-Answer = dict[str, Any]
+T = TypeVar("T")
 Version = tuple[int, int]
 """Epoch and seq of the end of the asking consumer's queue."""
 
 
 @dataclass(frozen=True, slots=True)
-class _LookUp:
+class _LookUp(Generic[T]):
     version: Version
-    answer: asyncio.Future[Answer]
+    answer: asyncio.Future[T]
     expires_at: float  # s of a monotonic clock
 
 
-class TableLookups:
-    """The look-ups of one client."""
+class LookUps(Generic[T]):
+    """The look-ups of one client, of one kind."""
 
     def __init__(self) -> None:
         self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
         self._waiting = 0
-        self._kept: dict[tuple[str, ...], _LookUp] = {}
+        self._kept: dict[tuple[str, ...], _LookUp[T]] = {}
 
-    async def ask(
-        self, key: tuple[str, ...], version: Version, look_up: Callable[[], Answer]
-    ) -> Answer:
+    async def ask(self, key: tuple[str, ...], version: Version, look_up: Callable[[], T]) -> T:
         """Call `look_up` in a thread and return its answer, or the answer of a recent call with equal `key` and
         `version`.
 
@@ -57,7 +55,7 @@ class TableLookups:
                 ErrorKind.TOO_MANY_REQUESTS,
                 f"{self._waiting} look-ups of tables already wait for the server",
             )
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         # The entry does not expire before its look-up is answered.
         self._keep(key, _LookUp(version, answer, float("inf")))
         try:
@@ -74,13 +72,13 @@ class TableLookups:
         self._keep(key, _LookUp(version, answer, time.monotonic() + KEEP_S))
         return result
 
-    def _keep(self, key: tuple[str, ...], entry: _LookUp) -> None:
+    def _keep(self, key: tuple[str, ...], entry: _LookUp[T]) -> None:
         now = time.monotonic()
         if len(self._kept) >= KEPT_MAX:
             self._kept = {k: kept for k, kept in self._kept.items() if kept.expires_at > now}
         self._kept[key] = entry
 
-    async def _look_up(self, look_up: Callable[[], Answer]) -> Answer:
+    async def _look_up(self, look_up: Callable[[], T]) -> T:
         self._waiting += 1
         try:
             await self._connections.acquire()

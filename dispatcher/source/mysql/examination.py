@@ -55,11 +55,13 @@ class ServerFinding:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """The findings about one host. `server`: the server's uuid, "" if the server could not be asked."""
+    """The findings about one host. `server`, `version`: the server's uuid and version, "" if the server could not be
+    asked."""
 
     label: str
     server: str
     findings: tuple[ServerFinding, ...]
+    version: str = ""
 
 
 def report_of(
@@ -69,7 +71,7 @@ def report_of(
     start is not used any more. `several`: True if the source has standby hosts."""
     names = tuple(spec.name for spec in specs)
     findings: list[ServerFinding] = []
-    server = ""
+    server = version = ""
     try:
         connection = connect(endpoint)
         try:
@@ -80,7 +82,7 @@ def report_of(
             findings += (ServerFinding(error, names) for error in errors)
             findings += _about_names(connection, specs, grants, databases)
             facts = read_facts(connection)
-            server = facts.server_uuid
+            server, version = facts.server_uuid, facts.version
             findings += _about_server(facts, names)
             findings += _about_clocks(connection, names)
             findings += _about_starts(endpoint, facts, specs, begun)
@@ -90,7 +92,7 @@ def report_of(
         # An earlier finding may be why this question failed (a missing privilege, log_bin=OFF): report it only once.
         if error.kind not in {finding.error.kind for finding in findings if not finding.warning}:
             findings.append(ServerFinding(error, names))
-    return HostReport(endpoint.label, server, tuple(findings))
+    return HostReport(endpoint.label, server, tuple(findings), version)
 
 
 def _databases_read(specs: Iterable[ConsumerSpec], databases: Collection[str]) -> list[str]:

@@ -12,9 +12,11 @@ from uuid import UUID
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.source.mysql.blocking_dump import blocking_dump
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.dump_stream import LoggedInConnection
+from dispatcher.source.mysql.front_answers import read_look_up, read_picture
 from dispatcher.source.mysql.identity_locks import IdentityLocks
 from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.mysql.login import Endpoint, connect, label_of
@@ -27,7 +29,13 @@ from dispatcher.source.mysql.server_facts import (
     visible_databases,
 )
 from dispatcher.source.mysql.table_schema import definitions, table_columns
-from dispatcher.source.protocols import SURVEY, Definition, SchemaAt, TableName, ViewRequest
+from dispatcher.source.protocols import (
+    SURVEY,
+    Definition,
+    SchemaAt,
+    TableName,
+    ViewRequest,
+)
 from dispatcher.source.start_search import find_starts
 
 SURVEY_TIMEOUT_S = 5
@@ -141,6 +149,14 @@ class ServerSource:
     def table_columns(self, database: str, table: str) -> Definition:
         with _connection(self.endpoint) as connection:
             return table_columns(connection, database, table)
+
+    def picture(self, earlier: Picture | None) -> Picture:
+        with _connection(self.endpoint) as connection:
+            return read_picture(connection, earlier)
+
+    def look_up(self, statement: str) -> ServerAnswer:
+        with _connection(self.endpoint) as connection:
+            return read_look_up(connection, statement)
 
     def definitions(self, tables: Sequence[TableName]) -> list[SchemaAt]:
         with _connection(self.endpoint) as connection:

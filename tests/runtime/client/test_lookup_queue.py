@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from dispatcher.runtime.client.lookup_queue import CONNECTIONS_MAX, WAITING_MAX, TableLookups
+from dispatcher.runtime.client.lookup_queue import CONNECTIONS_MAX, WAITING_MAX, LookUps
 
 
 class Server:
@@ -38,7 +38,8 @@ class Server:
 
 
 async def test_one_look_up_answers_all_equal_calls() -> None:
-    lookups, server = TableLookups(), Server()
+    lookups: LookUps[dict[str, Any]] = LookUps()
+    server = Server()
     server.go.set()
     asked = (lookups.ask(("shop", "d", "t"), (1, 7), server.look_up) for _ in range(300))
     assert await asyncio.gather(*asked) == [{"call": 1}] * 300
@@ -46,14 +47,16 @@ async def test_one_look_up_answers_all_equal_calls() -> None:
 
 
 async def test_newly_queued_data_makes_a_look_up_out_of_date() -> None:
-    lookups, server = TableLookups(), Server()
+    lookups: LookUps[dict[str, Any]] = LookUps()
+    server = Server()
     server.go.set()
     for n, version in enumerate([(1, 7), (1, 8), (2, 8)], start=1):
         assert await lookups.ask(("shop", "d", "t"), version, server.look_up) == {"call": n}
 
 
 async def test_few_look_ups_run_some_wait_and_the_rest_is_refused() -> None:
-    lookups, server = TableLookups(), Server()
+    lookups: LookUps[dict[str, Any]] = LookUps()
+    server = Server()
     loop = asyncio.get_running_loop()
     asked = [
         loop.create_task(lookups.ask(("shop", "d", f"t{n}"), (1, 1), server.look_up))
@@ -69,7 +72,8 @@ async def test_few_look_ups_run_some_wait_and_the_rest_is_refused() -> None:
 
 
 async def test_an_error_is_raised_in_all_calls_and_not_kept() -> None:
-    lookups, server = TableLookups(), Server()
+    lookups: LookUps[dict[str, Any]] = LookUps()
+    server = Server()
     asked = (lookups.ask(("shop", "d", "t"), (1, 1), server.fail) for _ in range(3))
     found = await asyncio.gather(*asked, return_exceptions=True)
     assert [getattr(error, "kind", None) for error in found] == [ErrorKind.CONNECT_FAILED] * 3

@@ -14,6 +14,7 @@ from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.messages.effects import FetchSchema
 from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.runtime.client.table_lookup import look_up, look_up_failed
 from dispatcher.source.protocols import Definition, SchemaAt, TableName
 from tests.support.event_encoder import LogWriter
@@ -33,6 +34,12 @@ class SchemaServer:
         self.closed = threading.Event()
 
     def table_columns(self, database: str, table: str) -> Definition:
+        raise NotImplementedError
+
+    def picture(self, earlier: Picture | None) -> Picture:
+        raise NotImplementedError
+
+    def look_up(self, statement: str) -> ServerAnswer:
         raise NotImplementedError
 
     def definitions(self, tables: Sequence[TableName]) -> list[SchemaAt]:
