@@ -1,0 +1,1 @@
+"""MySQL's client/server protocol, seen from the server: packets, logins, result sets."""

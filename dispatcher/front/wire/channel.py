@@ -1,0 +1,343 @@
+"""One connection of a client: reads exactly one packet at a time, and waits for a client that reads slowly.
+
+The channel asks the transport for the bytes of one packet, first the header, then the payload, and pauses reading
+after the last one. So a ClientHello, which a client sends right behind its request for TLS, stays in the socket until
+the handshake of TLS reads it. And a packet that is too large is refused by its header, before memory is taken for it.
+
+A connection that is not read from does not tell that its client has gone. While no command is expected, as in a dump,
+`watch` reads what the client sends, so that `closed` tells it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import ssl
+import sys
+import termios
+from collections.abc import Callable, Iterable
+from typing import cast
+
+from dispatcher.front.wire.errors import WireError, out_of_order, too_large
+from dispatcher.front.wire.packets import HEADER_BYTES, PACKET_BYTES_MAX, framed, packets_in
+
+CLOSE_S = 5.0
+"""How long a close waits until the client has taken what was written."""
+UNSENT_BYTES_MAX = 1 << 19
+"""With more bytes that the socket has not taken, `drain` waits."""
+
+# After 30 s without a byte the kernel sends a probe every 10 s; the third unanswered probe ends the connection.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
+
+class ClientGone(ConnectionError):
+    """The client has closed the connection, or it was closed because the client took no byte for too long."""
+
+
+class TlsFailed(ClientGone):
+    """The handshake of TLS failed: the client does not speak TLS, or does not accept the certificate."""
+
+
+class Channel(asyncio.BufferedProtocol):
+    """One connection, from its start. `bytes_max`: of the first packet that is read.
+
+    The sequence number of the next packet is kept for both directions: `send` and the reads count it on. `write` takes
+    packets that are ready, and leaves it as it is.
+    """
+
+    def __init__(self, bytes_max: int, on_open: Callable[[Channel], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_open = on_open
+        self._bytes_max = bytes_max
+        self._socket: asyncio.Transport | None = None  # of the bytes on the network
+        self._transport: asyncio.Transport | None = (
+            None  # of the packets; above the socket's with TLS
+        )
+        self._securing = False
+        self._sequence = 0
+
+        self._wanted = True  # a packet is being read
+        self._begins = False  # it begins a sequence
+        self._header = bytearray(HEADER_BYTES)
+        self._body = bytearray()  # of the packet that is being read
+        self._filled = 0  # bytes of the header or of the body
+        self._in_body = False
+        self._earlier: list[bytes] = []  # bodies of earlier packets of the same payload
+        self._payload: bytes | None = None  # complete, and not taken yet
+        self._fault: WireError | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._watcher: Callable[[bytes], None] | None = None
+
+        self._writable: asyncio.Future[None] | None = None  # exists while writing is paused
+        self._closing: asyncio.TimerHandle | None = None
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        """Done once the connection is closed, by either side. `asyncio.wait` may wait for it, `await` must not."""
+        self.host = "unknown"
+        """The client's address."""
+        self.tls = False
+
+    # -- asyncio calls these -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        opened = cast("asyncio.Transport", transport)  # uvloop's has another base
+        self._socket = self._transport = opened
+        opened.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        peer = opened.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.host = str(peer[0])
+        _keep_alive(opened)
+        self._on_open(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - exactly what is missing
+        if not self._wanted:
+            return memoryview(bytearray(1))  # for a byte that must not come: see `buffer_updated`
+        return memoryview(self._body if self._in_body else self._header)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self._wanted:
+            # During the handshake of TLS reading cannot be paused, and no client sends two packets there.
+            self._fail(out_of_order())
+            return
+        self._filled += nbytes
+        if not self._in_body and self._filled == HEADER_BYTES:
+            self._begin_body()
+        if self._in_body and self._filled == len(self._body):
+            self._end_body()
+
+    def eof_received(self) -> None:
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost
+        self._end()
+
+    def pause_writing(self) -> None:
+        if self._writable is None:
+            self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    async def read_packet(self, bytes_max: int, timeout_s: float | None) -> bytes:
+        """The next payload of this sequence, of at most `bytes_max` bytes.
+
+        Raises WireError for a payload that is too large or a wrong sequence number, after which nothing more can be
+        read, ClientGone, and TimeoutError.
+        """
+        return await self._read(bytes_max, timeout_s, begins=False)
+
+    async def read_command(self, bytes_max: int, timeout_s: float | None) -> bytes:
+        """The payload of the next command, which begins a new sequence. Errors: as `read_packet`."""
+        return await self._read(bytes_max, timeout_s, begins=True)
+
+    async def _read(self, bytes_max: int, timeout_s: float | None, *, begins: bool) -> bytes:
+        assert self._watcher is None
+        if self._payload is None:
+            self._want(bytes_max, begins=begins)
+            await self._complete(timeout_s)
+        payload, self._payload = self._payload, None
+        assert payload is not None
+        return payload
+
+    def watch(self, on_packet: Callable[[bytes], None], bytes_max: int) -> None:
+        """From now on, call `on_packet` for each packet that the client sends, such as acknowledgements of a replica;
+        each begins a new sequence. The channel is closed on a packet that `read_packet` would refuse, or for which
+        `on_packet` raises WireError. It ends with `unwatch`."""
+        self._watcher = on_packet
+        self._want(bytes_max, begins=True)
+
+    def unwatch(self) -> None:
+        self._watcher = None
+
+    async def _complete(self, timeout_s: float | None) -> None:
+        """Wait until a payload is complete."""
+        while self._payload is None:
+            if self._fault is not None:
+                raise self._fault
+            self._raise_if_gone()
+            self._reader = self._loop.create_future()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._reader
+            finally:
+                self._reader = None
+
+    def _want(self, bytes_max: int, *, begins: bool) -> None:
+        self._bytes_max, self._begins = bytes_max, begins
+        if not self._wanted and self._fault is None and self._transport is not None:
+            self._wanted = True
+            self._transport.resume_reading()
+
+    def _begin_body(self) -> None:
+        size = int.from_bytes(self._header[:3], "little")
+        sequence = self._header[3]
+        expected = 0 if self._begins and not self._earlier else self._sequence
+        self._sequence = (sequence + 1) & 0xFF  # also of an answer that refuses the packet
+        if sequence != expected:
+            self._fail(out_of_order())
+        elif size + PACKET_BYTES_MAX * len(self._earlier) > self._bytes_max:
+            self._fail(too_large(self._bytes_max))
+        else:
+            self._body = bytearray(size)
+            self._filled, self._in_body = 0, True
+
+    def _end_body(self) -> None:
+        body = bytes(self._body)
+        self._body = bytearray()
+        self._filled, self._in_body = 0, False
+        if len(body) == PACKET_BYTES_MAX:
+            self._earlier.append(body)
+            return
+        payload = b"".join((*self._earlier, body))
+        self._earlier.clear()
+        if self._watcher is None:
+            self._pause()
+            self._payload = payload
+            self._wake()
+            return
+        try:
+            self._watcher(payload)
+        except WireError as error:
+            self._fail(error)
+
+    def _pause(self) -> None:
+        self._wanted = False
+        if not self._securing and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _fail(self, error: WireError) -> None:
+        self._fault = error
+        self._pause()
+        self._wake()
+        if self._watcher is not None or self._securing:
+            self.abort()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def send(self, payloads: Iterable[bytes]) -> None:
+        """Write payloads as packets of this sequence. Raises ClientGone."""
+        packets = []
+        for payload in payloads:
+            packets.append(framed(payload, self._sequence))
+            self._sequence = (self._sequence + packets_in(payload)) & 0xFF
+        self.write(b"".join(packets))
+
+    def write(self, packets: bytes | memoryview) -> None:
+        """Write packets as they are. Call `drain` before the next one, which bounds the memory. Raises ClientGone."""
+        self._raise_if_gone()
+        assert self._transport is not None
+        self._transport.write(packets)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until the client has taken most of what was written. Raises ClientGone, and closes the channel, if the
+        client takes no byte for `timeout_s` (for up to twice this time, if it has taken some before)."""
+        while (writable := self._writable) is not None and not self.closed.done():
+            unsent = self._unsent()
+            done, _ = await asyncio.wait(
+                (writable, self.closed), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done and self._unsent() >= unsent:
+                self.abort()
+        self._raise_if_gone()
+
+    def _unsent(self) -> int:
+        """Bytes that the client's machine has not acknowledged."""
+        transports = {self._socket, self._transport}
+        waiting = sum(each.get_write_buffer_size() for each in transports if each is not None)
+        return waiting + _queued_by_kernel(self._socket)
+
+    # -- TLS and the end ---------------------------------------------------------------------------------------
+
+    async def start_tls(self, context: ssl.SSLContext, bytes_max: int, timeout_s: float) -> None:
+        """Do the handshake of TLS as the server; then expect a packet of at most `bytes_max` bytes.
+
+        Raises TlsFailed, also if it takes more than `timeout_s`.
+        """
+        self._raise_if_gone()
+        assert self._socket is not None and self._payload is None
+        self._bytes_max, self._wanted, self._securing = bytes_max, True, True
+        try:
+            secured = await self._loop.start_tls(
+                self._socket,
+                self,
+                context,
+                server_side=True,
+                ssl_handshake_timeout=timeout_s,
+                ssl_shutdown_timeout=CLOSE_S,
+            )
+        except OSError as error:
+            self._end_handshake()
+            raise TlsFailed(str(error)) from error
+        except asyncio.CancelledError:
+            self._end_handshake()
+            raise
+        finally:
+            self._securing = False
+        if secured is None or secured.is_closing():  # the client has gone during the handshake
+            self._end_handshake()
+            raise ClientGone("the client has gone")
+        self._transport = secured
+        self.tls = True
+        secured.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        if not self._wanted:
+            secured.pause_reading()
+
+    def _end_handshake(self) -> None:
+        """Close the socket, unless the handshake has done so: it does not tell the channel."""
+        if self._socket is not None and not self._socket.is_closing():
+            self._socket.abort()
+        self._end()
+
+    def close(self) -> None:
+        """Close the connection once the client has taken what was written, or after CLOSE_S."""
+        if self._transport is None or self._closing is not None:
+            return
+        self._transport.close()
+        self._closing = self._loop.call_later(CLOSE_S, self.abort)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._socket is not None:
+            self._socket.abort()
+        self._end()
+
+    def _end(self) -> None:
+        """Tell all that wait that the client has gone. The transports are not used again."""
+        self._socket = self._transport = None
+        if self._closing is not None:
+            self._closing.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._wake()
+
+    def _raise_if_gone(self) -> None:
+        closing = self._socket is None or self._socket.is_closing()
+        if closing or self.closed.done():
+            raise ClientGone("the client has gone")
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    connection = transport.get_extra_info("socket")
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    except OSError:
+        pass  # the client has gone already
+
+
+def _queued_by_kernel(transport: asyncio.Transport | None) -> int:
+    """Bytes that were written to the socket and not acknowledged by the other machine. Source: tcp(7), SIOCOUTQ."""
+    if transport is None or transport.is_closing() or not sys.platform.startswith("linux"):
+        return 0
+    answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)

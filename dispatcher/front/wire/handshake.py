@@ -1,0 +1,159 @@
+"""The packets of the handshake: greeting, request for TLS, the client's response, change of the method.
+
+The greeting offers neither compression nor query attributes nor session tracking, and has the bit CLIENT_LONG_PASSWORD,
+so that MariaDB's clients use no capabilities of MariaDB. Source: page_protocol_connection_phase of MySQL's source code
+documentation; sql/auth/sql_authentication.cc (parse_client_handshake_packet).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dispatcher.front.wire.errors import WireError
+from dispatcher.front.wire.packets import Capability, ServerStatus
+from dispatcher.front.wire.payload_reader import PayloadReader
+
+NONCE_BYTES = 20
+SHA2, NATIVE = "caching_sha2_password", "mysql_native_password"
+
+_SSL_REQUEST_BYTES = 32
+_COLLATION = 45  # utf8mb4_general_ci: every client knows it
+_OFFERED = (
+    Capability.LONG_PASSWORD
+    | Capability.FOUND_ROWS
+    | Capability.LONG_FLAG
+    | Capability.CONNECT_WITH_DB
+    | Capability.ODBC
+    | Capability.IGNORE_SPACE
+    | Capability.PROTOCOL_41
+    | Capability.INTERACTIVE
+    | Capability.TRANSACTIONS
+    | Capability.SECURE_CONNECTION
+    | Capability.MULTI_RESULTS
+    | Capability.PS_MULTI_RESULTS
+    | Capability.PLUGIN_AUTH
+    | Capability.CONNECT_ATTRS
+    | Capability.PLUGIN_AUTH_LENENC
+    | Capability.DEPRECATE_EOF
+)
+_MORE_DATA = b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What the server says of itself. `version`: the version text; `nonce`: NONCE_BYTES bytes, by `new_nonce`; `tls`:
+    True if TLS is offered."""
+
+    version: str
+    connection_id: int
+    nonce: bytes
+    tls: bool
+
+    @property
+    def capabilities(self) -> Capability:
+        """Those that are offered."""
+        return _OFFERED | Capability.SSL if self.tls else _OFFERED
+
+    def payload(self) -> bytes:
+        """The payload of the greeting, HandshakeV10."""
+        return b"".join(
+            (
+                b"\x0a",
+                self.version.encode(),
+                b"\0",
+                (self.connection_id & 0xFFFFFFFF).to_bytes(4, "little"),
+                self.nonce[:8],
+                b"\0",
+                (self.capabilities & 0xFFFF).to_bytes(2, "little"),
+                bytes((_COLLATION,)),
+                ServerStatus.AUTOCOMMIT.to_bytes(2, "little"),
+                (self.capabilities >> 16).to_bytes(2, "little"),
+                bytes((NONCE_BYTES + 1,)),
+                bytes(10),
+                self.nonce[8:],
+                b"\0",
+                SHA2.encode(),
+                b"\0",
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeResponse:
+    """The client's answer to the greeting. `capabilities`: those that both have; `plugin`: the method of `proof`, ""
+    if the client does not say; `proof`: the answer to the nonce; `charset`: the number of a collation."""
+
+    user: str
+    proof: bytes
+    database: str | None
+    plugin: str
+    attributes: Mapping[str, str]
+    charset: int
+    capabilities: Capability
+
+
+def new_nonce() -> bytes:
+    """Random bytes without NUL and '$', which end the text in some clients and in stored passwords."""
+    letters = [letter for letter in range(1, 128) if letter != ord("$")]
+    return bytes(secrets.choice(letters) for _ in range(NONCE_BYTES))
+
+
+def is_ssl_request(payload: bytes) -> bool:
+    """True for the packet after which the client begins the handshake of TLS."""
+    capabilities = int.from_bytes(payload[:4], "little")
+    return len(payload) == _SSL_REQUEST_BYTES and bool(capabilities & Capability.SSL)
+
+
+def parse_response(payload: bytes, offered: Capability) -> HandshakeResponse:
+    """Read the client's response, HandshakeResponse41. `offered`: the capabilities of the greeting.
+
+    Raises WireError: 1251 for clients older than MySQL 4.1, 1043 if it cannot be read. The client's own capabilities
+    say which fields there are: some clients send one that was not offered.
+    """
+    reader = PayloadReader(payload)
+    low = reader.integer(2)
+    if not low & Capability.PROTOCOL_41 or not low & Capability.SECURE_CONNECTION:
+        raise WireError(
+            1251,
+            "Client does not support authentication protocol requested by server; consider"
+            " upgrading MySQL client",
+        )
+    sent = Capability(low | reader.integer(2) << 16)
+    reader.fixed(4)  # the largest packet that the client takes
+    charset = reader.integer(1)
+    reader.fixed(23)
+    user = _text(reader.until_nul())
+    lenenc = sent & Capability.PLUGIN_AUTH_LENENC
+    proof = reader.lenenc_text() if lenenc else reader.fixed(reader.integer(1))
+    database = _text(reader.until_nul()) if sent & Capability.CONNECT_WITH_DB else ""
+    plugin = _text(reader.last_text()) if sent & Capability.PLUGIN_AUTH else ""
+    attributes = _attributes(reader) if sent & Capability.CONNECT_ATTRS and reader.left else {}
+    return HandshakeResponse(
+        user, proof, database or None, plugin, attributes, charset, sent & offered
+    )
+
+
+def _attributes(reader: PayloadReader) -> dict[str, str]:
+    inner = PayloadReader(reader.lenenc_text())
+    attributes: dict[str, str] = {}
+    while inner.left:
+        name = _text(inner.lenenc_text())
+        attributes[name] = _text(inner.lenenc_text())
+    return attributes
+
+
+def _text(data: bytes) -> str:
+    """Bytes that are not UTF-8 become escapes: a name with such bytes is the name of no consumer."""
+    return data.decode(errors="backslashreplace")
+
+
+def switch_request(plugin: str, nonce: bytes) -> bytes:
+    """The payload that asks the client to answer again, by another method."""
+    return b"\xfe" + plugin.encode() + b"\0" + nonce + b"\0"
+
+
+def more_data(data: bytes) -> bytes:
+    """The payload that goes on with the client's method."""
+    return _MORE_DATA + data

@@ -1,0 +1,200 @@
+"""Accepts connections, logs their clients in, and hands them to the caller's handler; bounds how many there are.
+
+Of `connections_max` connections at most a quarter may not have logged in yet: for each further one the oldest of these
+is closed. So a program that opens connections and is silent does not keep others out. Whatever a client sends, its
+connection ends without a message in the log; only an error of the handler itself is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dispatcher.front.wire.channel import Channel, ClientGone, TlsFailed
+from dispatcher.front.wire.errors import (
+    WireError,
+    error_packet,
+    internal_fault,
+    too_many_connections,
+)
+from dispatcher.front.wire.login import LOGIN_BYTES_MAX, FrontLogin, LoginRules, log_in
+from dispatcher.front.wire.packets import Capability
+
+_BACKLOG = 512
+
+
+class Refusal(StrEnum):
+    """Why a connection ended without a login."""
+
+    FULL = "too many connections"
+    REPLACED = "closed for a newer one"
+    LATE = "did not log in in time"
+    GONE = "closed by the client"
+    TLS_FAILED = "handshake of TLS failed"
+    DENIED = "wrong password"
+    INSECURE = "no TLS"
+    NOT_ADMITTED = "not admitted"
+    MALFORMED = "bad handshake"
+    FAULT = "internal error"
+
+
+_BY_NUMBER = {
+    1043: Refusal.MALFORMED,
+    1045: Refusal.DENIED,
+    1153: Refusal.MALFORMED,
+    1156: Refusal.MALFORMED,
+    1251: Refusal.MALFORMED,
+    3159: Refusal.INSECURE,
+}
+
+
+@dataclass(slots=True)
+class FrontCounts:
+    """For the metrics. `open` and `waiting` are of now: all connections, and those without a login or at their end; the
+    others count since the start."""
+
+    open: int = 0
+    waiting: int = 0
+    logged_in: int = 0
+    refused: Counter[Refusal] = field(default_factory=Counter)
+
+
+class FrontListener:
+    """`serve` handles a client that has logged in. The connection ends when it returns or raises WireError,
+    ConnectionError or TimeoutError. `failed` is called with any other error of `serve` or of a function of `rules`."""
+
+    def __init__(
+        self,
+        rules: LoginRules,
+        serve: Callable[[Channel, FrontLogin], Awaitable[None]],
+        failed: Callable[[Exception], None],
+        *,
+        connections_max: int,
+    ) -> None:
+        self.rules = rules
+        self.counts = FrontCounts()
+        self._serve = serve
+        self._failed = failed
+        self._connections_max = connections_max
+        self._waiting_max = max(connections_max // 4, 1)
+        self._server: asyncio.Server | None = None
+        self._tasks: dict[Channel, asyncio.Task[None]] = {}
+        self._open: set[Channel] = set()
+        self._waiting: dict[Channel, None] = {}  # without a login, or ending; oldest first
+        self._last_id = 0
+
+    async def listen(self, host: str, port: int) -> int:
+        """Open the listener. Returns its port. Raises OSError if the address cannot be listened on."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Channel(LOGIN_BYTES_MAX, self._accept), host, port, backlog=_BACKLOG
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self, grace_s: float = 1.0) -> None:
+        """Close the listener, end the handlers, and close all connections: those that have to send something yet after
+        `grace_s`."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if closing := [channel.closed for channel in self._open]:
+            await asyncio.wait(closing, timeout=grace_s)
+        for channel in list(self._open):
+            channel.abort()
+
+    def _accept(self, channel: Channel) -> None:
+        full = len(self._open) >= self._connections_max
+        if full and not self._waiting:
+            self.counts.refused[Refusal.FULL] += 1
+            _tell(channel, too_many_connections(), Capability(0))  # before the greeting
+            channel.close()
+            return
+        if full or len(self._waiting) >= self._waiting_max:
+            self._replace_oldest()
+        self._last_id += 1
+        task = asyncio.get_running_loop().create_task(self._run(channel, self._last_id))
+        self._tasks[channel] = task
+        task.add_done_callback(lambda _: self._tasks.pop(channel, None))
+        self._open.add(channel)
+        self._waiting[channel] = None
+        channel.closed.add_done_callback(lambda _: self._forget(channel))
+        self._count()
+
+    def _replace_oldest(self) -> None:
+        """Close the connection that has been without a login for longest."""
+        oldest = next(iter(self._waiting))
+        if (task := self._tasks.get(oldest)) is not None:
+            self.counts.refused[Refusal.REPLACED] += 1
+            task.cancel()
+        oldest.abort()
+        self._forget(oldest)
+
+    def _forget(self, channel: Channel) -> None:
+        self._open.discard(channel)
+        self._waiting.pop(channel, None)
+        self._count()
+
+    def _count(self) -> None:
+        self.counts.open, self.counts.waiting = len(self._open), len(self._waiting)
+
+    async def _run(self, channel: Channel, connection_id: int) -> None:
+        """One connection, from its greeting to its end."""
+        try:
+            login = await self._log_in(channel, connection_id)
+            if login is not None:
+                await self._handle(channel, login)
+        finally:
+            if channel in self._open:
+                self._waiting.setdefault(channel)  # it may have something to send yet
+                self._count()
+            channel.close()
+
+    async def _log_in(self, channel: Channel, connection_id: int) -> FrontLogin | None:
+        """Returns None if the client was refused."""
+        try:
+            login = await log_in(channel, connection_id, self.rules)
+        except WireError as error:
+            refusal = _BY_NUMBER.get(error.number, Refusal.NOT_ADMITTED)
+            _tell(channel, error, Capability.PROTOCOL_41)
+        except TimeoutError:
+            refusal = Refusal.LATE
+        except TlsFailed:
+            refusal = Refusal.TLS_FAILED
+        except ConnectionError:
+            refusal = Refusal.GONE
+        except Exception as error:  # noqa: BLE001 - of a function of the rules
+            refusal = Refusal.FAULT
+            self._report(channel, error)
+        else:
+            self._waiting.pop(channel, None)
+            self.counts.logged_in += 1
+            self._count()
+            return login
+        self.counts.refused[refusal] += 1
+        return None
+
+    async def _handle(self, channel: Channel, login: FrontLogin) -> None:
+        try:
+            await self._serve(channel, login)
+        except WireError as error:
+            _tell(channel, error, login.capabilities)
+        except (ConnectionError, TimeoutError):
+            pass  # the client has gone, or was silent for too long
+        except Exception as error:  # noqa: BLE001 - of the handler
+            self._report(channel, error)
+
+    def _report(self, channel: Channel, error: Exception) -> None:
+        self._failed(error)
+        _tell(channel, internal_fault(), Capability.PROTOCOL_41)
+
+
+def _tell(channel: Channel, error: WireError, capabilities: Capability) -> None:
+    """Send the client the error before its connection is closed, if it is still there."""
+    with contextlib.suppress(ClientGone):
+        channel.send([error_packet(error, capabilities)])

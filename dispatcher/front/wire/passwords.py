@@ -1,0 +1,98 @@
+"""Compares what a client has answered with the secrets of its user.
+
+`caching_sha2_password`: the proof is SHA256(secret) XOR SHA256(SHA256(SHA256(secret)) + nonce). If it fits no secret,
+the client is asked for the secret itself, over TLS or encrypted with the front's RSA key. MySQL's server does so for
+each login that it has not cached, so a client works with it even if its proofs are wrong.
+`mysql_native_password`: SHA1(secret) XOR SHA1(nonce + SHA1(SHA1(secret))).
+
+Every comparison takes all candidates, and as long for a wrong secret as for the right one. A user without secrets is
+compared with one that nothing fits. Source: sql/auth/sha2_password.cc, sql/auth/password.cc of MySQL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+from itertools import cycle
+
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+_NO_SECRET = "no secret of this user"  # noqa: S105 - a text that is compared in place of secrets
+_KEY_BITS = 2048
+
+Proof = Callable[[bytes, bytes], bytes]
+"""Computes the answer of a method from secret and nonce."""
+
+
+SHA2_PROOF_BYTES = 32
+
+
+def sha2_proof(secret: bytes, nonce: bytes) -> bytes:
+    """The answer of caching_sha2_password to a nonce."""
+    once = hashlib.sha256(secret).digest()
+    twice = hashlib.sha256(once).digest()
+    return _xor(once, hashlib.sha256(twice + nonce).digest())
+
+
+def native_proof(secret: bytes, nonce: bytes) -> bytes:
+    """The answer of mysql_native_password to a nonce."""
+    once = _sha1(secret)
+    return _xor(once, _sha1(nonce + _sha1(once)))
+
+
+def secret_of_proof(
+    proof: bytes,
+    nonce: bytes,
+    secrets: Sequence[str],
+    method: Proof,
+) -> str | None:
+    """The secret that a proof fits, None if there is none. `method`: `sha2_proof` or `native_proof`."""
+    return _matching(secrets, lambda secret: hmac.compare_digest(method(secret, nonce), proof))
+
+
+def secret_of_text(text: bytes, secrets: Sequence[str]) -> str | None:
+    """The secret that a password in clear text equals, None if there is none. `text`: with or without its NUL."""
+    digest = hashlib.sha256(text.removesuffix(b"\0")).digest()
+    return _matching(
+        secrets, lambda secret: hmac.compare_digest(hashlib.sha256(secret).digest(), digest)
+    )
+
+
+def _matching(secrets: Sequence[str], fits: Callable[[bytes], bool]) -> str | None:
+    """The last secret that fits. All are compared."""
+    matching = None
+    for secret in secrets or (_NO_SECRET,):
+        if fits(secret.encode()):
+            matching = secret
+    return matching if secrets else None
+
+
+class PasswordKey:
+    """The RSA key with which clients encrypt passwords where there is no TLS. It is made anew at each start, in some
+    100 ms of computing time."""
+
+    def __init__(self) -> None:
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
+        self.public_pem = self._key.public_key().public_bytes(
+            Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+        )
+
+    def decrypted(self, encrypted: bytes, nonce: bytes) -> bytes:
+        """The password as text, with its NUL. Returns b"" if the bytes were not encrypted with this key."""
+        oaep = padding.OAEP(padding.MGF1(SHA1()), SHA1(), None)  # noqa: S303 - as clients do
+        try:
+            return _xor(self._key.decrypt(encrypted, oaep), nonce)
+        except ValueError:
+            return b""
+
+
+def _sha1(data: bytes) -> bytes:
+    return hashlib.sha1(data, usedforsecurity=False).digest()
+
+
+def _xor(data: bytes, key: bytes) -> bytes:
+    """The key is repeated as often as needed."""
+    return bytes(a ^ b for a, b in zip(data, cycle(key), strict=False))
