@@ -1,0 +1,1 @@
+"""A dump for a replication client: its request, and the packets that are made of delivered bytes."""

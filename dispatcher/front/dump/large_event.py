@@ -1,0 +1,67 @@
+"""The packets of an event that is too large to be copied: their headers are made, and the event's bytes passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dispatcher.binlog.event.header import HEADER_SIZE, SIZE_AT, EventHeader
+
+PACKET_BYTES_MAX = 0xFFFFFF  # of one packet's payload; a full packet is followed by another one
+_PIECE_BYTES = 1 << 20
+
+
+class LargeEvent:
+    """One event, whose bytes come in pieces. `sequence`: number of the next packet."""
+
+    def __init__(
+        self, header: EventHeader, *, prefix: bytes, strip: int, dropped: bool, sequence: int
+    ) -> None:
+        """`prefix`: what precedes the event in its payload. `strip`: bytes that are removed from its end. `dropped`:
+        True if nothing is sent."""
+        self.sequence = sequence
+        self._prefix = prefix
+        self._size = header.size - strip
+        self._left = header.size  # bytes of the event that have not come
+        self._to_send = 0 if dropped else len(prefix) + self._size
+        self._packet_size = self._in_packet = 0  # of the present packet, and what it lacks
+        self._begun = dropped
+
+    @property
+    def over(self) -> bool:
+        return not self._left
+
+    def take(self, view: memoryview) -> tuple[int, list[bytes | memoryview]]:
+        """Take the event's next bytes. Returns how many they are, and what is sent. The first view must hold at least
+        the header."""
+        taken = view[: self._left]
+        self._left -= len(taken)
+        out: list[bytes | memoryview] = []
+        rest = taken
+        if not self._begun:
+            self._begun = True
+            head = bytearray(self._prefix + taken[:HEADER_SIZE])
+            size_at = len(self._prefix) + SIZE_AT
+            head[size_at : size_at + 4] = self._size.to_bytes(4, "little")
+            out += self._packets(memoryview(bytes(head)))
+            rest = taken[HEADER_SIZE:]
+        out += self._packets(rest)
+        return len(taken), out
+
+    def _packets(self, view: memoryview) -> Iterator[bytes | memoryview]:
+        view = view[: self._to_send]
+        while len(view):
+            if not self._in_packet:
+                self._in_packet = self._packet_size = min(self._to_send, PACKET_BYTES_MAX)
+                yield self._header(self._in_packet)
+            piece = view[: min(self._in_packet, _PIECE_BYTES)]
+            view = view[len(piece) :]
+            self._in_packet -= len(piece)
+            self._to_send -= len(piece)
+            yield piece
+            if not self._to_send and self._packet_size == PACKET_BYTES_MAX:
+                yield self._header(0)
+
+    def _header(self, size: int) -> bytes:
+        number = self.sequence & 0xFF
+        self.sequence += 1
+        return size.to_bytes(3, "little") + bytes((number,))

@@ -1,0 +1,413 @@
+"""The packets of a dump, made of a consumer's delivered bytes.
+
+A delivered range is a binlog: the magic bytes, FORMAT_DESCRIPTIONs, and for each transaction a record and its events.
+The client gets what a server would send: a ROTATE that is not in the file and a FORMAT_DESCRIPTION, at the beginning
+and wherever the record's file changes, and the events. The kernel (`relay_kernel`) copies events of up to 64 KiB into
+chunks of packets. Of a larger event only the packets' headers are made, and its bytes are passed on as they are.
+
+What the client has already is dropped: by file up to its place, by GTID each transaction of its set.
+
+Sources: MySQL source, sql/rpl_binlog_sender.cc; MariaDB, sql/sql_repl.cc; both compared with dumps of real servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.event.header import (
+    CHECKSUM_SIZE,
+    HEADER_SIZE,
+    MAGIC,
+    EventHeader,
+    FormatDescription,
+    parse_format_description,
+)
+from dispatcher.binlog.event.record import parse_record
+from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.binlog.kernel.bytes import U8
+from dispatcher.front.dump import made_events, pieces
+from dispatcher.front.dump import relay_kernel as k
+from dispatcher.front.dump.fill import empty_transactions
+from dispatcher.front.dump.large_event import LargeEvent
+from dispatcher.front.dump.options import AfterGtids, AfterPlace, Checksum, RelayOptions, Resume
+from dispatcher.front.dump.sent_gtids import SentGtids
+from dispatcher.front.dump.sent_gtids import address as _address
+from dispatcher.front.wire.errors import WireError
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.position import file_number
+
+CHUNK_BYTES = 1 << 18
+# A chunk that is hardly filled is copied, so that a quiet dump does not hold a whole chunk.
+_COPIED_BYTES = CHUNK_BYTES >> 3
+_CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID
+_OFFSET_V1_MAX = 0xFFFFFFFF  # of a HEARTBEAT of version 1
+_EOF = b"\xfe\0\0\2\0"
+_FILE_BEGIN = len(MAGIC)
+_SMALL = (
+    EventType.FORMAT_DESCRIPTION, EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID,
+)  # fmt: skip
+
+
+class Relay:
+    """One dump. `packets` and `fill` must be iterated to their ends before the next call."""
+
+    def __init__(self, options: RelayOptions, resume: Resume, sequence: int = 1) -> None:
+        """`resume`: what the client has; None: nothing. `sequence`: number of the first packet."""
+        self._options = options
+        self._asked = resume if isinstance(resume, AfterPlace) else None
+        self._sent = SentGtids(resume.gtids) if isinstance(resume, AfterGtids) else None
+        self.file = ""  # the last place that the client has got, with `offset`
+        self._begun = False
+        self._format: FormatDescription | None = None  # of the events that follow in the range
+        self._told: FormatDescription | None = None  # the last one that the client got
+        self._name = np.zeros(k.NAME_MAX, dtype=np.uint8)
+        self._out: U8 | None = None
+        self._ready: list[bytes | memoryview] = []
+        self._large: LargeEvent | None = None
+        st = self._st = np.zeros(k.STATE_SIZE, dtype=np.int64)
+        self._state = _address(st)
+        st[k.NAME_AT] = _address(self._name)
+        if self._sent is not None:
+            self._sent.use(st)
+        st[k.SEQUENCE] = sequence
+        st[k.TRACK] = self._sent is not None
+        st[k.SEMI_SYNC] = options.semi_sync
+        st[k.ANNOTATE] = options.annotate
+        st[k.PLAIN] = options.mariadb and options.mariadb_capability < _CAPABILITY_GTID
+
+    @property
+    def gtids(self) -> GtidSet | MariadbGtids | None:
+        """In a dump by GTID the client's set: what it had, and what was sent. None in a dump by file."""
+        return self._sent.all if self._sent else None
+
+    @property
+    def offset(self) -> int:
+        """The offset in `file` of the last place that the client has got."""
+        return int(self._st[k.SENT])
+
+    # -- delivered events ------------------------------------------------------------------------------------
+
+    def packets(self, parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        """Yield the packets of a delivered range, in chunks of 256 KiB, or views of parts of at most 1 MiB.
+
+        While events are dropped, an empty chunk follows on each 256 KiB of the range.
+
+        Raises BinlogError: MALFORMED_EVENT, UNSUPPORTED_EVENT, CHECKSUM_MISMATCH.
+        """
+        joined = bytearray()  # the beginning of an event that is cut by the end of a part
+        passed = 0  # bytes since the last chunk
+        for part in pieces.without_magic(parts):
+            view = part
+            while len(view):
+                if joined and self._large is None:
+                    size = pieces.join(joined, view)
+                    view = view[size:]
+                    if pieces.is_whole(joined):
+                        whole, joined = memoryview(joined), bytearray()
+                        while whole:
+                            whole = whole[self._step(whole) :]
+                            yield from self._take_ready()
+                    continue
+                size = self._step(view)
+                if not size and not self._ready:
+                    joined += view
+                    break
+                view = view[size:]
+                passed += size
+                if passed >= CHUNK_BYTES and not self._ready:
+                    self._ready.append(b"")
+                if self._ready:
+                    passed = 0
+                    yield from self._take_ready()
+        if joined or self._large is not None:
+            raise malformed("a delivered range", "ends inside an event")
+        if self._asked is not None and self._format is not None:
+            self._begin()
+        self._note_runs()
+        self._flush()
+        self._out = None
+        yield from self._take_ready()
+
+    def _step(self, view: memoryview) -> int:
+        """Handle the bytes at the beginning of `view`. Return how many; 0 if an event is incomplete."""
+        if self._large is not None:
+            return self._pass_on(self._large, view)
+        st = self._st
+        view = view[:CHUNK_BYTES]
+        piece = np.frombuffer(view, dtype=np.uint8)
+        address = _address(piece)
+        st[k.AT] = 0
+        while True:
+            self._buffer()
+            code = k.relay(self._state, address, len(piece))
+            event = view[int(st[k.AT]) :]
+            if code == k.MORE:
+                break
+            if code == k.ROOM:
+                self._flush()
+                break
+            if code == k.LARGE:
+                self._flush()
+                self._large = self._large_event(event)
+                return int(st[k.AT]) + self._pass_on(self._large, event)
+            self._answer(code, event)
+        return int(st[k.AT])
+
+    def _answer(self, code: int, event: memoryview) -> None:
+        """Do what the kernel cannot do with an event, so that it can go on."""
+        if code == k.FILE:
+            self._enter_file(event)
+        elif code == k.FORMAT:
+            raw = bytes(event[: EventHeader.read(event).size])
+            self._take_format(parse_format_description(raw))
+            self._st[k.AT] += len(raw)
+        elif code == k.SOURCE and self._sent is not None:
+            self._sent.learn(self._st)
+        elif code == k.RUNS and self._sent is not None:
+            self._note_runs()
+        else:
+            raise _unreadable(event)
+
+    def _note_runs(self) -> None:
+        if self._sent is not None:
+            self._sent.note(self._st)
+
+    # -- large events ----------------------------------------------------------------------------------------
+
+    def _large_event(self, event: memoryview) -> LargeEvent:
+        header, st = EventHeader.read(event), self._st
+        dropped = bool(k.is_dropped(st, header.type, header.log_pos))
+        if header.type in _SMALL:
+            raise _unreadable(event)
+        large = LargeEvent(
+            header,
+            prefix=self._prefix,
+            strip=int(st[k.STRIP]),
+            dropped=dropped,
+            sequence=int(st[k.SEQUENCE]),
+        )
+        if not dropped:
+            st[k.PLACE] = k.NOTHING
+            st[k.COUNTED] += header.size - st[k.STRIP]
+            if header.log_pos:
+                st[k.SENT] = k.full_offset(st, header.log_pos)
+        return large
+
+    def _pass_on(self, large: LargeEvent, view: memoryview) -> int:
+        taken, pieces = large.take(view)
+        self._ready += pieces
+        self._st[k.SEQUENCE] = large.sequence
+        if large.over:
+            self._large = None
+        return taken
+
+    # -- files and formats -----------------------------------------------------------------------------------
+
+    def _take_format(self, format_: FormatDescription) -> None:
+        self._format = format_
+        st = self._st
+        st[k.CHECKED] = format_.checksum
+        unset = self._options.checksum is Checksum.UNSET
+        st[k.STRIP] = CHECKSUM_SIZE if format_.checksum and unset else 0
+        # The next record decides whether the client is told: it may name another file.
+        if self._told is None or not made_events.same_format(format_, self._told):
+            st[k.NAME_SIZE] = 0
+
+    def _enter_file(self, event: memoryview) -> None:
+        """Handle the first record of a file, or the first one behind another FORMAT_DESCRIPTION."""
+        size = EventHeader.read(event).size - CHECKSUM_SIZE * int(self._st[k.CHECKED])
+        found = parse_record(bytes(event[HEADER_SIZE:size]))
+        if found is None or self._format is None:
+            raise _unreadable(event)
+        name, asked, st = found.file.encode(), self._asked, self._st
+        self._name[: len(name)] = np.frombuffer(name, dtype=np.uint8)
+        st[k.NAME_SIZE], st[k.PLACE] = len(name), k.NOTHING
+        if asked is not None:
+            st[k.PLACE_OFFSET] = asked.offset
+            if found.file == asked.file:
+                st[k.PLACE] = k.BEGINNING
+            elif _precedes(found.file, asked.file):
+                st[k.PLACE] = k.ALL
+                return
+        self._begin(found.file)
+        if found.file != self.file:
+            self._move(found.file, _FILE_BEGIN)
+        elif self._told is None or not made_events.same_format(self._format, self._told):
+            self._move(self.file, self.offset)
+
+    def _begin(self, file: str = "") -> None:
+        """Name the place where the dump begins, once: what the client has asked for, or the beginning of a file."""
+        if not self._begun:
+            self._begun = True
+            if self._asked is not None:
+                self._move(self._asked.file, self._asked.offset)
+            else:
+                # MariaDB finds a GTID's place within a file, and its FORMAT_DESCRIPTION says so.
+                self._move(file, _FILE_BEGIN, begin=not self._options.mariadb)
+
+    def _move(self, file: str, offset: int, *, begin: bool = True) -> None:
+        """Send a ROTATE to a place, and the FORMAT_DESCRIPTION that is valid there. `begin`: False if the client must
+        not take the place for the file's beginning."""
+        options = self._options
+        checksum = self._checksum
+        self._put(
+            made_events.fake_rotate(file, offset, server_id=options.server_id, checksum=checksum)
+        )
+        self._st[k.COUNTED] = offset
+        if self._format is not None:
+            kept = options.checksum is not Checksum.UNSET
+            begin = begin and offset <= _FILE_BEGIN
+            event = made_events.format_description(self._format, begin=begin, checksum=kept)
+            self._put(event)
+            self._told = self._format
+            self._st[k.COUNTED] = offset + len(event) * begin
+        self.file, self._st[k.SENT] = file, offset
+
+    @property
+    def _checksum(self) -> bool:
+        """True if an event that is made now has a checksum."""
+        if self._told is None:
+            return self._options.checksum is Checksum.CRC32
+        return self._told.checksum and self._options.checksum is not Checksum.UNSET
+
+    def _arrive(self, file: str, offset: int) -> None:
+        """Move on to a place that no event has, if it lies in another file."""
+        if self._asked is not None:
+            self._begin()
+        self._begun = True
+        if file != self.file:
+            self._move(file, offset)
+        self._st[k.SENT] = max(self._st[k.SENT], offset)
+
+    # -- between ranges --------------------------------------------------------------------------------------
+
+    def heartbeat(self, file: str, offset: int) -> bytes:
+        """Return the packets that tell the client that it has all of the log up to a place. `offset`: bytes.
+
+        A replica counts its offset by the sizes of events, and fails at a heartbeat with a lower one. It counts too
+        much if there are empty transactions, or if the source has compressed a transaction. So in a dump by GTID, where
+        offsets mean nothing, the heartbeat has the replica's own offset if that is higher.
+
+        Call it only between ranges, and after `packets` has been given at least the range without transactions, which
+        holds the FORMAT_DESCRIPTION.
+        """
+        self._arrive(file, offset)
+        options = self._options
+        told = max(self.offset, int(self._st[k.COUNTED])) if self._sent else self.offset
+        v2 = options.heartbeat_v2 or (told > _OFFSET_V1_MAX and not options.mariadb)
+        self._put(
+            made_events.heartbeat(
+                file, told, server_id=options.server_id, checksum=self._checksum, v2=v2
+            )
+        )
+        return self._taken()
+
+    def arrive(self, file: str, offset: int) -> bytes:
+        """Return the packets that tell the client that the log goes on at a place, if it lies in another file."""
+        self._arrive(file, offset)
+        return self._taken()
+
+    def fill(
+        self, end: GtidSet | MariadbGtids, file: str, offset: int, timestamp: int = 0
+    ) -> Iterator[bytes]:
+        """Yield, in chunks, the packets of empty transactions for what the client lacks of `end`: what the range, which
+        ends there, has left out. In a dump by file there is nothing to fill.
+
+        `end`: the executed set at the range's end, with all that was sent. `file`, `offset`: the place there.
+        `timestamp`: seconds since 1970 UTC for these events; 0: that of the last transaction that was read. Call it
+        after `packets` has been given the range.
+        """
+        if self._sent is None or self._format is None:
+            return
+        missing = self._sent.missing(end)
+        if missing:
+            self._arrive(file, offset)
+            yield self._taken()
+            st = self._st
+            made = made_events.MadeTransaction(
+                self._format.server_version,
+                self._options.server_id,
+                timestamp or int(st[k.COMMIT_US]) // 1_000_000,
+                self.offset,
+                self._checksum,
+            )
+            for chunk, sequence in empty_transactions(
+                missing, made, self._prefix, int(st[k.SEQUENCE])
+            ):
+                # The sizes of events: what is left of the packets without their headers.
+                count = sequence - st[k.SEQUENCE]
+                st[k.COUNTED] += len(chunk) - count * (k.PACKET_HEADER + len(self._prefix))
+                st[k.SEQUENCE] = sequence
+                yield chunk
+        self._sent.complete(end)
+
+    def error(self, error: WireError) -> bytes:
+        """Return the packet that ends the dump with an error."""
+        text = f"#{error.sqlstate}{error.message}".encode()
+        return self._packet(b"\xff" + error.number.to_bytes(2, "little") + text)
+
+    def end(self) -> bytes:
+        """Return the packet that ends the dump, for a client that does not wait for more."""
+        return self._packet(_EOF)
+
+    # -- packets ---------------------------------------------------------------------------------------------
+
+    @property
+    def _prefix(self) -> bytes:
+        return b"\0\xef\0" if self._options.semi_sync else b"\0"
+
+    def _packet(self, payload: bytes) -> bytes:
+        number = int(self._st[k.SEQUENCE]) & 0xFF
+        self._st[k.SEQUENCE] += 1
+        return len(payload).to_bytes(3, "little") + bytes((number,)) + payload
+
+    def _put(self, event: bytes) -> None:
+        """Append a made event to the buffer."""
+        packet = self._packet(self._prefix + event)
+        if self._st[k.OUT] + len(packet) > len(self._buffer()):
+            self._flush()
+        at = int(self._st[k.OUT])
+        self._buffer()[at : at + len(packet)] = np.frombuffer(packet, dtype=np.uint8)
+        self._st[k.OUT] = at + len(packet)
+
+    def _buffer(self) -> U8:
+        if self._out is None:
+            self._out = np.empty(CHUNK_BYTES, dtype=np.uint8)
+            self._st[k.OUT_AT], self._st[k.OUT_SIZE] = _address(self._out), CHUNK_BYTES
+        return self._out
+
+    def _flush(self) -> None:
+        """Move the buffer's packets to the chunks that are ready."""
+        size = int(self._st[k.OUT])
+        self._st[k.OUT] = 0
+        if self._out is not None and size:
+            if size <= _COPIED_BYTES:
+                self._ready.append(self._out[:size].tobytes())
+            else:
+                self._ready.append(memoryview(self._out)[:size])  # type: ignore[arg-type]
+                self._out = None
+
+    def _take_ready(self) -> list[bytes | memoryview]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _taken(self) -> bytes:
+        self._flush()
+        self._out = None
+        return b"".join(self._take_ready())
+
+
+def _precedes(file: str, other: str) -> bool:
+    """True if a file is an earlier one of the same log."""
+    same_log = file.rpartition(".")[0] == other.rpartition(".")[0]
+    return same_log and file_number(file) < file_number(other)
+
+
+def _unreadable(event: memoryview) -> BinlogError:
+    header = EventHeader.read(event)
+    where = f"at the position {header.log_pos} of a delivered range, in {header.size} bytes"
+    return malformed(type_name(header.type), f"cannot be relayed ({where})")
