@@ -1,0 +1,1 @@
+"""The questions that replication clients ask before a dump, and their answers."""

@@ -1,0 +1,120 @@
+"""What the front answers to a question, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from dispatcher.front.questions.refusals import (
+    server_refused,
+    table_denied,
+    unknown_column,
+    unknown_database,
+    unknown_table,
+)
+from dispatcher.front.wire.errors import WireError
+from dispatcher.front.wire.result_set import AnswerColumn, ColumnKind
+from dispatcher.model.server_picture import ServerAnswer
+
+Cell: TypeAlias = str | int | None
+_SIGNED_MAX = (1 << 63) - 1
+
+
+class Reads(Protocol):
+    """Which databases and tables a consumer reads: `dispatcher.model.subscription.Subscription`."""
+
+    def has_database(self, name: str) -> bool: ...
+
+    def has_table(self, database: str, table: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The client. `host`: its address; `unix_time`: the seconds of the moment of the question; `tls_version`,
+    `tls_cipher`: "" without TLS."""
+
+    consumer: str
+    user: str
+    host: str
+    connection_id: int
+    reads: Reads
+    unix_time: int = 0
+    tls_version: str = ""
+    tls_cipher: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSet:
+    columns: tuple[AnswerColumn, ...]
+    rows: tuple[tuple[Cell, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """The answer is OK, without rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """A question for the server. `statement` consists of constants, quoted names, and names of columns of an
+    allow-list; `result` makes the answer of the server's. `database`, `table`: for messages; "" = none."""
+
+    statement: str
+    result: Callable[[ServerAnswer], ResultSet]
+    who: Who
+    database: str = ""
+    table: str = ""
+
+    def refusal(self, number: int) -> WireError:
+        """Return the error for the client if the server has refused the statement. `number`: the server's; 0 if it has
+        not answered."""
+        if number == 1049 or (number == 1146 and not self.table):
+            return unknown_database(self.database)
+        if number in (1051, 1102, 1103, 1146):
+            return unknown_table(self.database, self.table)
+        if number in (1044, 1142, 1143, 1227, 1370):
+            return table_denied(self.who.user, self.who.host, self.table or self.database)
+        if number == 1054:  # a column that this version of the server lacks
+            return unknown_column()
+        return server_refused(number)
+
+
+Answer: TypeAlias = ResultSet | Ok | LookUp
+
+
+def result_set(names: Sequence[str], rows: Iterable[Sequence[Cell]]) -> ResultSet:
+    """Return a result set; a column whose values are all numbers, and at least one, is a column of numbers."""
+    cells = tuple(tuple(row) for row in rows)
+    columns = tuple(
+        AnswerColumn(name, _kind([row[at] for row in cells])) for at, name in enumerate(names)
+    )
+    return ResultSet(columns, cells)
+
+
+def _kind(values: Sequence[Cell]) -> ColumnKind:
+    numbers = [value for value in values if isinstance(value, int)]
+    if not numbers or any(isinstance(value, str) for value in values):
+        return ColumnKind.TEXT
+    return ColumnKind.UNSIGNED if max(numbers) > _SIGNED_MAX else ColumnKind.INTEGER
+
+
+def of_table(
+    table: ServerAnswer, at: Sequence[int] | None = None, names: Sequence[str] = ()
+) -> ResultSet:
+    """Return some columns of a server's answer. `at`: their places, None = all; `names`: their names, () = those of the
+    server."""
+    places = range(len(table.columns)) if at is None else at
+    columns = []
+    for n, place in enumerate(places):
+        name, integer = table.columns[place]
+        kind = ColumnKind.TEXT
+        if integer:
+            large = any(_is_large(row[place]) for row in table.rows)
+            kind = ColumnKind.UNSIGNED if large else ColumnKind.INTEGER
+        columns.append(AnswerColumn(names[n] if names else name, kind))
+    return ResultSet(tuple(columns), tuple(tuple(row[n] for n in places) for row in table.rows))
+
+
+def _is_large(value: str | None) -> bool:
+    return value is not None and len(value) >= 19 and value.isdigit() and int(value) > _SIGNED_MAX

@@ -1,0 +1,143 @@
+"""The conditions of LIKE and WHERE in a question, which the front evaluates itself.
+
+Texts are compared without regard to case, as the servers compare the names of variables and columns. The time of a
+match is bounded: a pattern has at most PATTERN_MAX characters, and a condition at most as many tests as the parser
+admits.
+
+Source: MySQL manual, "String Comparison Functions and Operators" (LIKE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+PATTERN_MAX = 512
+_ANY, _ONE = object(), object()  # what `%` and `_` stand for
+
+
+class LikePattern:
+    """A pattern of LIKE: `%` stands for any text, `_` for one character; a backslash makes the next one literal."""
+
+    __slots__ = ("_pieces", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._pieces: list[object] = []
+        characters = iter(text)
+        for character in characters:
+            if character == "\\":
+                # At the end of a pattern a backslash stands for itself.
+                self._pieces.append(next(characters, "\\").casefold())
+            elif character == "%":
+                self._pieces.append(_ANY)
+            else:
+                self._pieces.append(_ONE if character == "_" else character.casefold())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LikePattern) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"LikePattern({self.text!r})"
+
+    def matches(self, text: str) -> bool:
+        """Compare with the last `%` as the only point of return, so that the time is at most the product of the
+        lengths."""
+        pieces, at, piece = self._pieces, 0, 0
+        any_at: int | None = None  # the piece after the last `%`, and where its text began
+        any_from = 0
+        folded = [character.casefold() for character in text]
+        while at < len(folded):
+            if piece < len(pieces) and pieces[piece] is _ANY:
+                piece += 1
+                any_at, any_from = piece, at
+            elif piece < len(pieces) and (pieces[piece] is _ONE or pieces[piece] == folded[at]):
+                piece, at = piece + 1, at + 1
+            elif any_at is not None:
+                any_from += 1
+                piece, at = any_at, any_from
+            else:
+                return False
+        return all(each is _ANY for each in pieces[piece:])
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """True if the column has one of the values, which are casefolded. `negated`: if it has a value, and none of them.
+    `given`: the values as the client has written them."""
+
+    column: str
+    values: frozenset[str]
+    negated: bool = False
+    given: tuple[str, ...] = ()
+
+    def matches(self, row: Mapping[str, str | None]) -> bool:
+        value = row.get(self.column)
+        return value is not None and (value.casefold() in self.values) is not self.negated
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    column: str
+    pattern: LikePattern
+    negated: bool = False
+
+    def matches(self, row: Mapping[str, str | None]) -> bool:
+        value = row.get(self.column)
+        return value is not None and self.pattern.matches(value) is not self.negated
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    parts: tuple[Condition, ...]
+
+    def matches(self, row: Mapping[str, str | None]) -> bool:
+        return all(part.matches(row) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    parts: tuple[Condition, ...]
+
+    def matches(self, row: Mapping[str, str | None]) -> bool:
+        return any(part.matches(row) for part in self.parts)
+
+
+Condition: TypeAlias = OneOf | Like | AllOf | AnyOf
+
+
+def columns_of(condition: Condition) -> Iterator[str]:
+    """The columns that a condition tests."""
+    if isinstance(condition, AllOf | AnyOf):
+        for part in condition.parts:
+            yield from columns_of(part)
+    else:
+        yield condition.column
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Which rows of an answer the client wants. `like`: a pattern for the first column."""
+
+    like: LikePattern | None = None
+    where: Condition | None = None
+
+    def matches(self, row: Mapping[str, str | None]) -> bool:
+        """`row`: the values by the names of their columns in lower case, in the answer's order."""
+        if self.like is not None:
+            first = next(iter(row.values()), None)
+            if first is None or not self.like.matches(first):
+                return False
+        return self.where is None or self.where.matches(row)
+
+    def required(self, column: str) -> tuple[str, ...] | None:
+        """Return the values, as the client wrote them, of which `column` must have one; None if others match, too."""
+        parts = self.where.parts if isinstance(self.where, AllOf) else (self.where,)
+        for part in parts:
+            if isinstance(part, OneOf) and part.column == column and not part.negated:
+                return part.given
+        return None

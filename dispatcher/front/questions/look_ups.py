@@ -1,0 +1,261 @@
+"""Composes the statements that the front asks the server, and makes its clients' answers of the server's.
+
+A statement consists of constants, of names of columns and views of an allow-list, and of names of databases and tables.
+A name is quoted with backticks, in which no character but the backtick is special in any sql_mode, or written as a
+hexadecimal constant. So the text of a client cannot become a part of a statement. The daemon's connection is in
+utf8mb4, and names are valid UTF-8.
+
+Rows of databases and tables that the consumer does not read are left out, by the names in the server's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from dispatcher.binlog.event.header import server_numbers
+from dispatcher.binlog.sql.lexer import Name
+from dispatcher.front.questions.answer import Answer, LookUp, ResultSet, Who, of_table
+from dispatcher.front.questions.conditions import RowFilter, columns_of
+from dispatcher.front.questions.question import (
+    ColumnName,
+    Expression,
+    Limit,
+    SelectSchema,
+    ShowCharsets,
+    ShowColumns,
+    ShowCreateTable,
+    ShowDatabases,
+    ShowIndexes,
+    ShowTables,
+)
+from dispatcher.front.questions.refusals import (
+    answer_too_large,
+    no_database,
+    not_answered,
+    unknown_database,
+    unknown_table,
+)
+from dispatcher.front.questions.schema_views import VIEWS, SchemaView
+from dispatcher.front.wire.result_set import AnswerColumn
+from dispatcher.model.server_picture import Picture, ServerAnswer
+
+T = TypeVar("T")
+
+INFORMATION_SCHEMA = "information_schema"
+NAME_MAX = 64  # characters, the servers' limit
+_NAMES_MAX = 100  # of databases or tables in one statement
+_UPPER_CASE_SINCE = (
+    8,
+)  # the version of MySQL whose information_schema names its columns in upper case
+
+
+def quoted(name: str) -> str:
+    """The name of a database or table in a statement."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def hexadecimal(text: str) -> str:
+    """A text as a constant in a statement."""
+    return f"_utf8mb4 x'{text.encode().hex()}'"
+
+
+def is_name(text: str) -> bool:
+    """True if a server can have a database or table of this name. Names are in the first plane of Unicode."""
+    return (
+        0 < len(text) <= NAME_MAX
+        and min(text) > "\0"
+        and max(text) < "\U00010000"
+        and text[-1] != " "
+    )
+
+
+def reads_database(name: str, who: Who, picture: Picture) -> bool:
+    """True if the database is the consumer's. Its existence is not checked."""
+    names = (name, name.lower()) if picture.folds_names else (name,)
+    return is_name(name) and any(map(who.reads.has_database, names))
+
+
+def reads_table(database: str, table: str, who: Who, picture: Picture) -> bool:
+    names = [(database, table)]
+    if picture.folds_names:
+        names.append((database.lower(), table.lower()))
+    return (
+        is_name(database) and is_name(table) and any(who.reads.has_table(*each) for each in names)
+    )
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
+
+
+def _table_of(name: Name, who: Who, picture: Picture) -> str:
+    """Return the table in a statement. Raises `WireError` if it is not the consumer's."""
+    database, table = name
+    if not database:
+        raise no_database()
+    if not reads_table(database, table, who, picture):
+        raise unknown_table(database, table)
+    return f"{quoted(database)}.{quoted(table)}"
+
+
+def show_create_table(asked: ShowCreateTable, picture: Picture, who: Who) -> LookUp:
+    statement = f"SHOW CREATE TABLE {_table_of(asked.table, who, picture)}"
+    return LookUp(statement, of_table, who, *asked.table)
+
+
+def show_columns(asked: ShowColumns, picture: Picture, who: Who) -> LookUp:
+    full = "FULL " if asked.full else ""
+    statement = f"SHOW {full}COLUMNS FROM {_table_of(asked.table, who, picture)}"
+    return LookUp(statement, lambda table: _filtered(table, asked.filter), who, *asked.table)
+
+
+def show_indexes(asked: ShowIndexes, picture: Picture, who: Who) -> LookUp:
+    statement = f"SHOW INDEX FROM {_table_of(asked.table, who, picture)}"
+    return LookUp(statement, lambda table: _filtered(table, asked.filter), who, *asked.table)
+
+
+def _filtered(table: ServerAnswer, wanted: RowFilter) -> ResultSet:
+    names = [column.name.lower() for column in table.columns]
+    rows = [row for row in table.rows if wanted.matches(dict(zip(names, row, strict=True)))]
+    return of_table(ServerAnswer(table.columns, tuple(rows)))
+
+
+# -- databases and lists of tables -----------------------------------------------------------------------------
+
+
+def show_databases(asked: ShowDatabases, picture: Picture, who: Who) -> LookUp:
+    def result(table: ServerAnswer) -> ResultSet:
+        rows = tuple(
+            (name,)
+            for name, *_ in table.rows
+            if name is not None
+            and (name.lower() == INFORMATION_SCHEMA or reads_database(name, who, picture))
+            and asked.filter.matches({"database": name})
+        )
+        return ResultSet((AnswerColumn("Database" + _suffix(asked.filter)),), rows)
+
+    return LookUp("SHOW DATABASES", result, who)
+
+
+def show_tables(asked: ShowTables, picture: Picture, who: Who) -> Answer:
+    database = asked.database
+    if not database:
+        raise no_database()
+    names = [f"Tables_in_{database}{_suffix(asked.filter)}", "Table_type"]
+    columns = tuple(AnswerColumn(name) for name in (names if asked.full else names[:1]))
+    if database.lower() == INFORMATION_SCHEMA:
+        return ResultSet(columns)
+    if not reads_database(database, who, picture):
+        raise unknown_database(database)
+
+    def result(table: ServerAnswer) -> ResultSet:
+        rows = []
+        for name, kind, *_ in table.rows:
+            row = {f"tables_in_{database}".lower(): name, "table_type": kind}
+            is_read = name is not None and reads_table(database, name, who, picture)
+            if is_read and asked.filter.matches(row):
+                rows.append((name, kind) if asked.full else (name,))
+        return ResultSet(columns, tuple(rows))
+
+    return LookUp(f"SHOW FULL TABLES FROM {quoted(database)}", result, who, database)
+
+
+def _suffix(wanted: RowFilter) -> str:
+    return "" if wanted.like is None else f" ({wanted.like.text})"
+
+
+def show_charsets(asked: ShowCharsets, who: Who) -> LookUp:
+    statement = "SHOW COLLATION" if asked.collations else "SHOW CHARACTER SET"
+    return LookUp(statement, lambda table: _filtered(table, asked.filter), who)
+
+
+# -- information_schema ----------------------------------------------------------------------------------------
+
+
+def select_schema(asked: SelectSchema, picture: Picture, who: Who) -> Answer:
+    view = VIEWS[asked.view]
+    names = [item.name if item.alias else _server_name(item.name, picture) for item in asked.items]
+    wanted = [_column(item.expression) for item in asked.items]
+    tested = [] if asked.filter.where is None else columns_of(asked.filter.where)
+    selected = [*wanted, *view.owner, *dict.fromkeys(tested)]
+    conditions = _conditions(asked, view)
+    if conditions is None:
+        return ResultSet(tuple(map(AnswerColumn, names)))
+    statement = (
+        f"SELECT {', '.join(map(str.upper, selected))}"
+        f" FROM {INFORMATION_SCHEMA}.{asked.view.upper()}"
+        f"{' WHERE ' if conditions else ''}{' AND '.join(conditions)}{_order(asked)}"
+    )
+
+    def result(answer: ServerAnswer) -> ResultSet:
+        lower = [column.name.lower() for column in answer.columns]
+        rows = []
+        for row in answer.rows:
+            values = dict(zip(lower, row, strict=True))
+            owner = [values.get(column) or "" for column in view.owner]
+            if _reads_owner(owner, who, picture) and asked.filter.matches(values):
+                rows.append(row)
+        kept = ServerAnswer(answer.columns, tuple(limited(rows, asked.limit)))
+        return of_table(kept, range(len(wanted)), names)
+
+    return LookUp(statement, result, who)
+
+
+def _conditions(asked: SelectSchema, view: SchemaView) -> list[str] | None:
+    """Return the conditions on databases and tables for the server; None if no row can match. Raises `WireError`."""
+    conditions = []
+    for column in view.owner:
+        given = asked.filter.required(column)
+        if given is not None:
+            known = [name for name in given if is_name(name)]
+            if not known:
+                return None
+            if len(known) > _NAMES_MAX:
+                raise answer_too_large()
+            conditions.append(_equals(column, known))
+        elif column == "table_schema":
+            # The server would open the tables of all databases.
+            raise not_answered(f"a question to {asked.view} without a condition on table_schema")
+    return conditions
+
+
+def _order(asked: SelectSchema) -> str:
+    columns = [
+        f"{column.upper()} DESC" if descending else column.upper()
+        for column, descending in asked.order
+    ]
+    return f" ORDER BY {', '.join(columns)}" if columns else ""
+
+
+def _reads_owner(owner: Sequence[str], who: Who, picture: Picture) -> bool:
+    """True if the consumer reads a database, or a table of one."""
+    if len(owner) == 1:
+        (database,) = owner
+        is_schema = database.lower() == INFORMATION_SCHEMA
+        return is_schema or reads_database(database, who, picture)
+    database, table = owner
+    return reads_table(database, table, who, picture)
+
+
+def limited(rows: Sequence[T], limit: Limit) -> Sequence[T]:
+    """Return the rows that LIMIT leaves."""
+    end = None if limit.rows is None else limit.offset + limit.rows
+    return rows[limit.offset : end]
+
+
+def _column(expression: Expression) -> str:
+    assert isinstance(expression, ColumnName), "the parser admits only columns"
+    return expression.name
+
+
+def _server_name(written: str, picture: Picture) -> str:
+    """The name that the server gives to a column: MySQL's own from 8.0 on, else as the client has written it."""
+    name = written.rpartition(".")[2].strip().strip("`")
+    version = server_numbers(picture.version)
+    return name.upper() if not picture.mariadb and version >= _UPPER_CASE_SINCE else name
+
+
+def _equals(column: str, values: Sequence[str]) -> str:
+    constants = ", ".join(map(hexadecimal, values))
+    name = column.upper()
+    return f"{name} = {constants}" if len(values) == 1 else f"{name} IN ({constants})"

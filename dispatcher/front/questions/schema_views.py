@@ -1,0 +1,49 @@
+"""The views of information_schema that the front answers, and the columns of each that a client may select.
+
+They tell what the log's bytes do not: the columns, keys and character sets of the consumer's tables. Columns that name
+tables of other consumers, such as those of foreign keys, or accounts are not among them.
+
+Source: MySQL manual, "INFORMATION_SCHEMA Tables".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaView:
+    """`owner`: the columns that say whose a row is: a database, or a database and a table."""
+
+    columns: frozenset[str]
+    owner: tuple[str, ...] = ("table_schema", "table_name")
+
+
+def _view(columns: str) -> SchemaView:
+    return SchemaView(frozenset(("table_schema", "table_name", *columns.split())))
+
+
+VIEWS = {
+    "columns": _view(
+        "table_catalog column_name ordinal_position column_default is_nullable data_type character_maximum_length"
+        " character_octet_length numeric_precision numeric_scale datetime_precision character_set_name collation_name"
+        " column_type column_key extra column_comment generation_expression srs_id"
+    ),
+    "tables": _view(
+        "table_catalog table_type engine version row_format table_rows avg_row_length data_length index_length"
+        " auto_increment create_time table_collation create_options table_comment"
+    ),
+    "statistics": _view(
+        "table_catalog non_unique index_schema index_name seq_in_index column_name collation cardinality sub_part"
+        " packed nullable index_type comment index_comment"
+    ),
+    "key_column_usage": _view(
+        "constraint_catalog constraint_schema constraint_name table_catalog column_name ordinal_position"
+    ),
+    "schemata": SchemaView(
+        frozenset(
+            ("catalog_name", "schema_name", "default_character_set_name", "default_collation_name")
+        ),
+        ("schema_name",),
+    ),
+}

@@ -1,0 +1,250 @@
+"""The variables of one connection: those of the user (`@a`), and the system variables that it has set.
+
+With user variables a replication client says how it wants its dump. The properties return what it wants; a value that
+makes no sense counts as not set.
+
+Sources: sql/rpl_binlog_sender.cc and rpl_source.cc of MySQL, sql/sql_repl.cc of MariaDB (which variables a dump reads);
+MySQL manual, "Server System Variables".
+"""
+
+from __future__ import annotations
+
+from dispatcher.binlog.charset.collations import charset_of
+from dispatcher.binlog.sql.lexer import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from dispatcher.front.questions.question import Value
+from dispatcher.front.questions.refusals import (
+    too_many_variables,
+    unknown_variable,
+    variable_not_settable,
+    wrong_value,
+)
+from dispatcher.model.server_picture import Cell, Picture, Variable
+
+VARIABLES_MAX = 200
+SIZE_MAX = 1 << 20  # characters of all names and values
+_UTF8MB4 = 45
+
+# System variables that a client may set for its session, and that the server's picture shows.
+_SETTABLE = frozenset((
+    "auto_increment_increment", "auto_increment_offset", "autocommit", "big_tables", "character_set_client",
+    "character_set_connection", "character_set_database", "character_set_filesystem", "character_set_results",
+    "character_set_server", "collation_connection", "collation_database", "collation_server",
+    "default_storage_engine", "default_week_format", "div_precision_increment", "explicit_defaults_for_timestamp",
+    "foreign_key_checks", "group_concat_max_len", "information_schema_stats_expiry", "innodb_lock_wait_timeout",
+    "interactive_timeout", "lock_wait_timeout", "max_execution_time", "max_statement_time", "net_read_timeout",
+    "net_write_timeout", "old_passwords", "query_cache_type", "session_track_system_variables", "sql_auto_is_null",
+    "sql_mode", "sql_quote_show_create", "sql_safe_updates", "sql_select_limit", "time_zone",
+    "transaction_isolation", "transaction_read_only", "tx_isolation", "tx_read_only", "unique_checks",
+    "wait_timeout",
+))  # fmt: skip
+# Those that clients set, and that make no difference here. A client sees them only if it has set them.
+_ACCEPTED = frozenset((
+    "max_heap_table_size", "optimizer_switch", "profiling", "session_track_gtids", "session_track_schema",
+    "session_track_state_change", "session_track_transaction_info", "sql_big_selects", "sql_notes", "sql_warnings",
+    "timestamp", "tmp_table_size",
+))  # fmt: skip
+# The names of MySQL 8.0 and later for variables of older servers.
+_FORMER = {"transaction_isolation": "tx_isolation", "transaction_read_only": "tx_read_only"}
+_LATER = {former: name for name, former in _FORMER.items()}
+_TRUE, _FALSE = frozenset(("1", "on", "true")), frozenset(("0", "off", "false"))
+# The default collation of a character set, where it is not `..._general_ci`.
+_COLLATIONS = {"latin1": "latin1_swedish_ci", "binary": "binary"}
+_CHECKSUMS = {"0": "NONE", "1": "CRC32", "NONE": "NONE", "CRC32": "CRC32"}
+_CHARSETS = ("character_set_client", "character_set_connection", "character_set_results")
+
+
+class Variables:
+    """`collation`: the id in the client's handshake. `database`: the connection's, which USE changes; "" = none.
+    `mariadb`: True if the server is one."""
+
+    def __init__(
+        self, collation: int = _UTF8MB4, database: str = "", *, mariadb: bool = False
+    ) -> None:
+        self.database = database
+        self.mariadb = mariadb
+        self._user: dict[str, Value] = {}
+        self._system: dict[str, Cell] = {}
+        charset = charset_of(collation)
+        # A server takes its own default for an unknown id.
+        self._system |= dict.fromkeys(_CHARSETS, charset if charset.isalnum() else "utf8mb4")
+
+    def copy(self) -> Variables:
+        """Return variables for the assignments of one statement, which all take effect or none."""
+        other = Variables(database=self.database, mariadb=self.mariadb)
+        other._user, other._system = dict(self._user), dict(self._system)
+        return other
+
+    def take(self, other: Variables) -> None:
+        """Replace the values by those of a copy. Raises `WireError` if they are too many or too large."""
+        values = {**other._user, **other._system}
+        size = sum(len(name) + len(str(value)) for name, value in values.items())
+        if len(values) > VARIABLES_MAX or size > SIZE_MAX:
+            raise too_many_variables()
+        self._user, self._system = other._user, other._system
+
+    # -- user variables --------------------------------------------------------------------------------------
+
+    def user(self, name: str) -> Value:
+        """Return the value of `@name`; None if it is not set."""
+        return self._user.get(name.lower())
+
+    def set_user(self, name: str, value: Value) -> None:
+        self._user[name.lower()] = value
+
+    # -- system variables ------------------------------------------------------------------------------------
+
+    def session(self, name: str, picture: Picture) -> Variable | None:
+        """Return a variable as the session sees it; None if there is none."""
+        global_ = picture.variables.get(name)
+        if name not in self._system:
+            return global_
+        value = self._system[name]
+        if global_ is None:
+            return Variable(value, value or "") if name in _ACCEPTED else None
+        shown = value or ""
+        if global_.boolean:
+            shown = "ON" if value == "1" else "OFF"
+        elif name in _CHARSETS and shown == "utf8mb3" and "utf8mb3" not in _utf8_names(picture):
+            value = shown = "utf8"
+        return Variable(value, shown, global_.integer)
+
+    def set_session(self, name: str, value: Value, picture: Picture) -> None:
+        """Set a variable for the session. Raises `WireError`."""
+        name = _present(name, picture)
+        global_ = picture.variables.get(name)
+        if global_ is None and name not in _ACCEPTED:
+            raise unknown_variable(name)
+        if name not in _SETTABLE and name not in _ACCEPTED:
+            raise variable_not_settable(name)
+        stored = _stored(name, value, global_)
+        self._system[name] = stored
+        other = _FORMER.get(name, _LATER.get(name, ""))
+        if other in picture.variables:  # both names are of one variable
+            self._system[other] = stored
+
+    def reset_session(self, name: str, picture: Picture) -> None:
+        """Set a variable to the server's value, as DEFAULT does. Raises `WireError`."""
+        name = _present(name, picture)
+        if name not in picture.variables and name not in _ACCEPTED:
+            raise unknown_variable(name)
+        self._system.pop(name, None)
+
+    def set_names(self, charset: str | None, collation: str, picture: Picture) -> None:
+        """Execute SET NAMES. `charset`: None = DEFAULT; `collation`: "" = the default of the character set."""
+        charset = charset or picture.text("character_set_server") or "utf8mb4"
+        self._system |= dict.fromkeys(_CHARSETS, charset)
+        self._system["collation_connection"] = collation or _collation_of(charset, picture)
+
+    def set_charset(self, charset: str | None, picture: Picture) -> None:
+        """Execute SET CHARACTER SET, which sets the connection's to that of the database."""
+        self.set_names(charset, "", picture)
+        self._system.pop("character_set_connection", None)
+        self._system.pop("collation_connection", None)
+
+    @property
+    def sql_mode_bits(self) -> int:
+        """The bits of sql_mode that change how a statement is read."""
+        modes = {mode.strip() for mode in (self._system.get("sql_mode") or "").upper().split(",")}
+        bits = ANSI_QUOTES if modes & {"ANSI_QUOTES", "ANSI"} else 0
+        return bits | (NO_BACKSLASH_ESCAPES if "NO_BACKSLASH_ESCAPES" in modes else 0)
+
+    @property
+    def autocommit(self) -> bool:
+        """What the status flags of answers say. True if the client has not set it."""
+        return self._system.get("autocommit", "1") == "1"
+
+    def seconds(self, name: str) -> int | None:
+        """Return what the client has set for a time limit in seconds, such as net_write_timeout; None if nothing."""
+        value = self._system.get(name)
+        return int(value) if value is not None and value.isdecimal() else None
+
+    # -- what the client wants of a dump ---------------------------------------------------------------------
+
+    @property
+    def binlog_checksum(self) -> str | None:
+        """ "NONE" or "CRC32"; None if the client says nothing, so that it is an old one without checksums."""
+        value = self._first("source_binlog_checksum", "master_binlog_checksum")
+        return None if value is None else _CHECKSUMS.get(str(value).upper())
+
+    @property
+    def heartbeat_period_ns(self) -> int:
+        """After how many nanoseconds without an event the client wants a heartbeat; 0 = never."""
+        return self._number("source_heartbeat_period", "master_heartbeat_period")
+
+    @property
+    def replica_uuid(self) -> str:
+        """The UUID by which a server knows a replica that connects again; "" if there is none."""
+        value = self._first("replica_uuid", "slave_uuid")
+        return value if isinstance(value, str) and len(value) <= 64 else ""
+
+    @property
+    def mariadb_capability(self) -> int:
+        """From 4 on the client understands MariaDB's GTID events; 0 = nothing of MariaDB's."""
+        return self._number("mariadb_slave_capability")
+
+    @property
+    def slave_connect_state(self) -> str | None:
+        """MariaDB's GTIDs from which the client wants the log; None if it names a file and an offset instead."""
+        value = self._user.get("slave_connect_state")
+        return value if isinstance(value, str) else None
+
+    @property
+    def slave_until_gtid(self) -> str | None:
+        """MariaDB's GTIDs at which the dump ends; None if it has no end."""
+        value = self._user.get("slave_until_gtid")
+        return value if isinstance(value, str) else None
+
+    @property
+    def semi_sync(self) -> bool:
+        """True if the client wants to acknowledge transactions, and events with two more bytes in front."""
+        return self._number("rpl_semi_sync_replica", "rpl_semi_sync_slave") != 0
+
+    def _first(self, *names: str) -> Value:
+        """Return the first of these user variables that is set."""
+        return next((self._user[name] for name in names if name in self._user), None)
+
+    def _number(self, *names: str) -> int:
+        """Return the first of these user variables that is set, as a number from 0 on; 0 if it is none."""
+        value = self._first(*names)
+        if isinstance(value, int):
+            return max(value, 0)
+        text = (value or "").strip()
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else 0
+
+
+def _present(name: str, picture: Picture) -> str:
+    """Return the name that the server has for a variable."""
+    former = _FORMER.get(name)
+    return former if former and name not in picture.variables else name
+
+
+def _stored(name: str, value: Value, global_: Variable | None) -> Cell:
+    """Return the value as SELECT shows it. Raises `WireError`."""
+    if value is None:
+        if name != "character_set_results":
+            raise wrong_value(name, None)
+        return None
+    text = str(value)
+    if global_ is not None and global_.boolean:
+        if text.lower() in _TRUE:
+            return "1"
+        if text.lower() in _FALSE:
+            return "0"
+        raise wrong_value(name, text)
+    if global_ is not None and global_.integer:
+        if not isinstance(value, int) or value < 0:
+            raise wrong_value(name, text)
+        return text
+    return text.upper() if name in ("sql_mode", "transaction_isolation", "tx_isolation") else text
+
+
+def _utf8_names(picture: Picture) -> str:
+    """The server's own character set for names: `utf8`, or `utf8mb3` at newer servers."""
+    return picture.text("character_set_system")
+
+
+def _collation_of(charset: str, picture: Picture) -> str:
+    """The default collation of a character set, as far as it is known."""
+    if charset == picture.text("character_set_server"):
+        return picture.text("collation_server")
+    return _COLLATIONS.get(charset, f"{charset}_general_ci")
