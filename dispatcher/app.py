@@ -33,6 +33,8 @@ import uvloop
 from dispatcher.announcements import Announcements
 from dispatcher.api.app import Api
 from dispatcher.api.listener import Listener, api_access, api_limits
+from dispatcher.front.dump.warmup import load_dump_kernels
+from dispatcher.front.front import Front
 from dispatcher.leader import Leader
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.timings import Durations, StoreTimings
@@ -53,7 +55,7 @@ from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
 from dispatcher.telemetry.exposition import ScrapeSamples
-from dispatcher.telemetry.metrics import Measured, Metrics
+from dispatcher.telemetry.metrics import FrontTotals, Measured, Metrics
 from dispatcher.telemetry.repeats import Repeats
 from dispatcher.telemetry.systemd import ServiceManager
 
@@ -82,7 +84,7 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
     manager = ServiceManager()
     with _open_file(settings) as store:
         manager.status("loading kernels")
-        warm_up_kernels()
+        warm_up_kernels(*((load_dump_kernels,) if settings.front is not None else ()))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(
                 Daemon(settings, load, store, manager, repeats).serve(reload_requested)
@@ -171,6 +173,12 @@ class Daemon:
             ready=serving.not_ready,
             timings=self._measured.requests,
         )
+        self._front: Front | None = None
+        if settings.front is not None:
+            self._front = Front(
+                settings.front, self._api.tokens, self._api.guesses, serving.consumers
+            )
+            self._measured.front = partial(_front_counts, self._front)
         self._secrets = dict.fromkeys(settings.secrets())
         self._reload = asyncio.Event()
         self._manager = manager
@@ -226,6 +234,8 @@ class Daemon:
         self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
         self._tasks.start("repeated faults", self._repeats.say_regularly())
         self._tasks.start("service manager", self._manager.keep_informed(self._serving.status))
+        if self._front is not None:
+            await self._front.listen()
         address = str(self._settings.api.listen)
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
         await self._server.listen()
@@ -233,6 +243,8 @@ class Daemon:
     async def _end(self) -> None:
         try:
             await self._tasks.cancel_all()
+            if self._front is not None:
+                await self._front.close()
             if self._serving.standby is not None:
                 await self._give_back(self._serving.standby)
             elif self._serving.leader is not None:
@@ -413,11 +425,21 @@ class Daemon:
             "api.advertise": (running.api.advertise, settings.api.advertise),
             "api.proxies": (running.api.proxies, settings.api.proxies),
             "api.tls": (running.api.tls, settings.api.tls),
+            "front": (running.front, settings.front),
             "the limits of api": (api_limits(running.api), api_limits(settings.api)),
             "state": (running.state, settings.state),
         }
         if changed := [key for key, (current, new) in fixed.items() if current != new]:
             self._log.warning("restart the daemon to apply these settings", settings=changed)
+
+
+def _front_counts(front: Front) -> FrontTotals:
+    counts = front.counts()
+    return FrontTotals(
+        counts.open,
+        counts.logged_in,
+        {str(reason): count for reason, count in counts.refused.items()},
+    )
 
 
 def _name_of_state(settings: Settings, state: StateStore | None) -> str:

@@ -214,11 +214,21 @@ MQTT_PUBLISHED = TimedSpec("mqtt_published_total", "Messages that the broker has
 MQTT_DROPPED = TimedSpec(
     "mqtt_dropped_total", "Messages dropped because too many waited for the broker.", ("kind",)
 )
+FRONT_CONNECTIONS = TimedSpec(
+    "front_connections",
+    "Open connections of replication clients; no sample: the settings have no section front.",
+)
+FRONT_LOGINS = TimedSpec("front_logins_total", "Logins of replication clients.")
+FRONT_REFUSED = TimedSpec(
+    "front_refused_total",
+    "Connections of replication clients that ended without a login.",
+    ("reason",),
+)
 BUILD = TimedSpec("build_info", "Version of the daemon.", ("version",))
 TIMED = (
     LEADS, TERM, LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE, STORE_UP, STORE_BYTES,
     STORE_FREE, LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, MQTT_CONNECTED, MQTT_CONNECTS,
-    MQTT_PUBLISHED, MQTT_DROPPED, BUILD,
+    MQTT_PUBLISHED, MQTT_DROPPED, FRONT_CONNECTIONS, FRONT_LOGINS, FRONT_REFUSED, BUILD,
 )  # fmt: skip
 
 
@@ -229,6 +239,14 @@ class MqttCounts(NamedTuple):
     connects: int
     published: int
     dropped: Mapping[str, int]
+
+
+class FrontTotals(NamedTuple):
+    """Connections of replication clients. `refused`: by reason."""
+
+    open: int
+    logged_in: int
+    refused: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -249,6 +267,7 @@ class Measured:
     loop_lag: Durations = field(default_factory=lambda: Durations(SHORT_S))
     reloaded: bool = True
     mqtt: Callable[[], MqttCounts | None] = lambda: None
+    front: Callable[[], FrontTotals | None] = lambda: None
     role: Callable[[], Role | None] = lambda: None
 
 
@@ -306,6 +325,14 @@ class Metrics:
             family = snapshot.family(PREFIX + MQTT_DROPPED.name, MQTT_DROPPED.meaning, ("kind",))
             for kind, count in mqtt.dropped.items():
                 family.add((kind,), count)
+        if (front := measured.front()) is not None:
+            _single(snapshot, FRONT_CONNECTIONS, front.open)
+            _single(snapshot, FRONT_LOGINS, front.logged_in)
+            family = snapshot.family(
+                PREFIX + FRONT_REFUSED.name, FRONT_REFUSED.meaning, ("reason",)
+            )
+            for reason, count in front.refused.items():
+                family.add((reason,), count)
         if self._memory_limit is not None:
             _single(snapshot, MEMORY_LIMIT, self._memory_limit)
 

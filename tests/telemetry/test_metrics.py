@@ -34,6 +34,7 @@ from dispatcher.telemetry.metrics import (
     READER_METRIC,
     STATE_METRIC,
     TIMED,
+    FrontTotals,
     Measured,
     Metrics,
     MetricSpec,
@@ -120,6 +121,15 @@ def test_metrics_of_mqtt_are_there_with_a_broker_only(metrics: Metrics) -> None:
     assert found[f"{PREFIX}mqtt_dropped_total", "commit"] == 5
 
 
+def test_metrics_of_the_front_are_there_with_a_front_only(metrics: Metrics) -> None:
+    names = {f"{PREFIX}front_connections", f"{PREFIX}front_logins_total"}
+    assert names.isdisjoint(name for name, _, _ in samples(metrics))
+    metrics._measured.front = lambda: FrontTotals(3, 17, {"wrong password": 5})
+    found = {(name, *labels.values()): value for name, labels, value in samples(metrics)}
+    assert [found[name,] for name in sorted(names)] == [3, 17]
+    assert found[f"{PREFIX}front_refused_total", "wrong password"] == 5
+
+
 def test_every_declared_metric_is_there(metrics: Metrics) -> None:
     seen = {name for name, _, _ in samples(metrics)}
     for metric in SPECS:
@@ -135,6 +145,8 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
             "state_store_free_bytes",
             "leader",
             "leader_term",
+            "front_connections",
+            "front_logins_total",
         )
     } | MQTT
     assert "process_resident_memory_bytes" in seen

@@ -1,0 +1,186 @@
+"""The conversation with one client after its login: its questions, its registration as a replica, and its dump."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from dispatcher.front.connections import Connected, Connections
+from dispatcher.front.daemon_errors import wire_error
+from dispatcher.front.dump.request import DumpRequest, parse_dump, parse_register
+from dispatcher.front.interfaces import GetConsumers
+from dispatcher.front.questions.answer import Answer, LookUp, Ok, ResultSet, Who, result_set
+from dispatcher.front.questions.answers import answer_to, check_database
+from dispatcher.front.questions.parse import parse_question
+from dispatcher.front.questions.question import Kill, Question, ShowReplicas
+from dispatcher.front.questions.refusals import unknown_thread
+from dispatcher.front.questions.variables import Variables
+from dispatcher.front.served_dump import ServedDump
+from dispatcher.front.wire.channel import Channel
+from dispatcher.front.wire.errors import WireError, error_packet, unknown_command
+from dispatcher.front.wire.login import FrontLogin
+from dispatcher.front.wire.packets import Command
+from dispatcher.front.wire.result_set import eof_packet, ok_packet, text_result_set
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.server_picture import Picture
+from dispatcher.settings.front import FrontSettings
+from dispatcher.source.mysql.error_map import number_of
+
+COMMAND_BYTES_MAX = 1 << 20
+IDLE_S = 8 * 3600.0
+"""How long a client may be without a command, as MySQL's `wait_timeout`."""
+_STATISTICS = b"binlog-dispatcher"
+_DUMPS = (Command.BINLOG_DUMP, Command.BINLOG_DUMP_GTID)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontServices:
+    """What all connections of the front use."""
+
+    consumers: GetConsumers
+    settings: FrontSettings
+    connections: Connections
+
+
+class ClientSession:
+    """Serves one client."""
+
+    def __init__(self, channel: Channel, login: FrontLogin, services: FrontServices) -> None:
+        self._channel = channel
+        self._login = login
+        self._services = services
+        self._consumers = services.consumers
+        self._name = login.user
+        self._variables = Variables(login.charset)
+        self._connected = Connected(self._name, channel.close)
+
+    async def run(self) -> None:
+        """Serve the client until it leaves. Raises WireError for what ends the connection."""
+        connections, number = self._services.connections, self._login.connection_id
+        connections.add(number, self._connected)
+        try:
+            if self._login.database:
+                await self._use(self._login.database)
+            while True:
+                payload = await self._channel.read_command(COMMAND_BYTES_MAX, IDLE_S)
+                code, argument = (payload[0], payload[1:]) if payload else (0, b"")
+                if code == Command.QUIT:
+                    return
+                if code in _DUMPS:
+                    await self._dump(parse_dump(code, argument))
+                    return
+                self._channel.send(await self._answer(code, argument))
+                await self._channel.drain(self._services.settings.write_timeout_seconds)
+        except BinlogError as error:
+            raise wire_error(error) from None
+        finally:
+            connections.remove(number)
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    async def _answer(self, code: int, argument: bytes) -> list[bytes]:
+        """Return the payloads that answer a command."""
+        try:
+            return await self._answer_command(code, argument)
+        except BinlogError as error:
+            return [error_packet(wire_error(error), self._login.capabilities)]
+        except WireError as error:
+            return [error_packet(error, self._login.capabilities)]
+
+    async def _answer_command(self, code: int, argument: bytes) -> list[bytes]:
+        match code:
+            case Command.QUERY:
+                return await self._answer_question(argument)
+            case Command.PING:
+                return [ok_packet()]
+            case Command.SET_OPTION:
+                return [eof_packet()]
+            case Command.INIT_DB:
+                await self._use(argument.decode("utf-8", "replace"))
+                return [ok_packet()]
+            case Command.STATISTICS:
+                return [_STATISTICS]
+            case Command.RESET_CONNECTION:
+                self._variables = Variables(self._login.charset)
+                return [ok_packet()]
+            case Command.REGISTER_SLAVE:
+                self._connected.registration = parse_register(argument)
+                self._connected.uuid = self._variables.replica_uuid
+                return [ok_packet()]
+        raise unknown_command()
+
+    async def _answer_question(self, argument: bytes) -> list[bytes]:
+        picture = await self._picture()
+        question = parse_question(argument.decode("utf-8", "replace"), self._variables)
+        answer = self._own_answer(question)
+        if answer is None:
+            answer = answer_to(question, picture, self._variables, self._who())
+        if isinstance(answer, LookUp):
+            answer = await self._look_up(answer)
+        if isinstance(answer, ResultSet):
+            return text_result_set(answer.columns, answer.rows, self._login.capabilities)
+        return [ok_packet()]
+
+    def _own_answer(self, question: Question) -> Answer | None:
+        """Answer what only the front knows: its connections."""
+        if isinstance(question, Kill):
+            killed = self._services.connections.kill(question.connection_id, self._name)
+            if not killed:
+                raise unknown_thread(question.connection_id)
+            return Ok()
+        if isinstance(question, ShowReplicas):
+            empty = answer_to(question, self._shown, self._variables, self._who())
+            assert isinstance(empty, ResultSet)
+            return self._replicas(empty)
+        return None
+
+    def _replicas(self, empty: ResultSet) -> ResultSet:
+        rows = []
+        for client in self._services.connections.of(self._name):
+            if (registration := client.registration) is not None:
+                source = self._shown.server_id
+                row = registration.server_id, registration.host, registration.port, source
+                rows.append((*row, client.uuid)[: len(empty.columns)])
+        return result_set([column.name for column in empty.columns], rows)
+
+    async def _look_up(self, asked: LookUp) -> ResultSet:
+        try:
+            return asked.result(await self._consumers().look_up(self._name, asked.statement))
+        except BinlogError as error:
+            if number := number_of(error):
+                raise asked.refusal(number) from None
+            raise
+
+    async def _picture(self) -> Picture:
+        self._shown = picture = await self._consumers().picture(self._name)
+        self._variables.mariadb = picture.mariadb
+        return picture
+
+    def _who(self) -> Who:
+        login = self._login
+        return Who(
+            self._name,
+            login.user,
+            login.host,
+            login.connection_id,
+            self._consumers().subscription(self._name),
+            int(time.time()),
+        )
+
+    async def _use(self, database: str) -> None:
+        """Make a database the default. Raises WireError for one that the consumer does not read."""
+        check_database(database, await self._picture(), self._who())
+        self._variables.database = database
+
+    # -- the dump --------------------------------------------------------------------------------------------
+
+    async def _dump(self, request: DumpRequest) -> None:
+        dump = ServedDump(
+            self._channel,
+            self._login,
+            self._consumers,
+            self._services.settings,
+            self._variables,
+            await self._picture(),
+        )
+        await dump.serve(request)

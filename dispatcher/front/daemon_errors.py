@@ -1,0 +1,26 @@
+"""The errors of the daemon as those of a MySQL server, so that clients react as they do to a server.
+
+A replica gives up after 1236 and shows it to a person. It connects again after 1053, as after the loss of a connection.
+"""
+
+from __future__ import annotations
+
+from dispatcher.front.wire.errors import WireError
+from dispatcher.model.errors import Action, BinlogError, ErrorKind
+
+_FATAL_READING = 1236  # ER_SOURCE_FATAL_ERROR_READING_BINLOG
+_SHUTDOWN = 1053  # ER_SERVER_SHUTDOWN
+_ACCESS_DENIED = 1045  # ER_ACCESS_DENIED_ERROR
+_MESSAGE_MAX = 500  # bytes; a server's own messages have at most 512
+
+_TRANSIENT = frozenset({ErrorKind.NOT_LEADER, ErrorKind.RANGE_UNAVAILABLE, ErrorKind.STATE_STORE})
+
+
+def wire_error(error: BinlogError) -> WireError:
+    """Return the error that a client is sent."""
+    text = str(error).encode()[:_MESSAGE_MAX].decode("utf-8", "ignore")
+    if error.kind in (ErrorKind.UNKNOWN_CONSUMER, ErrorKind.UNAUTHORIZED, ErrorKind.FORBIDDEN):
+        return WireError(_ACCESS_DENIED, text)
+    if error.kind in _TRANSIENT or error.action is Action.RETRY:
+        return WireError(_SHUTDOWN, f"Server shutdown in progress: {text}")
+    return WireError(_FATAL_READING, text)

@@ -1,0 +1,235 @@
+"""One dump: a session of a consumer whose reader is a replication client.
+
+The client's request decides where the session begins (`start`). Ranges of the consumer's queue become packets (`dump`),
+and the socket's backpressure is the reader's speed. A client of MySQL's protocol does not say what it has stored. So
+what was sent counts as acknowledged after a time, or at once if the queue has no room: if the client returns with an
+older place, the consumer reads the log from there again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from dispatcher.binlog.event.header import MAGIC
+from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.front.dump.options import AfterGtids
+from dispatcher.front.dump.relay import Relay
+from dispatcher.front.interfaces import Consumers, GetConsumers
+from dispatcher.front.start import Beginning, InQueue, Wanted, beginning
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position
+
+RANGE_BYTES = 4 << 20  # of a poll; a larger transaction comes whole
+WAIT_MAX_S = 30.0
+ACKNOWLEDGE_EVERY_S = 1.0
+_TURN_S = 0.004  # of the event loop
+HEARTBEAT_MIN_S = 0.1  # a client may ask for nanoseconds, which would keep a core busy
+
+
+class DumpOutput(Protocol):
+    """The client's connection."""
+
+    def write(self, packets: bytes | memoryview) -> None: ...
+
+    async def drain(self) -> None:
+        """Wait until the client has received most of it. Raises an error if it receives nothing for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    """`wanted`: where the client asks the dump to begin; `executed`: what the source has executed, None without MySQL's
+    GTIDs; `heartbeat_s`: 0 for none; `acknowledge_after_s`: see the module; `to_end`: end the dump at the end of the
+    log (BINLOG_DUMP_NON_BLOCK)."""
+
+    wanted: Wanted
+    executed: GtidSet | None
+    heartbeat_s: float
+    acknowledge_after_s: float
+    to_end: bool = False
+
+
+class _Sent(NamedTuple):
+    """The end of a range that was sent, at time `at`."""
+
+    at: float
+    position: Position
+
+
+class DumpSession:
+    """Serves one dump until its client leaves, its session is fenced, or an error ends it."""
+
+    def __init__(
+        self,
+        consumers: GetConsumers,
+        name: str,
+        caller: Caller,
+        options: DumpOptions,
+        relay: Relay,
+        output: DumpOutput,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumers = consumers
+        self._name = name
+        self._caller = caller
+        self._options = options
+        self._relay = relay
+        self._output = output
+        self._clock = clock
+        self._number = 0
+        self._heartbeat_s = options.heartbeat_s and max(options.heartbeat_s, HEARTBEAT_MIN_S)
+        self._head: tuple[int, int] = (0, 0)  # the end of the log when the dump began
+        self._sent: deque[_Sent] = deque()  # and not acknowledged, oldest first
+        self._acknowledged_at = self._wrote_at = self._yielded_at = clock()
+
+    async def run(self) -> None:
+        """Raises BinlogError. Returns at the end of the log if the client has asked for an end."""
+        after = await self._open()
+        while not self._options.to_end or after.order < self._head:
+            after = await self._send_next(after)
+            await self._acknowledge_due()
+
+    # -- the session -----------------------------------------------------------------------------------------
+
+    async def _open(self) -> Position:
+        """Open the session, and return the position at which it begins."""
+        consumers = self._consumers()
+        place = await self._beginning(consumers)
+        position = await self._begin(consumers, place)
+        # Until now, the session before this one could acknowledge what this client lacks.
+        if isinstance(place, InQueue):
+            place = await self._beginning(consumers)
+            if not isinstance(place, InQueue):
+                position = await self._begin(consumers, place)
+        consumers.called(self._name, self._number, self._caller)
+        if (format_ := consumers.format(self._name)) is not None:
+            for packets in self._relay.packets([MAGIC, format_.raw]):
+                await self._send(packets)
+            await self._send(self._relay.arrive(position.file, position.offset))
+        return position
+
+    async def _beginning(self, consumers: Consumers) -> Beginning:
+        held = await consumers.held(self._name)
+        return beginning(self._options.wanted, held, self._options.executed)
+
+    async def _begin(self, consumers: Consumers, place: Beginning) -> Position:
+        after = None
+        if not isinstance(place, InQueue):
+            after = await consumers.position_of(self._name, place)
+        opened = await consumers.open_session(self._name, after, read_only=False)
+        self._number = opened["session"]
+        self._head = Position.from_dict(opened["head"]).order
+        if opened["gap"]:
+            raise self._purged()
+        return Position.from_dict(opened["position"])
+
+    def _purged(self) -> BinlogError:
+        return BinlogError(
+            ErrorKind.POSITION_PURGED,
+            "the source has purged the binary logs that the client needs",
+            where=f"consumer {self._name}",
+            remedy="copy the tables afresh, and begin at the copy's position",
+        )
+
+    # -- what is sent ----------------------------------------------------------------------------------------
+
+    async def _send_next(self, after: Position) -> Position:
+        """Wait for what follows `after` and send it. Return the position up to which the client has everything."""
+        answer = await self._consumers().poll(
+            self._name,
+            self._number,
+            after,
+            PollBounds(RANGE_BYTES),
+            self._wait_s(),
+            markers=self._options.to_end,
+            acknowledges=False,
+        )
+        if self._consumers().closing:
+            what = "the daemon is ending; connect again"
+            raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=f"consumer {self._name}")
+        if answer["gap"]:
+            raise self._purged()
+        end = Position.from_dict(answer["end"])
+        has_moved = end.order > after.order
+        if answer["transactions"]:
+            await self._send_range(after, end)
+        if has_moved:
+            await self._fill(end)
+            self._sent.append(_Sent(self._clock(), end))
+        if self._heartbeat_is_due(moved=has_moved and not answer["transactions"]):
+            await self._send(self._relay.heartbeat(end.file, end.offset))
+        return end
+
+    async def _send_range(self, after: Position, end: Position) -> None:
+        consumers = self._consumers()
+        parts, gap = await consumers.binlog(self._name, self._number, after, end)
+        try:
+            if gap:
+                raise self._purged()
+            for packets in self._relay.packets(parts):
+                await self._send(packets)
+        finally:
+            consumers.answer_ended(self._name, self._number)
+
+    async def _fill(self, end: Position) -> None:
+        """Send empty transactions for what the client's GTIDs lack up to a position."""
+        wanted = self._options.wanted
+        if isinstance(wanted, AfterGtids):
+            gtids = type(wanted.gtids).parse(end.gtid)
+            for packets in self._relay.fill(gtids, end.file, end.offset, int(time.time())):
+                await self._send(packets)
+
+    async def _send(self, packets: bytes | memoryview) -> None:
+        self._output.write(packets)
+        self._wrote_at = self._clock()
+        await self._output.drain()
+        # `drain` does not wait for a client that is fast. A range of small chunks is sent in one turn: otherwise the
+        # source's next batch would come before each of them, and the client would wait until the log has been read.
+        if self._clock() >= self._yielded_at + _TURN_S:
+            await asyncio.sleep(0)
+            self._yielded_at = self._clock()
+
+    # -- times -----------------------------------------------------------------------------------------------
+
+    def _heartbeat_is_due(self, *, moved: bool) -> bool:
+        """True if the client has asked for heartbeats, and one is due or tells it a new place."""
+        period_s = self._heartbeat_s
+        return bool(period_s) and (moved or self._clock() >= self._wrote_at + period_s)
+
+    def _wait_s(self) -> float:
+        """How long to wait for more of the log, until something else is due."""
+        now = self._clock()
+        due = [now + WAIT_MAX_S]
+        if self._heartbeat_s:
+            due.append(self._wrote_at + self._heartbeat_s)
+        if self._sent:
+            acknowledge_at = self._sent[0].at + self._options.acknowledge_after_s
+            due.append(max(acknowledge_at, self._acknowledged_at + ACKNOWLEDGE_EVERY_S))
+        return max(0.0, min(due) - now)
+
+    # -- acknowledgements ------------------------------------------------------------------------------------
+
+    async def _acknowledge_due(self) -> None:
+        """Acknowledge what was sent long enough ago, at most once a second; everything if the queue has no room."""
+        if not self._sent:
+            return
+        now = self._clock()
+        if self._consumers().lacks_room(self._name):
+            await self._acknowledge(len(self._sent))
+        elif now >= self._acknowledged_at + ACKNOWLEDGE_EVERY_S:
+            sent_before = now - self._options.acknowledge_after_s
+            await self._acknowledge(sum(sent.at <= sent_before for sent in self._sent))
+
+    async def _acknowledge(self, count: int) -> None:
+        """Acknowledge the oldest `count` ranges of those that were sent."""
+        if count:
+            position = self._sent[count - 1].position
+            for _ in range(count):
+                self._sent.popleft()
+            self._acknowledged_at = self._clock()
+            await self._consumers().acknowledge(self._name, self._number, position)

@@ -1,0 +1,167 @@
+"""A dump over a client's connection: what the client has asked for, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dispatcher.dispatch.queue.reader import Caller
+from dispatcher.front.daemon_errors import wire_error
+from dispatcher.front.dump.options import AfterGtids, AfterPlace, Checksum, RelayOptions
+from dispatcher.front.dump.relay import Relay
+from dispatcher.front.dump.request import DumpRequest
+from dispatcher.front.dump_session import DumpOptions, DumpSession
+from dispatcher.front.interfaces import GetConsumers
+from dispatcher.front.questions.variables import Variables
+from dispatcher.front.start import Wanted
+from dispatcher.front.wire.channel import Channel, ClientGone
+from dispatcher.front.wire.errors import WireError
+from dispatcher.front.wire.login import FrontLogin
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.printable import printable
+from dispatcher.model.server_picture import Picture
+from dispatcher.settings.front import FrontSettings
+
+_OFFSET_MIN = 4
+_QUIT_BYTES_MAX = 1 << 10
+_PROGRAM_MAX = 80  # characters of a program's name
+# A replica of MySQL counts its offset by the sizes of the events that it gets. Where events are left out, the offset
+# that it stores is too low, so it would apply transactions twice after a lost connection.
+_MYSQL_REPLICA = "mysqld"
+_BY_FILE_REFUSED = (
+    "a replica of MySQL cannot read by file and offset here, because events of others are left out; set gtid_mode=ON,"
+    " and CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION=1"
+)
+_FATAL_READING = 1236  # ER_SOURCE_FATAL_ERROR_READING_BINLOG
+
+
+class ServedDump:
+    """Serves one dump on a connection, which ends with it."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        login: FrontLogin,
+        consumers: GetConsumers,
+        settings: FrontSettings,
+        variables: Variables,
+        picture: Picture,
+    ) -> None:
+        self._channel = channel
+        self._login = login
+        self._consumers = consumers
+        self._settings = settings
+        self._variables = variables
+        self._picture = picture
+
+    async def serve(self, request: DumpRequest) -> None:
+        """Serve the dump until the client leaves, or to the end of the log if the client has asked for an end. Raises
+        ClientGone."""
+        wanted = self._wanted(request)
+        relay = Relay(self._relay_options(request), wanted)
+        dump = DumpSession(
+            self._consumers,
+            self._login.user,
+            self._caller(),
+            self._options(request, wanted),
+            relay,
+            self,
+        )
+        try:
+            await self._while_connected(dump)
+        except BinlogError as error:
+            self.write(relay.error(wire_error(error)))
+        except WireError as error:
+            self.write(relay.error(error))
+        else:
+            self.write(relay.end())
+        await self.drain()
+
+    # -- what the client has asked for -----------------------------------------------------------------------
+
+    def _wanted(self, request: DumpRequest) -> Wanted:
+        """Where the dump begins. Raises WireError 1236."""
+        state = self._variables.slave_connect_state
+        if self._variables.slave_until_gtid is not None:
+            raise WireError(_FATAL_READING, "START SLAVE UNTIL is not possible here")
+        if self._picture.mariadb and state is not None:
+            return AfterGtids(MariadbGtids.parse(state))
+        if request.gtids is not None:
+            return AfterGtids(request.gtids)
+        if (
+            self._login.attributes.get("program_name") == _MYSQL_REPLICA
+            and not self._picture.mariadb
+        ):
+            raise WireError(_FATAL_READING, _BY_FILE_REFUSED)
+        if request.offset < _OFFSET_MIN:
+            text = "Client requested source to start replication from position < 4"
+            raise WireError(_FATAL_READING, text)
+        return AfterPlace(request.file or self._first_file(), request.offset)
+
+    def _first_file(self) -> str:
+        return next((name for name, _ in self._picture.log_files), "")
+
+    def _options(self, request: DumpRequest, wanted: Wanted) -> DumpOptions:
+        executed = None
+        if isinstance(wanted, AfterGtids) and isinstance(wanted.gtids, GtidSet):
+            executed = GtidSet.parse(self._picture.executed)
+        return DumpOptions(
+            wanted,
+            executed,
+            self._variables.heartbeat_period_ns / 1e9,
+            self._settings.acknowledge_after_seconds,
+            to_end=request.non_blocking,
+        )
+
+    def _relay_options(self, request: DumpRequest) -> RelayOptions:
+        picture, variables = self._picture, self._variables
+        checksum = variables.binlog_checksum
+        return RelayOptions(
+            server_id=picture.server_id,
+            checksum=Checksum.UNSET if checksum is None else Checksum[checksum],
+            heartbeat_v2=request.heartbeat_v2 and not picture.mariadb,
+            annotate=request.annotate,
+            mariadb=picture.mariadb,
+            mariadb_capability=variables.mariadb_capability,
+        )
+
+    def _caller(self) -> Caller:
+        """The client as the status page names it."""
+        attributes = self._login.attributes
+        names = (attributes.get(key) for key in ("program_name", "_client_name"))
+        program = next(filter(None, names), "replication client")
+        return Caller.of(self._login.host, f"{printable(program[:_PROGRAM_MAX])} (front)")
+
+    # -- the connection --------------------------------------------------------------------------------------
+
+    def write(self, packets: bytes | memoryview) -> None:
+        self._channel.write(packets)
+
+    async def drain(self) -> None:
+        await self._channel.drain(self._settings.write_timeout_seconds)
+
+    async def _while_connected(self, dump: DumpSession) -> None:
+        """Run the dump until it ends or the client leaves. Raises BinlogError, WireError, ClientGone."""
+        channel = self._channel
+
+        async def until_closed() -> None:
+            await asyncio.shield(channel.closed)
+            raise ClientGone("the client has left")
+
+        # During a dump, a client only says that it leaves.
+        channel.watch(lambda _: channel.abort(), _QUIT_BYTES_MAX)
+        try:
+            async with asyncio.TaskGroup() as group:
+                watcher = group.create_task(until_closed())
+                await dump.run()
+                watcher.cancel()
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from None
+        finally:
+            channel.unwatch()
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group."""
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
