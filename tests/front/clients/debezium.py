@@ -1,0 +1,186 @@
+"""Debezium's MySQL connector in its embedded engine as a client: `programs/DebeziumReader.java`.
+
+What a user needs, against a server and against the front alike:
+
+* `snapshot.mode=no_data` for a new connector; a connector that has its offsets and its schema history just goes on;
+* `snapshot.locking.mode=none`: the snapshot of the tables' definitions otherwise asks for a global read lock;
+* `driver.allowPublicKeyRetrieval=true` without TLS, or `database.ssl.mode=required`;
+* a `database.server.id` of its own;
+* `database.include.list` at a server, so that it takes definitions of its own databases only. The front shows no
+  others, so there it is not needed;
+* `heartbeat.interval.ms`, so that its stored offset moves while only others write.
+
+Debezium delivers at least once: after a kill it repeats the events behind the offset that it stored last.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.front.clients.installs import java_program
+from tests.front.clients.java_clients import properties
+from tests.front.clients.lines import ClientFailed, Program, running
+from tests.front.clients.printed import short
+from tests.front.clients.readings import Collector, Endpoint, Reading, Row, Start, Until
+
+VERSION = "3.6.1.Final"
+_PACKAGES = (
+    f"io.debezium:debezium-embedded:{VERSION}",
+    f"io.debezium:debezium-connector-mysql:{VERSION}",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+_OPS = {"c": "insert", "u": "update", "d": "delete"}
+_PREFIX = "judge"
+# The program waits at these lines, so it is never killed while it writes its file of offsets.
+_PAUSES = (b"batch", b"stored")
+_Place = tuple[str, int, int]
+
+
+@dataclass
+class Debezium:
+    """The engine with its offsets and its schema history in `folder`.
+
+    `begin` takes the state that `prepare` has made: Debezium has to see a table's definition before it is altered.
+    Each event is a transaction of its own in a reading, at the place of its row.
+    """
+
+    folder: Path
+    prepared: Path | None = None
+    server_id: int = 7005
+    name: str = "Debezium"
+    more: dict[str, object] = field(default_factory=dict)
+    stored: Start = field(default_factory=lambda: Start(""))
+    _runs: int = 0
+    _seen: dict[_Place, Row] = field(default_factory=dict)
+
+    def begin(self, _at: Endpoint, start: Start) -> None:
+        assert self.prepared is not None
+        shutil.copytree(self.prepared / "state", self.folder / "state")
+        self.stored = Start(start.file, start.offset)
+
+    def prepare(self, at: Endpoint, write: Callable[[], object]) -> None:
+        """Run the engine until it has read the definitions of all tables, and stored the offset of a row that `write`
+        inserts into the table `seed` meanwhile."""
+        folder = self.folder / "prepare"
+        written = read = False
+        with self._running(at, folder) as program:
+            for line in program.output:
+                destination = line.split(b"\t")[0].strip()
+                read |= destination.endswith(b".seed")
+                if destination == b"stored":
+                    if read:
+                        return
+                    if not written:
+                        write()
+                        written = True
+                if destination in _PAUSES:
+                    program.tell(b"go on\n")
+        raise ClientFailed((folder / "stderr").read_text("utf-8", "replace")[-3000:])
+
+    def read(self, at: Endpoint, until: Until) -> Reading:
+        self._runs += 1
+        folder = self.folder / str(self._runs)
+        collector = Collector(until, self.stored)
+        repeated = 0
+        with self._running(at, folder) as program:
+            for raw in program.output:
+                line = raw.strip()
+                if line not in _PAUSES:
+                    repeated += not self._take(collector, raw.decode())
+                # An end in a number of rows is before the offset of the batch is stored, so that the engine repeats it.
+                elif collector.done and (line == b"stored" or until.rows):
+                    break
+                else:
+                    program.tell(b"go on\n")
+            else:
+                said = (folder / "stderr").read_text("utf-8", "replace")[-3000:]
+                raise ClientFailed(f"Debezium ended at {collector.place}: {said}")
+        self.stored = collector.place
+        reading = collector.reading
+        reading.repeated = repeated
+        return reading
+
+    @contextmanager
+    def _running(self, at: Endpoint, folder: Path) -> Iterator[Program]:
+        command = java_program("DebeziumReader", *_PACKAGES)
+        with running(command, folder, given=self._given(at) + b"\n", more_input=True) as program:
+            yield program
+
+    def _take(self, collector: Collector, line: str) -> bool:
+        """Returns False for an event that was delivered before."""
+        destination, _, text = line.partition("\t")
+        if destination.startswith("__debezium-heartbeat"):
+            return True
+        value = json.loads(text)
+        source = value["source"]
+        place = (source["file"], source["pos"], source.get("row") or 0)
+        row = _schema_change(value) if "ddl" in value else _row(value)
+        if row is None:
+            return True
+        before = self._seen.setdefault(place, row)
+        if before is not row:
+            assert before == row, f"at {place} there was {before}, and now there is {row}"
+            return False
+        collector.row(row)
+        collector.end(*place[:2], source.get("gtid") or "")
+        return True
+
+    def _given(self, at: Endpoint) -> bytes:
+        state = self.folder / "state"
+        state.mkdir(parents=True, exist_ok=True)
+        settings: dict[str, object] = {
+            "name": _PREFIX,
+            "topic.prefix": _PREFIX,
+            "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+            "offset.storage.file.filename": state / "offsets",
+            "offset.flush.interval.ms": 0,
+            "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+            "schema.history.internal.file.filename": state / "schema",
+            "snapshot.mode": "no_data",
+            "snapshot.locking.mode": "none",
+            "database.hostname": at.host,
+            "database.port": at.port,
+            "database.user": at.user,
+            "database.password": at.password,
+            "database.server.id": self.server_id,
+            "database.ssl.mode": "required" if at.tls else "disabled",
+            "driver.allowPublicKeyRetrieval": "true",
+            "include.schema.changes": "true",
+            "tombstones.on.delete": "false",
+            "decimal.handling.mode": "string",
+            "heartbeat.interval.ms": 1000,
+            "errors.max.retries": 0,
+            "converter.schemas.enable": "false",
+            "key.converter.schemas.enable": "false",
+            "value.converter.schemas.enable": "false",
+            **self.more,
+        }
+        return properties(settings).encode()
+
+
+def _row(value: dict[str, Any]) -> Row | None:
+    if value["op"] not in _OPS:
+        return None
+    source, before, after = value["source"], value["before"], value["after"]
+    key = (after or before)["id"]
+    return Row(
+        source["db"], source["table"], _OPS[value["op"]], key, _image(before), _image(after), source["pos"]
+    )  # fmt: skip
+
+
+def _image(values: dict[str, Any] | None) -> str | None:
+    if values is None:
+        return None
+    return ", ".join(f"{name}={short(json.dumps(value))}" for name, value in values.items())
+
+
+def _schema_change(value: dict[str, Any]) -> Row:
+    source = value["source"]
+    return Row(value["databaseName"], "", "ddl", None, None, short(value["ddl"]), source["pos"])
