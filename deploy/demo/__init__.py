@@ -12,7 +12,8 @@
     view       shows the observations: live on a terminal, as lines elsewhere
     delta      reads Delta tables without Spark
     compare    compares every value of every table
+    replication runs mysqlbinlog as a client of the front, and compares its rows with those of the server's log
 
-The daemon and the mirror job are started with the commands that a user would type, and observed through public
-interfaces: `GET /v1/binlogs`, log files, the server's process list.
+The daemon, the mirror job and mysqlbinlog are started with the commands that a user would type, and observed through
+public interfaces: `GET /v1/binlogs`, log files, the server's process list.
 """

@@ -3,11 +3,11 @@
 First MySQL starts, then the daemon and the mirror job in parallel (Spark needs about ten seconds, and waits for the
 daemon). Then the tables are created: the consumers begin at `earliest`, so the mirror contains all rows. Writers write
 for a while. Meanwhile the mirror copies a table that is older than the binlog, two tables get columns, and one is
-replaced by a shadow table.
+replaced by a shadow table. mysqlbinlog reads a consumer through the front.
 
 With a standby, the state of two daemons is on a second MySQL, because each renewal of their lease is a transaction: the
 demo compares the mirror's progress with everything that the first MySQL has executed. In the middle of the load the
-leader is killed.
+leader is killed, and mysqlbinlog goes on at the front of the other daemon.
 
 Then the demo waits for the mirror. The mirror job acknowledges what is in its log. So when a consumer's `covered` set
 contains all that the server has executed, the mirror's log holds all changes; the job's metrics say how far the tables
@@ -36,6 +36,7 @@ from rich.console import Console
 from deploy.demo import compare
 from deploy.demo.load import WriteCounts, Writers, make_existing_table
 from deploy.demo.processes import INTERRUPTS, DemoFailed, DemoProcess, tail
+from deploy.demo.replication import STARTS_MAX, ReplicationClient, ReplicationResult
 from deploy.demo.schema import DATABASES, EXISTING, STATEMENTS
 from deploy.demo.settings import (
     CONSUMERS,
@@ -51,7 +52,7 @@ from deploy.demo.settings import (
     state_in_file,
 )
 from deploy.demo.view import NO_LEADER, View, ViewState, results_table, save_picture, size
-from deploy.demo.watch import DemoDaemon, Observation, Observer, Rules, SilentDaemon
+from deploy.demo.watch import TOOL, DemoDaemon, Observation, Observer, Rules, SilentDaemon
 from tests.servers import DURABLE, Instance, start_server
 from tests.servers.ports import free_port
 
@@ -111,6 +112,7 @@ class RunningDemo:
     rules: Rules
     view: View
     load: Writers | None = None
+    client: ReplicationClient | None = None
     takeover: Takeover | None = None
     observation: Observation | None = None
     writing: ViewState | None = None  # the last state under load
@@ -128,6 +130,9 @@ class RunningDemo:
                 self.observation = observation
                 if wrong := self.rules.wrong(observation):
                     raise self.leader.process.failed(f"violates a rule of the demo: {wrong}")
+                if self.client:
+                    killed = len(self.observer.daemons) < len(self.daemons)
+                    self.client.keep_reading(self.leader.front, STARTS_MAX if killed else 1)
             self.view.show(state)
             if observation and title == "writing":
                 self.writing = state
@@ -186,9 +191,9 @@ def run(options: Options, console: Console) -> int:
         target = options.target or work / "delta"
         with View(console) as view:
             demo = _start(running, view, work, target, options)
-            results = _perform(demo, options, target)
-        fine = all(result.fine for result in results)
-        verdict = _verdict(demo, results, time.monotonic() - began)
+            results, replicated = _perform(demo, options, target)
+        fine = replicated.same and all(result.fine for result in results)
+        verdict = _verdict(demo, results, replicated, time.monotonic() - began)
         _report(console, results, verdict, target)
         if options.picture and demo.writing:
             save_picture(options.picture, demo.writing, results, verdict)
@@ -234,7 +239,9 @@ def _start(
     ports, metrics = [free_port() for _ in parts], free_port()
 
     def start_daemon(part: DaemonPart, port: int) -> DemoDaemon:
-        part.config.write_text(daemon_settings(server.port, port, part.state), encoding="utf-8")
+        front = free_port()
+        settings = daemon_settings(server.port, port, front, part.state)
+        part.config.write_text(settings, encoding="utf-8")
         process = _part(
             running,
             part.name,
@@ -242,7 +249,7 @@ def _start(
             work,
             environment,
         )
-        return DemoDaemon(process, port, part.config)
+        return DemoDaemon(process, port, front, part.config)
 
     mirror_config = work / "mirror.yaml"
     mirror_config.write_text(mirror_settings(server.port, ports, metrics, target), encoding="utf-8")
@@ -272,6 +279,14 @@ def _start(
     view.say(f"writing {options.parts} rows that no binlog holds into {EXISTING}")
     with closing(_connect(server)) as connection:
         make_existing_table(connection, options.parts)
+    (read,) = (consumer for consumer in CONSUMERS if consumer.reader == TOOL)
+    demo.client = ReplicationClient(
+        server,
+        read.name,
+        read.databases,
+        work / "replication",
+        lambda name, command: _part(running, name, command, work, {}),
+    )
     return demo
 
 
@@ -365,7 +380,9 @@ def _connect(server: Instance) -> Connection[Cursor]:
 # -- the main job --------------------------------------------------------------------------------------------
 
 
-def _perform(demo: RunningDemo, options: Options, target: Path) -> list[compare.Result]:
+def _perform(
+    demo: RunningDemo, options: Options, target: Path
+) -> tuple[list[compare.Result], ReplicationResult]:
     view, server = demo.view, demo.server
     load = demo.load = Writers(
         lambda: server.connect(autocommit=False), seed=options.seed, parts=options.parts
@@ -387,7 +404,9 @@ def _perform(demo: RunningDemo, options: Options, target: Path) -> list[compare.
     view.say("comparing every value of every table")
     with closing(_connect(server)) as connection:
         tables = compare.tables_of(connection, DATABASES)
-        return [_compare(connection, table, target) for table in tables]
+        results = [_compare(connection, table, target) for table in tables]
+    assert demo.client is not None
+    return results, demo.client.compared()
 
 
 def _write_for(demo: RunningDemo, load: Writers, options: Options) -> None:
@@ -434,6 +453,9 @@ def _catch_up(demo: RunningDemo) -> None:
         # The writers have stopped, so the server's executed set does not change.
         assert observation.executed == tip, "another client writes to the demo's server"
         caught_up = all(_caught_up(observation, name) for name in MIRRORED)
+        caught_up = caught_up and all(
+            observation.behind(c.name) == 0 for c in CONSUMERS if c.reader
+        )
         return caught_up and demo.rules.closed_observations > 0
 
     demo.until("waiting for the mirror", done, CATCH_UP_TIMEOUT_S)
@@ -454,7 +476,12 @@ def _compare(connection: Connection[Cursor], table: compare.Table, target: Path)
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-def _verdict(demo: RunningDemo, results: list[compare.Result], seconds: float) -> str:
+def _verdict(
+    demo: RunningDemo,
+    results: list[compare.Result],
+    replicated: ReplicationResult,
+    seconds: float,
+) -> str:
     (unshared,) = (consumer for consumer in CONSUMERS if not consumer.shared)
     held = demo.rules.held_bytes_max[unshared.name]
     connections = len({consumer.user for consumer in CONSUMERS})
@@ -468,7 +495,7 @@ def _verdict(demo: RunningDemo, results: list[compare.Result], seconds: float) -
         f"[bold]{verdict}[/], {sum(result.mysql for result in results)} rows, in {seconds:.0f} s.\n{takeover}"
         f"One binlog dump thread for each of {connections} connections and, while it was connected, one for the"
         f" unshared consumer:\n{unshared.name} never reads, held at most {size(held)}, and was disconnected when its"
-        f" queue was full; no other consumer waited for it.\n"
+        f" queue was full; no other consumer waited for it.\n{replicated}\n"
         f"{whose} resident memory was {demo.rules.resident_bytes_max / 1e6:.0f} MB at most"
         f" (limit {demo.rules.memory_bytes_max / 1e6:.0f} MB)."
     )
@@ -487,11 +514,13 @@ def _keep(console: Console, demo: RunningDemo, target: Path) -> None:
     """Keep everything running until Ctrl-C, or until a process ends."""
     urls = daemon_urls([daemon.port for daemon in demo.daemons])
     configs = " ".join(str(daemon.config) for daemon in demo.daemons)
+    fronts = ", ".join(f"127.0.0.1:{daemon.front}" for daemon in demo.daemons)
     logs = " ".join(str(part.log) for part in (*(d.process for d in demo.daemons), demo.mirror))
     console.print(
         f"\nEverything keeps running until Ctrl-C:\n"
         f"  MySQL      mysql --socket={demo.server.socket} --user=root\n"
         f"  daemon     {BIN / 'binlog-dispatcher'} binlogs --url {urls}\n"
+        f"  front      {fronts}, users {', '.join(consumer.name for consumer in CONSUMERS)}\n"
         f"  settings   {configs}\n"
         f"  logs       {logs}\n"
         f"  tables     {target}",

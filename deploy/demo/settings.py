@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.demo.schema import DATABASES
-from deploy.demo.watch import DemoConsumer
+from deploy.demo.watch import TOOL, DemoConsumer
 from dispatcher.state.server.session import PRIVILEGES
 
 MIB = 1 << 20
@@ -14,9 +14,10 @@ CONSUMERS = (
     DemoConsumer("shop", "repl", ("shop",), 64 * MIB),
     DemoConsumer("billing", "repl", ("billing",), 64 * MIB),
     DemoConsumer("warehouse", "depot", ("warehouse",), 64 * MIB),
-    DemoConsumer("never_reads", "repl", DATABASES, MIB // 4, shared=False),
+    DemoConsumer("audit", "repl", ("shop", "billing"), 16 * MIB, reader=TOOL),
+    DemoConsumer("never_reads", "repl", DATABASES, MIB // 4, shared=False, reader=""),
 )
-MIRRORED = tuple(consumer.name for consumer in CONSUMERS if consumer.shared)
+MIRRORED = tuple(consumer.name for consumer in CONSUMERS if consumer.mirrored)
 COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*")
 
 STATE_DATABASE = "binlog_dispatcher"
@@ -24,8 +25,9 @@ STATE_USER = "dispatcher"
 STATE_GRANTS = (f"{', '.join(PRIVILEGES)} ON {STATE_DATABASE}.*",)
 
 
-def daemon_settings(mysql_port: int, port: int, state: str) -> str:
-    """`state`: the value of the key `state`, see `state_in_file` and `state_in_database`."""
+def daemon_settings(mysql_port: int, port: int, front: int, state: str) -> str:
+    """`port`: of the API; `front`: of the front; `state`: the value of the key `state`, see `state_in_file` and
+    `state_in_database`."""
     lines = ["consumers:"]
     for consumer in CONSUMERS:
         lines += [
@@ -38,7 +40,11 @@ def daemon_settings(mysql_port: int, port: int, state: str) -> str:
         ]
         if not consumer.shared:
             lines.append("    use_binlog_client: false")
-    lines += [f"api: {{listen: 127.0.0.1:{port}}}", f"state: {state}"]
+    lines += [
+        f"api: {{listen: 127.0.0.1:{port}}}",
+        f"front: {{listen: 127.0.0.1:{front}, acknowledge_after_seconds: 2}}",
+        f"state: {state}",
+    ]
     return "\n".join(lines) + "\n"
 
 

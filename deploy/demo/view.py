@@ -92,7 +92,7 @@ def _line(state: ViewState) -> str:
     behind = ", ".join(
         f"{consumer.name} {observation.behind(consumer.name)} + {observation.unapplied(consumer.name)}"
         for consumer in consumers
-        if consumer.shared
+        if consumer.mirrored
     )
     copied = sum(progress.copied for progress in observation.mirrored.values())
     copies = f" {copied} rows copied;" if copied else ""
@@ -146,12 +146,12 @@ def _consumers(observation: Observation, consumers: Sequence[DemoConsumer]) -> T
     table = _table(
         "consumer",
         "state",
-        right=("queue", "of", "lag s", "not in the lake", "not applied", "rows applied", "tables"),
+        right=("queue", "of", "lag s", "not acknowledged", "not applied", "rows applied", "tables"),
     )
     for consumer in consumers:
         row, mirrored = observation.rows[consumer.name], observation.mirrored.get(consumer.name)
         state = observation.state(consumer.name)
-        done = ("", "", "") if consumer.shared else ("", "[dim]never reads[/]", "")
+        done = ("", f"[dim]{consumer.reader or 'never reads'}[/]", "")
         if mirrored:
             done = (
                 str(observation.unapplied(consumer.name)),

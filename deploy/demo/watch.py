@@ -31,18 +31,24 @@ MEMORY_BASE_BYTES = 250 * 10**6
 GRACE_S = 3.0
 ANSWER_S = 60.0  # the first start on a machine compiles kernels before it answers
 _DUMP = ("Binlog Dump", "Binlog Dump GTID")
-_MIRROR = "binlog_mirror_"
+_METRICS = "binlog_mirror_"
+MIRROR, TOOL = "the mirror", "mysqlbinlog"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoConsumer:
-    """A consumer as the demo's settings declare it."""
+    """A consumer as the demo's settings declare it. `reader`: "" if no program reads it."""
 
     name: str
     user: str
     databases: tuple[str, ...]
     queue_bytes_max: int
     shared: bool = True
+    reader: str = MIRROR
+
+    @property
+    def mirrored(self) -> bool:
+        return self.reader == MIRROR
 
 
 @dataclass(slots=True)
@@ -95,10 +101,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class DemoDaemon:
-    """A daemon of the demo. `port`: of its API; `config`: its file of settings."""
+    """A daemon of the demo. `port`: of its API; `front`: of its front; `config`: its file of settings."""
 
     process: DemoProcess
     port: int
+    front: int
     config: Path
 
 
@@ -195,11 +202,11 @@ def mirror_progress(text: str) -> dict[str, MirrorProgress]:
     mirrored: dict[str, MirrorProgress] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if not sample.name.startswith(_MIRROR):
+            if not sample.name.startswith(_METRICS):
                 continue
             progress = mirrored.setdefault(sample.labels["consumer"], MirrorProgress())
             value = int(sample.value)
-            match sample.name.removeprefix(_MIRROR):
+            match sample.name.removeprefix(_METRICS):
                 case "applied_rows_total":
                     progress.rows = value
                 case "steps_total":

@@ -34,23 +34,23 @@ def check_command(config: Config) -> None:
         from dispatcher.settings.exposure import password_warnings  # noqa: PLC0415
 
         warnings = [*settings.warnings, *password_warnings(settings)]
-        errors, of_servers = examine_servers(settings)
-        warnings += of_servers
+        errors, found, of_front = _examine(settings)
+        warnings += found
         of_state = _examine_state(settings, errors, warnings)
         for line in (*(f"warning: {text}" for text in warnings), *errors):
             say(line, err=True)
         if errors:
             raise typer.Exit(EXIT_INPUT)
-        if of_state:
-            say(of_state)
+        for of in filter(None, (of_state, of_front)):
+            say(of)
         noted = f", {_count(len(warnings), 'warning')}" if warnings else ""
         consumers = _count(len(settings.consumers), "consumer")
         say(f"OK: {consumers} checked, no errors{noted}")
 
 
 def exit_on_errors(settings: Settings) -> None:
-    """Print the errors of the servers and of the database of the state. Raises typer.Exit if there are any."""
-    errors, _ = examine_servers(settings)
+    """Print the errors of the servers, the front and the database of the state. Raises typer.Exit if there are any."""
+    errors, _, _ = _examine(settings)
     _examine_state(settings, errors, [])
     if errors:
         for line in errors:
@@ -62,9 +62,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
-def examine_servers(settings: Settings) -> tuple[list[str], list[str]]:
-    """Returns (errors, warnings) of the servers and of folders of files, a line each, in the order of the settings."""
+def _examine(settings: Settings) -> tuple[list[str], list[str], str]:
+    """Returns (errors, warnings, what the front serves). Errors and warnings are a line each: first those of servers
+    and of folders of files, in the order of the settings; then those of the front."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+    from dispatcher.cli.front_check import examine_front  # noqa: PLC0415
 
     warnings: list[str] = []
     begun = _begun(settings, warnings)
@@ -73,7 +76,7 @@ def examine_servers(settings: Settings) -> tuple[list[str], list[str]]:
         groups.setdefault((consumer.connection_key, consumer.tls), []).append(name)
 
     def examine(names: list[str]) -> list[HostReport]:
-        return _examine(settings, names, begun)
+        return _reports(settings, names, begun)
 
     # In parallel, so that a server that does not answer does not delay the others.
     with ThreadPoolExecutor(min(len(groups), 16)) as pool:
@@ -83,7 +86,17 @@ def examine_servers(settings: Settings) -> tuple[list[str], list[str]]:
         for report in reports:
             for finding in report.findings:
                 (warnings if finding.warning else errors).append(_line(report.label, finding))
-    return errors, [*warnings, *_unshared(settings, examined)]
+    versions = {
+        name: [report.version for report in reports if report.version]
+        for names, reports in examined
+        for name in names
+    }
+    front = examine_front(settings, versions)
+    return (
+        [*errors, *front.errors],
+        [*warnings, *_unshared(settings, examined), *front.warnings],
+        front.line,
+    )
 
 
 def _examine_state(settings: Settings, errors: list[str], warnings: list[str]) -> str:
@@ -120,7 +133,7 @@ def _begun(settings: Settings, warnings: list[str]) -> Collection[str]:
     return {each["name"] for each in stored["consumers"] if each["covered"] is not None}
 
 
-def _examine(settings: Settings, names: list[str], begun: Collection[str]) -> list[HostReport]:
+def _reports(settings: Settings, names: list[str], begun: Collection[str]) -> list[HostReport]:
     """The reports of the hosts, or of the folder, that these consumers share."""
     from dispatcher.runtime.client.from_settings import consumer_spec  # noqa: PLC0415
     from dispatcher.source.mysql import examination  # noqa: PLC0415

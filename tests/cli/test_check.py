@@ -202,6 +202,15 @@ def test_generated_columns_that_the_server_leaves_out_of_the_log(
         assert "omit_columns" in line
 
 
+def test_what_the_front_serves(server: Instance, tmp_path: Path) -> None:
+    file = write(tmp_path, ("shop", consumer(server, "cli")), ("spark", consumer(server, "cli")))
+    file.write_text(file.read_text() + "front: {listen: '127.0.0.1:3307'}\n")
+    done = call("check", "--config", file)
+    served, ok = done.stdout.splitlines()
+    assert (done.returncode, served) == (0, "front 127.0.0.1:3307: serves shop, spark")
+    assert ok.startswith("OK: 2 consumers checked")
+
+
 def test_clocks_that_are_apart(server: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = Endpoint("127.0.0.1", server.port, "cli", PASSWORD)
     now = time.time

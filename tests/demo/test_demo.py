@@ -19,6 +19,11 @@ TAKEOVER = re.compile(
     r"Daemon a led until it was killed with SIGKILL, \d+\.\d s after the load had begun; \d+\.\d s later daemon b led\."
 )
 
+REPLICATED = re.compile(
+    r"mysqlbinlog read [1-9]\d+ rows of shop and billing through the front, equal to the rows in the server's log;"
+    r" the server had no dump thread for it\."
+)
+
 
 def start(temporary: Path, *arguments: str) -> subprocess.Popen[str]:
     """The demo with all its files below `temporary`."""
@@ -64,6 +69,7 @@ def test_every_table_is_equal_and_nothing_is_left_behind(tmp_path: Path, daemons
     assert demo.returncode == 0, said
     assert "all 9 tables are equal" in said
     assert len(TAKEOVER.findall(said)) == daemons - 1, said
+    assert REPLICATED.search(said), said
     assert sorted(path.name for path in target.iterdir()) == [
         "_binlog",
         "billing",

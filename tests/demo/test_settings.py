@@ -22,7 +22,7 @@ PASSWORD = {"DEMO_PASSWORD": "secret"}
 
 
 def loaded(file: Path, port: int, state: str) -> Settings:
-    file.write_text(daemon_settings(3306, port, state))
+    file.write_text(daemon_settings(3306, port, port + 1000, state))
     return load_settings([file], environment=PASSWORD)
 
 
@@ -34,6 +34,7 @@ def test_the_daemon_accepts_the_settings(tmp_path: Path) -> None:
         assert consumer.max_bytes_in_binlog_queue == declared.queue_bytes_max
         assert (consumer.use_binlog_client, consumer.start.at) == (declared.shared, "earliest")
     assert (given.state.mysql, given.state.path) == (None, tmp_path / "state.db")
+    assert given.front is not None and str(given.front.listen) == "127.0.0.1:9085"
 
 
 def test_two_daemons_share_the_database_of_their_state(tmp_path: Path) -> None:

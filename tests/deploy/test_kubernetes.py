@@ -475,6 +475,33 @@ class TestRendering:
         settings = yaml.safe_load(one(found, "ConfigMap")["data"]["dispatcher.yaml"])
         assert settings["api"]["advertise"].startswith("https://${POD_NAME}.")
 
+    def test_replication_clients_reach_the_front_by_tls(self, tmp_path: Path) -> None:
+        found = self.two_daemons(
+            "--set", "front.enabled=true,front.tlsSecret=front,front.port=3310"
+        )
+        pod = one(found, "StatefulSet")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        (port,) = (each for each in container["ports"] if each["name"] == "front")
+        data = one(found, "ConfigMap")["data"]
+        front = yaml.safe_load(data["dispatcher.yaml"])["front"]
+        assert front["listen"] == f"0.0.0.0:{port['containerPort']}"
+        for name, number in (("", 3310), ("-pods", port["containerPort"])):
+            ports = named(found, "Service", f"binlog-dispatcher{name}")["spec"]["ports"]
+            assert {each["targetPort"]: each["port"] for each in ports}["front"] == number
+        (volume,) = (each for each in pod["volumes"] if each.get("secret"))
+        assert volume["secret"]["secretName"] == "front"
+        (mount,) = (m for m in container["volumeMounts"] if m["name"] == volume["name"])
+        folder = mount["mountPath"]
+        assert front["tls"] == {"cert": f"{folder}/tls.crt", "key": f"{folder}/tls.key"}
+        for name in ("tls.crt", "tls.key"):
+            (tmp_path / name).touch()
+        text = data["dispatcher.yaml"].replace(folder, str(tmp_path))
+        assert settings_of(text, tmp_path, POD_NAME="pod-0").front is not None
+        ingress = one(found, "NetworkPolicy")["spec"]["ingress"]
+        (rule,) = (each for each in ingress if each["ports"][0]["port"] == "front")
+        (readers,) = rule["from"]
+        assert readers["podSelector"]["matchLabels"]
+
     @pytest.mark.parametrize(("address", "port"), [("db", 3306), ("db:3307", 3307)])
     def test_one_daemon_may_have_its_state_in_a_database(self, address: str, port: int) -> None:
         state = f"state.mysql=dispatcher@{address}/binlog_dispatcher"
@@ -496,6 +523,7 @@ class TestRendering:
             (("-f", TWO_DAEMONS, "--set", "readiness=some"), "readiness"),
             (("-f", EXAMPLE, "--set", "api.listen=0.0.0.0:1"), "api"),
             (("-f", EXAMPLE, "--set", "mirror.enabled=true"), "settings"),
+            (("-f", EXAMPLE, "--set", "front.enabled=true"), "tlsSecret"),
             (("-f", EXAMPLE, "--set", "persistence.accessModes={ReadWriteMany}"), "accessModes"),
         ],
     )  # fmt: skip

@@ -104,6 +104,12 @@ last batches and a segment. The quarter is added because a queue that is filled 
 {{- $state = merge (dict "path" "/var/lib/binlog-dispatcher/state.db") $state -}}
 {{- end -}}
 {{- $settings := dict "consumers" .Values.consumers "api" $api "state" $state "log" .Values.log -}}
+{{- if .Values.front.enabled -}}
+{{- $folder := "/run/secrets/binlog-dispatcher-front" -}}
+{{- $tls := dict "cert" (printf "%s/tls.crt" $folder) "key" (printf "%s/tls.key" $folder) -}}
+{{- $front := merge (dict "listen" "0.0.0.0:3307" "tls" $tls) .Values.front.settings -}}
+{{- $settings = merge $settings (dict "front" $front) -}}
+{{- end -}}
 {{- if .Values.defaults -}}
 {{- $settings = merge $settings (dict "defaults" .Values.defaults) -}}
 {{- end -}}
