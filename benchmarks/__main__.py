@@ -25,6 +25,7 @@ from benchmarks import (
     catch_up,
     decode,
     fan_out,
+    front,
     logs,
     many_sources,
     memory,
@@ -48,11 +49,13 @@ QUICK = HERE.parent / ".cache" / "bench" / "report.json"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a run. `log_part` is called for each generated log, while its server runs; `measure` is called once."""
+    """A part of a run. `log_part` is called for each generated log, while its server runs, or only for `shapes`;
+    `measure` is called once."""
 
     name: str
     measure: Callable[[Run], None] | None = None
     log_part: Callable[[Run, Instance, GeneratedLog], None] | None = None
+    shapes: tuple[logs.Shape, ...] = logs.SHAPES
     full_only: bool = False
 
 
@@ -60,7 +63,8 @@ class Part:
 PARTS = (
     Part("transport", log_part=transport.measure),
     Part("decoding", log_part=decode.measure),
-    Part("fan-out", log_part=fan_out.measure),
+    Part("fan-out", log_part=fan_out.measure, shapes=(logs.MIXED64,)),
+    Part(front.PART, log_part=front.measure, shapes=(logs.BULK, logs.OLTP)),
     Part("a reader's cycle", measure=readers_cycle.measure),
     Part(two_daemons.PART, measure=two_daemons.measure),
     Part("memory", measure=memory.measure, full_only=True),
@@ -121,10 +125,9 @@ def main() -> int:
 
 
 def _measure_logs(run: Run, parts: list[Part]) -> None:
-    if not parts:
-        return
     for shape in logs.SHAPES:
-        _guarded(run, f"the log {shape.name}", partial(_measure_shape, run, shape, parts))
+        if wanted := [part for part in parts if shape in part.shapes]:
+            _guarded(run, f"the log {shape.name}", partial(_measure_shape, run, shape, wanted))
 
 
 def _measure_shape(run: Run, shape: logs.Shape, parts: list[Part]) -> None:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmarks.logs import PASSWORD, USER
-from benchmarks.processes import Usage, run
-from tests.servers import Instance
+from benchmarks.logs import PASSWORD, USER, GeneratedLog
+from benchmarks.processes import CommandFailed, Usage, run
 from tests.servers.installs import installation
 
 # Print rows as text, without their events in base64.
 ROWS_AS_TEXT = ("--verbose", "--base64-output=DECODE-ROWS")
 
 
-def raw(server: Instance, file: str) -> Usage:
-    """`mysqlbinlog --raw`: copies the server's log file."""
+def raw(host: str, port: int, log: GeneratedLog, user: str = USER) -> Usage:
+    """`mysqlbinlog --raw`: copies a log file of a server, or of a consumer through the front."""
     # Write into memory if possible; otherwise the disk would be measured, too.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         usage, _ = run(
-            [*_remote(server), "--raw", f"--result-file={folder}/", file],
+            [*_remote(host, port, user), "--raw", f"--result-file={folder}/", log.file],
             env={"MYSQL_PWD": PASSWORD},
         )
+        size = (Path(folder) / log.file).stat().st_size
+    if size < log.bytes * 0.9:
+        raise CommandFailed(f"mysqlbinlog read {size} of {log.bytes} bytes of {log.name}")
     return usage
 
 
@@ -40,14 +42,14 @@ def mariadb_text(file: Path) -> Usage:
     return usage
 
 
-def _remote(server: Instance) -> list[str]:
+def _remote(host: str, port: int, user: str) -> list[str]:
     return [
         *installation("mysql97").mysqlbinlog,
         "--read-from-remote-server",
-        f"--host={server.host}",
-        f"--port={server.port}",
+        f"--host={host}",
+        f"--port={port}",
         "--protocol=tcp",
-        f"--user={USER}",
+        f"--user={user}",
         "--ssl-mode=DISABLED",
         "--get-server-public-key",
     ]

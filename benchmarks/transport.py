@@ -45,7 +45,7 @@ def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
                 CHECKED_RELAY: _program("relay", server, log, "checked"),
                 DAEMON: daemon.read(jobs, log.seq_after),
             }
-            usage = tools.raw(server, log.file)
+            usage = tools.raw(server.host, server.port, log)
             found[RAW] = {"seconds": usage.wall_s, "cpu_seconds": usage.cpu_s, "bytes": log.bytes}
             for subject, figures in found.items():
                 if figures["bytes"] < log.bytes * 0.9:

@@ -1,0 +1,228 @@
+"""What clients of MySQL's protocol get through the front, compared with what the server itself gives them.
+
+* One client: `mysqlbinlog --raw` copies a log file that the server has written before. Its consumer reads all
+  databases. *Read again*: the queue, of the default size, is empty when the client logs in. So the daemon looks for the
+  client's place, opens a temporary connection, and reads the file while the client reads. *From the queue*: the queue
+  holds the whole file already. The times are those of the whole program, with its start and its login.
+* Ten clients at once, which only receive. At the server each has a dump of its own. At the front each reads one of ten
+  consumers, which share the one connection of a daemon that has just started; the queues hold the log already. The
+  server's CPU time and bytes are counted from before the daemon's start.
+
+While a client reads, `/livez` is asked for all the time: its longest answer bounds the longest pause of the event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Self
+
+from benchmarks import tools
+from benchmarks.cycle import Connection
+from benchmarks.daemon import Json, MeasuredDaemon, consumer
+from benchmarks.figures import Run
+from benchmarks.logs import PASSWORD, USER, GeneratedLog
+from benchmarks.processes import CommandFailed, cpu_seconds, run_module
+from tests.servers import Instance
+from tests.servers.ports import free_port
+
+PART = "front"
+SERVER, AGAIN, QUEUED = "the server", "the front, read again", "the front, from the queue"
+TEN_SERVER, TEN_FRONT = "10 clients at the server", "10 clients at the front"
+_AGAIN, _QUEUED = "again", "queued"  # consumers
+_CLIENTS = 10
+_RATE_TARGET, _TEN_TARGET = 0.7, 0.15
+_ASK_EVERY_S = 0.02
+
+
+def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
+    _measure_one(run, server, log)
+    _measure_ten(run, server, log)
+
+
+@contextmanager
+def _fronted(consumers: dict[str, Json]) -> Iterator[tuple[MeasuredDaemon, int]]:
+    """A daemon and the port of its front. What was sent stays in the queues, as long as they have room."""
+    port = free_port()
+    front = {"listen": f"127.0.0.1:{port}", "acknowledge_after_seconds": 3600}
+    with MeasuredDaemon(consumers, front=front) as daemon:
+        daemon.until_streaming()
+        yield daemon, port
+
+
+def _consumer(server: Instance, log: GeneratedLog, start: str) -> Json:
+    """A consumer whose queue has room for the whole log."""
+    room = 2 * log.bytes + (64 << 20)
+    return consumer(server.port, log.databases, start=start, max_bytes_in_binlog_queue=room)
+
+
+# -- one client -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Spent:
+    """What the copies by one way took. `cpu_s`: of the daemon; `longest_ms`: the longest answer of `/livez`."""
+
+    wall_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    longest_ms: list[float] = field(default_factory=list)
+
+
+def _measure_one(run: Run, server: Instance, log: GeneratedLog) -> None:
+    consumers = {
+        _AGAIN: consumer(server.port, log.databases),
+        _QUEUED: _consumer(server, log, "latest"),
+    }
+    spent: dict[str, _Spent] = defaultdict(_Spent)
+    with _fronted(consumers) as (daemon, port):
+        end = daemon.rows()[0]["acknowledged"]
+        for number in range(run.rounds + 1):
+            found = {
+                SERVER: _copy(daemon, lambda: tools.raw(server.host, server.port, log).wall_s),
+                AGAIN: _copy(daemon, lambda: tools.raw("127.0.0.1", port, log, _AGAIN).wall_s),
+                QUEUED: _copy(daemon, lambda: tools.raw("127.0.0.1", port, log, _QUEUED).wall_s),
+            }
+            with closing(Connection(daemon.port, _AGAIN)) as reader:
+                reader.call("session", {"after": end})  # empties the queue
+            if number:  # the first round fills the queue, and warms caches
+                for subject, (wall_s, cpu_s, longest_ms) in found.items():
+                    spent[subject].wall_s.append(wall_s)
+                    spent[subject].cpu_s.append(cpu_s)
+                    spent[subject].longest_ms.append(longest_ms)
+    _record_one(run, log, spent)
+
+
+def _copy(daemon: MeasuredDaemon, copy: Callable[[], float]) -> tuple[float, float, float]:
+    """Returns the seconds of a copy, the daemon's CPU seconds, and the longest answer of `/livez` in milliseconds."""
+    daemon.until_quiet()
+    with _Pulse(daemon.port) as pulse:
+        before = daemon.cpu_s
+        wall_s = copy()
+        cpu_s = daemon.cpu_s - before
+    return wall_s, cpu_s, pulse.longest_s * 1e3
+
+
+def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
+    rates = {
+        subject: run.series(
+            PART, log.name, subject, "mysqlbinlog --raw", "MB/s",
+            [log.bytes / wall_s / 1e6 for wall_s in found.wall_s],
+        )
+        for subject, found in spent.items()
+    }  # fmt: skip
+    for subject, found in spent.items():
+        if subject != SERVER:
+            per_gb = [cpu_s / log.bytes * 1e9 for cpu_s in found.cpu_s]
+            run.series(PART, log.name, subject, "the daemon's CPU for a GB", "s", per_gb)
+        quantity = "longest answer of /livez meanwhile"
+        run.series(PART, log.name, subject, quantity, "ms", found.longest_ms)
+    for name, subject in (("P18", AGAIN), ("P19", QUEUED)):
+        run.target(
+            f"{name} {log.name}", f"{subject} ÷ {SERVER}, mysqlbinlog --raw",
+            rates[subject] / rates[SERVER], ">=", _RATE_TARGET,
+        )  # fmt: skip
+
+
+class _Pulse:
+    """Asks a daemon for `/livez` all the time, and keeps the time of the longest answer."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/livez"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self.longest_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while not self._ended.wait(_ASK_EVERY_S):
+            asked = time.perf_counter()
+            with urllib.request.urlopen(self._url, timeout=60) as answer:
+                answer.read()
+            self.longest_s = max(self.longest_s, time.perf_counter() - asked)
+
+
+# -- ten clients ----------------------------------------------------------------------------------------------
+
+
+class _ServerMeter:
+    """The CPU seconds and the sent bytes of a server since the meter was made."""
+
+    def __init__(self, server: Instance) -> None:
+        self._server = server
+        self._before = (0.0, 0)
+        self._before = self.spent()
+
+    def spent(self) -> tuple[float, int]:
+        with self._server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")
+            sent = int(cursor.fetchall()[0][1])
+        cpu_before, sent_before = self._before
+        return cpu_seconds(self._server.pid) - cpu_before, sent - sent_before
+
+
+def _measure_ten(run: Run, server: Instance, log: GeneratedLog) -> None:
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for number in range(run.rounds + 1):
+        for subject, measured in (
+            (TEN_SERVER, _ten_at_server(server, log)),
+            (TEN_FRONT, _ten_at_front(server, log)),
+        ):
+            if number:  # the first round warms caches
+                for (quantity, unit), value in measured.items():
+                    found[subject, quantity, unit].append(value)
+    medians = {
+        (subject, quantity): run.series(PART, log.name, subject, quantity, unit, rounds)
+        for (subject, quantity, unit), rounds in found.items()
+    }
+    for name, quantity in (("CPU", _SERVER_CPU[0]), ("bytes", _SERVER_SENT[0])):
+        run.target(
+            f"P20 {log.name} {name}", f"{TEN_FRONT} ÷ {TEN_SERVER}, {quantity}",
+            medians[TEN_FRONT, quantity] / medians[TEN_SERVER, quantity], "<=", _TEN_TARGET,
+        )  # fmt: skip
+
+
+_SERVER_CPU, _SERVER_SENT = ("the server's CPU", "s"), ("bytes that the server sends", "MB")
+_DAEMON_CPU, _WALL = ("the daemon's CPU for a GB", "s"), ("login to last byte", "s")
+
+
+def _ten_at_server(server: Instance, log: GeneratedLog) -> dict[tuple[str, str], float]:
+    meter = _ServerMeter(server)
+    seconds = _drain(server.host, server.port, log, [USER] * _CLIENTS)
+    return _spent(meter) | {_WALL: seconds}
+
+
+def _ten_at_front(server: Instance, log: GeneratedLog) -> dict[tuple[str, str], float]:
+    each = _consumer(server, log, "earliest")
+    names = [f"client_{number}" for number in range(_CLIENTS)]
+    meter = _ServerMeter(server)
+    with _fronted(dict.fromkeys(names, each)) as (daemon, port):
+        daemon.until_quiet()
+        before = daemon.cpu_s
+        seconds = _drain("127.0.0.1", port, log, names)
+        cpu_s = (daemon.cpu_s - before) / (log.bytes * _CLIENTS) * 1e9
+        spent = _spent(meter)
+    return spent | {_WALL: seconds, _DAEMON_CPU: cpu_s}
+
+
+def _drain(host: str, port: int, log: GeneratedLog, users: list[str]) -> float:
+    found = run_module("drain_many", host, port, PASSWORD, log.file, *users)
+    if found["bytes"] < log.bytes * len(users) * 0.9:
+        raise CommandFailed(f"the clients got {found['bytes']} bytes of {len(users)} logs")
+    return float(found["seconds"])
+
+
+def _spent(meter: _ServerMeter) -> dict[tuple[str, str], float]:
+    cpu_s, sent = meter.spent()
+    return {_SERVER_CPU: cpu_s, _SERVER_SENT: sent / 1e6}
