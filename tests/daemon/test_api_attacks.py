@@ -10,18 +10,17 @@ import http.client
 import json
 import select
 import socket
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.daemon.harness import PASSWORD, Api, Daemon, Json, Problem, Reader, until
+from tests.daemon.watch import Watch, watched
 from tests.servers import Server
 
 TOKEN = "token-of-all-the-consumers"
@@ -31,7 +30,6 @@ CONNECTIONS_MAX = 150
 POLLS_MAX = 10
 QUEUE = 8 * MIB
 TIMEOUT_S = 3
-LIVEZ_MAX_S = 1.0
 GROWTH_MAX = 48 * MIB  # of resident memory; each attack sends or asks for much more than this
 
 
@@ -83,53 +81,20 @@ def daemon(
     mysql97.execute(f"DROP USER {user}")
 
 
-@dataclass
-class Watch:
-    """What other clients observe during an attack. `rows`: how many rows of `other` were written and delivered."""
-
-    daemon: Daemon
-    write: Callable[[], object]
-    rows: int = 0
-    livez_s: list[float] = field(default_factory=list)
-    resident: list[int] = field(default_factory=list)
-    stopping: threading.Event = field(default_factory=threading.Event)
-
-    def probe(self) -> None:
-        while not self.stopping.wait(0.05):
-            self.livez_s.append(self.daemon.livez_s())
-            self.resident.append(self.daemon.resident_bytes)
-
-    def read(self) -> None:
-        reader = Reader(self.daemon, "other").open()
-        while not self.stopping.is_set():
-            self.write()
-            self.rows += 1
-            until(lambda: reader.step(wait_ms=5000), "the other consumer gets its row")
-
-    def until_delivered(self) -> None:
-        """Wait until two more rows are delivered to the other consumer."""
-        wanted = self.rows + 3
-        until(lambda: self.rows >= wanted, "delivery to the other consumer goes on")
-
-
 @pytest.fixture
 def watch(daemon: Daemon, mysql97: Server, database: str) -> Iterator[Watch]:
     """While the test runs, read the other consumer and send probes. Then assert that the attack has not disturbed
     them."""
-    seen = Watch(daemon, lambda: mysql97.execute(f"INSERT INTO {database}_other.t VALUES ()"))
-    before = daemon.resident_bytes
-    with ThreadPoolExecutor(2) as pool:
-        working = [pool.submit(seen.probe), pool.submit(seen.read)]
-        try:
-            seen.until_delivered()
-            yield seen
-            seen.until_delivered()
-        finally:
-            seen.stopping.set()
-        for each in working:
-            each.result()
-    assert max(seen.livez_s) < LIVEZ_MAX_S
-    assert max(seen.resident) - before < GROWTH_MAX
+
+    def read(watch: Watch) -> None:
+        reader = Reader(daemon, "other").open()
+        while not watch.stopping.is_set():
+            mysql97.execute(f"INSERT INTO {database}_other.t VALUES ()")
+            watch.rows += 1
+            until(lambda: reader.step(wait_ms=5000), "the other consumer gets its row")
+
+    with watched(daemon, read, GROWTH_MAX) as seen:
+        yield seen
 
 
 def open_socket(daemon: Daemon) -> socket.socket:

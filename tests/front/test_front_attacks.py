@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import random
 import select
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
 
 import pymysql
 import pytest
@@ -22,6 +20,7 @@ from dispatcher.access.guesses import FREE
 from dispatcher.front.wire.packets import Command
 from dispatcher.front.wire.passwords import native_proof
 from tests.daemon.harness import PASSWORD, Daemon, Json, until
+from tests.daemon.watch import Watch, watched
 from tests.front.attacker import Attacker, Refused
 from tests.front.dump.raw_dump import NON_BLOCKING, THROUGH_GTID, by_file
 from tests.front.fronted import Fronted
@@ -39,7 +38,6 @@ VISITOR = "token-that-one-test-uses"
 MIB = 1 << 20
 QUEUE = 8 * MIB
 TIMEOUT_S = 3
-LIVEZ_MAX_S = 1.0
 GROWTH_MAX = 64 * MIB  # of resident memory; each attack sends or asks for much more than this
 HALF_OPEN = 1000
 FENCING = 40
@@ -101,54 +99,22 @@ def rows_of(server: Instance, database: str) -> int:
     return int(server.execute(f"SELECT COUNT(*) FROM {database}.t")[0][0])
 
 
-@dataclass
-class Watch:
-    """What others observe during an attack. `rows`: how many rows of `other` were written and delivered."""
-
-    fronted: Fronted
-    rows: int = 0
-    livez_s: list[float] = field(default_factory=list)
-    resident: list[int] = field(default_factory=list)
-    stopping: threading.Event = field(default_factory=threading.Event)
-
-    def probe(self) -> None:
-        while not self.stopping.wait(0.05):
-            self.livez_s.append(self.fronted.daemon.livez_s())
-            self.resident.append(self.fronted.daemon.resident_bytes)
-
-    def read(self) -> None:
-        file, offset = self.fronted.server.binlog_position()
-        with Attacker(self.fronted.port).enter("other", TOKEN) as reader:
-            reader.dump_file(file, offset)
-            while not self.stopping.is_set():
-                insert(self.fronted.server, "other")
-                reader.until_rows(1)
-                self.rows += 1
-
-    def until_delivered(self) -> None:
-        """Wait until two more rows are delivered to the other consumer."""
-        wanted = self.rows + 3
-        until(lambda: self.rows >= wanted, "delivery to the other consumer goes on")
-
-
 @pytest.fixture
 def watch(fronted: Fronted) -> Iterator[Watch]:
     """While the test runs, read the other consumer and send probes. Then assert that the attack has not disturbed them,
-    and that mysqlbinlog still reads the attacked one."""
-    seen = Watch(fronted)
-    before = fronted.daemon.resident_bytes
-    with ThreadPoolExecutor(2) as pool:
-        working = [pool.submit(seen.probe), pool.submit(seen.read)]
-        try:
-            seen.until_delivered()
-            yield seen
-            seen.until_delivered()
-        finally:
-            seen.stopping.set()
-        for each in working:
-            each.result()
-    assert max(seen.livez_s) < LIVEZ_MAX_S
-    assert max(seen.resident) - before < GROWTH_MAX
+    and that a client still reads the attacked consumer."""
+
+    def read(watch: Watch) -> None:
+        file, offset = fronted.server.binlog_position()
+        with Attacker(fronted.port).enter("other", TOKEN) as reader:
+            reader.dump_file(file, offset)
+            while not watch.stopping.is_set():
+                insert(fronted.server, "other")
+                reader.until_rows(1)
+                watch.rows += 1
+
+    with watched(fronted.daemon, read, GROWTH_MAX) as seen:
+        yield seen
     assert_serves(fronted)
 
 
