@@ -158,7 +158,6 @@ class ConsumerSessions:
         """`acknowledges`: False for a reader that acknowledges what it has got by other calls, later."""
         deadline = time.monotonic() + wait_s
         session = await self._started(name)
-        session.check_number(number)
         if acknowledges and number != READ_ONLY and not session.before_gap(after):
             await self._acknowledge(name, number, after)
         reader = self.get(name).poll_began(number)
@@ -234,7 +233,7 @@ class ConsumerSessions:
     async def held(self, name: str) -> HeldRange | None:
         """Return what the consumer's queue holds; None if the consumer has failed. Waits until it has a position."""
         session = await self._started_or_failed(name)
-        return None if session.consumer.failed is not None else session.held
+        return None if session.consumer.failed is not None else session.queue.held
 
     async def binlog(
         self,
@@ -341,7 +340,7 @@ class ConsumerSessions:
         def look_up() -> dict[str, Any]:
             return session.runner.source.server().table_columns(database, table)
 
-        return await session.runner.tables.ask((name, database, table), version, look_up)
+        return await session.runner.look_ups.ask(("table", name, database, table), version, look_up)
 
     def subscription(self, name: str) -> Subscription:
         spec = self.get(name).consumer.spec
@@ -355,7 +354,7 @@ class ConsumerSessions:
         def read() -> Picture:
             return runner.source.server().picture(earlier)
 
-        runner.picture = await runner.pictures.ask((), (0, 0), read)
+        runner.picture = await runner.look_ups.ask(("picture",), (0, 0), read)
         return runner.picture
 
     async def look_up(self, name: str, statement: str) -> ServerAnswer:
@@ -366,7 +365,7 @@ class ConsumerSessions:
             return session.runner.source.server().look_up(statement)
 
         version = session.queue.epoch, session.queue.queued.seq
-        return await session.runner.answers.ask((statement,), version, look_up)
+        return await session.runner.look_ups.ask(("statement", statement), version, look_up)
 
     def format(self, name: str) -> FormatDescription | None:
         """The FORMAT_DESCRIPTION that the consumer's source has sent last."""

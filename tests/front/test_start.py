@@ -15,7 +15,7 @@ UUID, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c
 def held(mode: Mode, first: tuple[str, str, int], last: tuple[str, str, int]) -> HeldRange:
     """What a queue holds between two positions, each with GTIDs, file and offset."""
     acknowledged, queued = make_executed(mode, *first), make_executed(mode, *last)
-    return HeldRange(mode, acknowledged.position("server", 1), acknowledged, queued)
+    return HeldRange(mode, acknowledged, queued)
 
 
 GTID = held(Mode.GTID, (f"{UUID}:1-5", "binlog.000002", 500), (f"{UUID}:1-9", "binlog.000003", 100))

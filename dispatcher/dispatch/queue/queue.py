@@ -63,10 +63,9 @@ class ReadableRange:
 
 @dataclass(frozen=True, slots=True)
 class HeldRange:
-    """What a queue holds: the transactions between two positions. `start`: the acknowledged position, for a reader."""
+    """What a queue holds: the transactions between two positions."""
 
     mode: Mode
-    start: Position
     acknowledged: ExecutedPosition
     queued: ExecutedPosition
 
@@ -76,9 +75,7 @@ class Queue(QueueContents):
 
     @property
     def held(self) -> HeldRange:
-        return HeldRange(
-            self.mode, self.position(self.acknowledged), self.acknowledged, self.queued
-        )
+        return HeldRange(self.mode, self.acknowledged, self.queued)
 
     def position(self, executed: ExecutedPosition) -> Position:
         return executed.position(self.server, self.epoch)

@@ -44,7 +44,7 @@ from dispatcher.dispatch.values.executed_position import ExecutedPosition, make_
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from dispatcher.model.server_picture import Picture, ServerAnswer
+from dispatcher.model.server_picture import Picture
 from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.client.dispatcher_task import DispatcherRunner
 from dispatcher.runtime.client.lookup_queue import LookUps
@@ -54,7 +54,7 @@ from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.runtime.store.store_queue import StoreQueue
 from dispatcher.runtime.store.store_thread import StoreThread
-from dispatcher.source.protocols import SURVEY, Definition, Source, ViewRequest
+from dispatcher.source.protocols import SURVEY, Source, ViewRequest
 
 TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
@@ -107,9 +107,7 @@ class ClientRunner:
         self._surveying = asyncio.Lock()
         self.resolving = asyncio.Lock()  # held while a reader's place is searched for
         self.waiters = Waiters()
-        self.tables: LookUps[Definition] = LookUps()
-        self.pictures: LookUps[Picture] = LookUps()
-        self.answers: LookUps[ServerAnswer] = LookUps()
+        self.look_ups = LookUps()
         self.picture: Picture | None = None  # the newest
         self._seek_files: list[str] = []  # pending seeks need the creation times of these files
 

@@ -11,7 +11,7 @@ from dispatcher.dispatch.client import seeking
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Phase
 from dispatcher.dispatch.messages.events import SeekRequested
-from dispatcher.dispatch.queue.queue import HeldRange, Queue, ReadableRange
+from dispatcher.dispatch.queue.queue import Queue, ReadableRange
 from dispatcher.dispatch.queue.reader import Caller, PollBounds, ReaderActivity
 from dispatcher.dispatch.status import dispatcher_of, lag_behind
 from dispatcher.dispatch.values.specs import OnPurged
@@ -119,10 +119,6 @@ class ConsumerSession:
     @property
     def acknowledged(self) -> Position:
         return self.queue.position(self.queue.acknowledged)
-
-    @property
-    def held(self) -> HeldRange:
-        return self.queue.held
 
     @property
     def head(self) -> Position:

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.runtime.loop.threads import in_thread
@@ -27,19 +27,19 @@ Version = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _LookUp(Generic[T]):
+class _LookUp:
     version: Version
-    answer: asyncio.Future[T]
+    answer: asyncio.Future[Any]
     expires_at: float  # s of a monotonic clock
 
 
-class LookUps(Generic[T]):
-    """The look-ups of one client, of one kind."""
+class LookUps:
+    """The look-ups of one client, of all kinds. The keys of different kinds must differ."""
 
     def __init__(self) -> None:
         self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
         self._waiting = 0
-        self._kept: dict[tuple[str, ...], _LookUp[T]] = {}
+        self._kept: dict[tuple[str, ...], _LookUp] = {}
 
     async def ask(self, key: tuple[str, ...], version: Version, look_up: Callable[[], T]) -> T:
         """Call `look_up` in a thread and return its answer, or the answer of a recent call with equal `key` and
@@ -49,7 +49,8 @@ class LookUps(Generic[T]):
         """
         kept = self._kept.get(key)
         if kept is not None and kept.version == version and time.monotonic() < kept.expires_at:
-            return await asyncio.shield(kept.answer)
+            recent: T = await asyncio.shield(kept.answer)
+            return recent
         if self._waiting >= WAITING_MAX:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
@@ -72,7 +73,7 @@ class LookUps(Generic[T]):
         self._keep(key, _LookUp(version, answer, time.monotonic() + KEEP_S))
         return result
 
-    def _keep(self, key: tuple[str, ...], entry: _LookUp[T]) -> None:
+    def _keep(self, key: tuple[str, ...], entry: _LookUp) -> None:
         now = time.monotonic()
         if len(self._kept) >= KEPT_MAX:
             self._kept = {k: kept for k, kept in self._kept.items() if kept.expires_at > now}

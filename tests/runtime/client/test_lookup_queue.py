@@ -38,8 +38,7 @@ class Server:
 
 
 async def test_one_look_up_answers_all_equal_calls() -> None:
-    lookups: LookUps[dict[str, Any]] = LookUps()
-    server = Server()
+    lookups, server = LookUps(), Server()
     server.go.set()
     asked = (lookups.ask(("shop", "d", "t"), (1, 7), server.look_up) for _ in range(300))
     assert await asyncio.gather(*asked) == [{"call": 1}] * 300
@@ -47,16 +46,14 @@ async def test_one_look_up_answers_all_equal_calls() -> None:
 
 
 async def test_newly_queued_data_makes_a_look_up_out_of_date() -> None:
-    lookups: LookUps[dict[str, Any]] = LookUps()
-    server = Server()
+    lookups, server = LookUps(), Server()
     server.go.set()
     for n, version in enumerate([(1, 7), (1, 8), (2, 8)], start=1):
         assert await lookups.ask(("shop", "d", "t"), version, server.look_up) == {"call": n}
 
 
 async def test_few_look_ups_run_some_wait_and_the_rest_is_refused() -> None:
-    lookups: LookUps[dict[str, Any]] = LookUps()
-    server = Server()
+    lookups, server = LookUps(), Server()
     loop = asyncio.get_running_loop()
     asked = [
         loop.create_task(lookups.ask(("shop", "d", f"t{n}"), (1, 1), server.look_up))
@@ -72,8 +69,7 @@ async def test_few_look_ups_run_some_wait_and_the_rest_is_refused() -> None:
 
 
 async def test_an_error_is_raised_in_all_calls_and_not_kept() -> None:
-    lookups: LookUps[dict[str, Any]] = LookUps()
-    server = Server()
+    lookups, server = LookUps(), Server()
     asked = (lookups.ask(("shop", "d", "t"), (1, 1), server.fail) for _ in range(3))
     found = await asyncio.gather(*asked, return_exceptions=True)
     assert [getattr(error, "kind", None) for error in found] == [ErrorKind.CONNECT_FAILED] * 3
