@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError
+from dispatcher.settings.front import CLIENT_SCOPES
 
 if TYPE_CHECKING:
     from dispatcher.settings.model import Settings
-
-_SCOPES = {"read", "acknowledge"}  # that a client's token needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def examine_front(settings: Settings, versions: Mapping[str, Sequence[str]]) -> 
 def _has_token(settings: Settings, consumer: str) -> bool:
     tokens = settings.api.tokens
     return not tokens or any(
-        token.allowed >= _SCOPES and token.is_for(consumer) for token in tokens
+        token.allowed >= CLIENT_SCOPES and token.is_for(consumer) for token in tokens
     )
 
 

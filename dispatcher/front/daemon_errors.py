@@ -5,10 +5,9 @@ A replica gives up after 1236 and shows it to a person. It connects again after 
 
 from __future__ import annotations
 
-from dispatcher.front.wire.errors import WireError
+from dispatcher.front.wire.errors import WireError, fatal_reading
 from dispatcher.model.errors import Action, BinlogError, ErrorKind
 
-_FATAL_READING = 1236  # ER_SOURCE_FATAL_ERROR_READING_BINLOG
 _SHUTDOWN = 1053  # ER_SERVER_SHUTDOWN
 _ACCESS_DENIED = 1045  # ER_ACCESS_DENIED_ERROR
 _MESSAGE_MAX = 500  # bytes; a server's own messages have at most 512
@@ -23,4 +22,4 @@ def wire_error(error: BinlogError) -> WireError:
         return WireError(_ACCESS_DENIED, text)
     if error.kind in _TRANSIENT or error.action is Action.RETRY:
         return WireError(_SHUTDOWN, f"Server shutdown in progress: {text}")
-    return WireError(_FATAL_READING, text)
+    return fatal_reading(text)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import structlog
 
 from dispatcher.access.guesses import Guesses
-from dispatcher.access.tokens import Scope, Tokens
+from dispatcher.access.tokens import Tokens
 from dispatcher.front.client_session import ClientSession, FrontServices
 from dispatcher.front.connections import Connections
 from dispatcher.front.daemon_errors import wire_error
@@ -20,9 +20,8 @@ from dispatcher.front.wire.listener import FrontCounts, FrontListener
 from dispatcher.front.wire.login import FrontLogin, LoginRules
 from dispatcher.front.wire.passwords import PasswordKey
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.settings.front import FrontSettings
+from dispatcher.settings.front import CLIENT_SCOPES, FrontSettings
 
-_SCOPES = frozenset({Scope.READ, Scope.ACKNOWLEDGE})
 _VERSION = "8.4.0-binlog-dispatcher"
 """For the greeting, as long as no server was reached."""
 
@@ -72,14 +71,15 @@ class Front:
             await self._listener.close()
 
     def _rules(self) -> LoginRules:
+        plain = self._settings.listen.loopback  # passwords may come without TLS
         return LoginRules(
             version=self._version,
             secrets=self._secrets,
             wrong=self._wrong,
             admit=self._admit,
             tls=front_tls(self._settings),
-            require_tls=not self._settings.listen.loopback,
-            key=PasswordKey(),
+            require_tls=not plain,
+            key=PasswordKey() if plain else None,
         )
 
     # -- logins ----------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Front:
     def _secrets(self, user: str) -> Sequence[str] | None:
         if not self._tokens:
             return None
-        return [token.secret for token in self._tokens.of(user) if token.scopes >= _SCOPES]
+        return [token.secret for token in self._tokens.of(user) if token.scopes >= CLIENT_SCOPES]
 
     async def _wrong(self, _user: str, host: str) -> None:
         client = host, 0

@@ -14,7 +14,7 @@ from dispatcher.front.interfaces import GetConsumers
 from dispatcher.front.questions.variables import Variables
 from dispatcher.front.start import Wanted
 from dispatcher.front.wire.channel import Channel, ClientGone
-from dispatcher.front.wire.errors import WireError
+from dispatcher.front.wire.errors import WireError, fatal_reading
 from dispatcher.front.wire.login import FrontLogin
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
@@ -32,7 +32,6 @@ _BY_FILE_REFUSED = (
     "a replica of MySQL cannot read by file and offset here, because events of others are left out; set gtid_mode=ON,"
     " and CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION=1"
 )
-_FATAL_READING = 1236  # ER_SOURCE_FATAL_ERROR_READING_BINLOG
 
 
 class ServedDump:
@@ -83,7 +82,7 @@ class ServedDump:
         """Where the dump begins. Raises WireError 1236."""
         state = self._variables.slave_connect_state
         if self._variables.slave_until_gtid is not None:
-            raise WireError(_FATAL_READING, "START SLAVE UNTIL is not possible here")
+            raise fatal_reading("START SLAVE UNTIL is not possible here")
         if self._picture.mariadb and state is not None:
             return AfterGtids(MariadbGtids.parse(state))
         if request.gtids is not None:
@@ -92,10 +91,10 @@ class ServedDump:
             self._login.attributes.get("program_name") == _MYSQL_REPLICA
             and not self._picture.mariadb
         ):
-            raise WireError(_FATAL_READING, _BY_FILE_REFUSED)
+            raise fatal_reading(_BY_FILE_REFUSED)
         if request.offset < _OFFSET_MIN:
             text = "Client requested source to start replication from position < 4"
-            raise WireError(_FATAL_READING, text)
+            raise fatal_reading(text)
         return AfterPlace(request.file or self._first_file(), request.offset)
 
     def _first_file(self) -> str:

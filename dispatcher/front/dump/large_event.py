@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dispatcher.binlog.event.header import HEADER_SIZE, SIZE_AT, EventHeader
+from dispatcher.front.wire.packets import PACKET_BYTES_MAX
 
-PACKET_BYTES_MAX = 0xFFFFFF  # of one packet's payload; a full packet is followed by another one
 _PIECE_BYTES = 1 << 20
 
 

@@ -35,7 +35,9 @@ from dispatcher.front.dump.large_event import LargeEvent
 from dispatcher.front.dump.options import AfterGtids, AfterPlace, Checksum, RelayOptions, Resume
 from dispatcher.front.dump.sent_gtids import SentGtids
 from dispatcher.front.dump.sent_gtids import address as _address
-from dispatcher.front.wire.errors import WireError
+from dispatcher.front.wire.errors import WireError, error_packet
+from dispatcher.front.wire.packets import Capability
+from dispatcher.front.wire.result_set import eof_packet
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
@@ -45,7 +47,6 @@ CHUNK_BYTES = 1 << 18
 _COPIED_BYTES = CHUNK_BYTES >> 3
 _CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID
 _OFFSET_V1_MAX = 0xFFFFFFFF  # of a HEARTBEAT of version 1
-_EOF = b"\xfe\0\0\2\0"
 _FILE_BEGIN = len(MAGIC)
 _SMALL = (
     EventType.FORMAT_DESCRIPTION, EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID,
@@ -347,12 +348,11 @@ class Relay:
 
     def error(self, error: WireError) -> bytes:
         """Return the packet that ends the dump with an error."""
-        text = f"#{error.sqlstate}{error.message}".encode()
-        return self._packet(b"\xff" + error.number.to_bytes(2, "little") + text)
+        return self._packet(error_packet(error, Capability.PROTOCOL_41))
 
     def end(self) -> bytes:
         """Return the packet that ends the dump, for a client that does not wait for more."""
-        return self._packet(_EOF)
+        return self._packet(eof_packet())
 
     # -- packets ---------------------------------------------------------------------------------------------
 

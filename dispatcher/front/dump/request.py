@@ -12,13 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dispatcher.binlog.event.header import FILE_NAME_BYTES_MAX
-from dispatcher.front.wire.errors import WireError
+from dispatcher.front.wire.errors import WireError, fatal_reading
+from dispatcher.front.wire.packets import Command
 from dispatcher.model.errors import UserError
 from dispatcher.model.gtid import GtidSet
 
-BINLOG_DUMP, BINLOG_DUMP_GTID = 0x12, 0x1E
 _MALFORMED_PACKET = 1835  # ER_MALFORMED_PACKET
-_FATAL_READING = 1236  # ER_SOURCE_FATAL_ERROR_READING_BINLOG
 
 _NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK
 # The same bit means different things: USE_HEARTBEAT_EVENT_V2 of MySQL, BINLOG_SEND_ANNOTATE_ROWS_EVENT of MariaDB.
@@ -69,10 +68,10 @@ def parse_dump(command: int, payload: bytes | memoryview) -> DumpRequest:
     file's name or the GTID set is.
     """
     fields = _Fields(payload)
-    if command == BINLOG_DUMP:
+    if command == Command.BINLOG_DUMP:
         offset, flags, server_id = fields.number(4), fields.number(2), fields.number(4)
         return DumpRequest(_file_name(fields.rest()), offset, None, flags, server_id)
-    if command != BINLOG_DUMP_GTID:
+    if command != Command.BINLOG_DUMP_GTID:
         raise _malformed()
     flags, server_id = fields.number(2), fields.number(4)
     name = fields.read(fields.number(4))
@@ -81,7 +80,7 @@ def parse_dump(command: int, payload: bytes | memoryview) -> DumpRequest:
     try:
         gtids = GtidSet.decode(encoded)
     except UserError as error:
-        raise WireError(_FATAL_READING, f"the request holds {error.what}") from None
+        raise fatal_reading(f"the request holds {error.what}") from None
     return DumpRequest(_file_name(name), offset, gtids, flags, server_id)
 
 
@@ -103,9 +102,7 @@ def _file_name(name: bytes) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if len(name) > FILE_NAME_BYTES_MAX or not (text.isprintable() or not text):
-        raise WireError(
-            _FATAL_READING, "Could not find first log file name in binary log index file"
-        )
+        raise fatal_reading("Could not find first log file name in binary log index file")
     return text
 
 

@@ -57,6 +57,11 @@ def error_packet(error: WireError, capabilities: int) -> bytes:
     return b"\xff" + error.number.to_bytes(2, "little") + state + error.message.encode()
 
 
+def fatal_reading(message: str) -> WireError:
+    """For a dump that cannot begin or go on (ER_SOURCE_FATAL_ERROR_READING_BINLOG); a replica gives up after it."""
+    return WireError(1236, message)
+
+
 def bad_handshake() -> WireError:
     return WireError(1043, "Bad handshake")
 

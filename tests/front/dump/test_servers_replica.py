@@ -15,7 +15,8 @@ import pytest
 
 from dispatcher.front.dump.options import AfterGtids, Checksum, RelayOptions
 from dispatcher.front.dump.relay import Relay
-from dispatcher.front.dump.request import BINLOG_DUMP_GTID, parse_dump
+from dispatcher.front.dump.request import parse_dump
+from dispatcher.front.wire import packets
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from tests.front.dump.delivered_bytes import Delivered, delivered
 from tests.front.dump.dump_proxy import Command, DumpProxy
@@ -85,7 +86,7 @@ class Source:
         """The front's answer: a range, what it leaves out, and a heartbeat."""
         held = self.nothing
         v2 = False
-        if command.code == BINLOG_DUMP_GTID:
+        if command.code == packets.Command.BINLOG_DUMP_GTID:
             request = parse_dump(command.code, command.payload)
             assert request.gtids is not None
             held, v2 = request.gtids, request.heartbeat_v2
