@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from tests.daemon.harness import Daemon, until
-from tests.daemon.pair import LONG_LEASE_S, Pair, role_of, stopped, suspended, until_leads
+from tests.daemon.pair import Pair, role_of, stopped, suspended, until_leads
 from tests.daemon.steady_reader import SteadyReader, at_rest, order
 from tests.support.proxy import FAIR, SWALLOWING, Proxy, Weather
 
 LONG_PAUSE_S = 60.0
-# Daemons and readers that wait for longer than this do nothing else, because all their times are shorter: the lease,
-# the time-outs of calls and the pauses between attempts.
-ABSENCE_S = 6.0 * LONG_LEASE_S
+# Longer than the lease, the time-outs of calls and the pauses between attempts.
+ABSENCE_S = 120.0
 
 
 @dataclass
