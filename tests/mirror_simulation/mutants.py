@@ -632,6 +632,13 @@ _RENAMES = (
         tests=_RULES + "test_a_table_that_waits_for_its_place_goes_on_when_it_is_renamed",
     ),
     _mutant(
+        "a replay between the steps of a move",
+        "a replay waits until a RENAME has moved the table",
+        "tasks.replay_task.ReplayTask.go",
+        Replace("not self.state.is_free(self.table_id)", "False"),
+        tests=_RULES + "test_a_replay_waits_until_a_rename_has_moved_the_table",
+    ),
+    _mutant(
         "a table whose folder may lie elsewhere",
         "a history reads no table whose move has not ended",
         "tasks.history_task.HistoryTask._compare",

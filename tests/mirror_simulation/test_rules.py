@@ -7,6 +7,7 @@ from itertools import count
 
 from spark_sink.mirror.rules.effects import (
     AskTable,
+    CommitRows,
     CompareVersions,
     CopyTable,
     Effect,
@@ -322,6 +323,22 @@ def test_a_copy_waits_until_another_table_has_left_its_place() -> None:
     # The folder of `b` has not moved, and the copy of `a` is to take its place.
     made(stage, "work MoveFolders fails=before", "works", "wait 60", "works")
     assert {table(stage, name).word for name in ("a", "b")} == {"complete"}
+
+
+def test_a_replay_waits_until_a_rename_has_moved_the_table() -> None:
+    stage = staged("settings files=yes", "start", "create a", "insert a 1=1", "append", "works")
+    made(stage, "ask a recopy", "work StoreRecords ClearCopy StoreRecords", "insert a 2=2")
+    made(stage, "work CopyTable CopyTable StoreRecords", "append", "work ReadLog", "append")
+    made(stage, "work ReadLog StoreRecords AskTable", "rename a b", "append")
+    read = next(w for w in stage.world.running() if isinstance(w, ReadLog) and w.tables)
+    while MoveFolders not in kinds(stage):
+        others = [effect for effect in stage.world.running() if effect != read]
+        stage.world.finish(others[0])
+    made(stage, "work MoveFolders", "work StoreRecords", "work MoveFolders fails=before")
+    stage.world.finish(read)
+    assert not {AskTable, CommitRows} & set(kinds(stage))
+    made(stage, "wait 60", "works")
+    assert table(stage, "b").word == "complete"
 
 
 def test_a_dropped_table_loses_the_folder_that_another_one_gets() -> None:

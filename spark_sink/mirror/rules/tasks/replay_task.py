@@ -73,6 +73,8 @@ class ReplayTask(TableTask):
         match record.state:
             case CatchingUp() if record.move is not None:
                 self._move(record)
+            case CatchingUp() | Replaying() if not self.state.is_free(self.table_id):
+                return  # a RENAME moves the rows before the copy, in steps
             case CatchingUp(goal=goal):
                 self._forward(record, replace(record, state=goal))
             case Replaying(goal=goal):
