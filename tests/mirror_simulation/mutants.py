@@ -639,6 +639,13 @@ _RENAMES = (
         tests=_RULES + "test_a_replay_waits_until_a_rename_has_moved_the_table",
     ),
     _mutant(
+        "a table that was put back gets the name of another one",
+        "no record is made for a name that another table got by a later RENAME",
+        "tasks.step_task.StepTask.go",
+        If("state.is_named_later(self.name, work.lsn)", "False"),
+        tests=_RULES + "test_a_lost_table_that_is_put_back_does_not_get_the_name_of_another_one",
+    ),
+    _mutant(
         "a table whose folder may lie elsewhere",
         "a history reads no table whose move has not ended",
         "tasks.history_task.HistoryTask._compare",

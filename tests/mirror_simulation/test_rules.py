@@ -341,6 +341,16 @@ def test_a_replay_waits_until_a_rename_has_moved_the_table() -> None:
     assert table(stage, "b").word == "complete"
 
 
+def test_a_lost_table_that_is_put_back_does_not_get_the_name_of_another_one() -> None:
+    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
+    made(stage, "create c", "insert c 5=5", "append", "lose 2", "works")
+    made(stage, "rename c d", "rename a c", "append", "works")
+    made(stage, "restore", "kill", "start", "works", "insert d 6=6", "append", "works")
+    made(stage, "ask c retry", "works")
+    assert {table(stage, name).word for name in ("c", "d")} == {"complete"}
+    assert {dict(row)["id"] for row in stage.world.lake.folders["shop/d"].rows} == {5, 6}
+
+
 def test_a_dropped_table_loses_the_folder_that_another_one_gets() -> None:
     stage = staged("settings unknown=partial", "start", "create b", "insert b 1=1", "drop b")
     made(stage, "create a", "insert a 2=2", "append", "works", "rename a b", "append", "works")

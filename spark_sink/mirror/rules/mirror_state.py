@@ -17,7 +17,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.effects import Effect, WriteNote
 from spark_sink.mirror.rules.queues import TableQueues
-from spark_sink.mirror.rules.records import find_record
+from spark_sink.mirror.rules.records import find_record, is_named_later
 from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.states import ASIDE, TableState
 from spark_sink.mirror.rules.table_record import Request, TableRecord, new_table_id
@@ -104,6 +104,11 @@ class MirrorState:
         """Returns the table that had the name at `lsn`."""
         candidates = (self.records[table_id] for table_id in self._named.get(name, ()))
         return find_record(candidates, name, lsn)
+
+    def is_named_later(self, name: TableName, lsn: int) -> bool:
+        """True if no table had the name at `lsn`, but one got it by a later RENAME."""
+        candidates = (self.records[table_id] for table_id in self._named.get(name, ()))
+        return self.find(name, lsn) is None and is_named_later(candidates, name, lsn)
 
     def names(self, *, dropped: bool = False) -> list[TableName]:
         """The names of tables that are mirrored, or have work. `dropped`: include the names of dropped tables."""

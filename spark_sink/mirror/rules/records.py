@@ -35,6 +35,19 @@ def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> Ta
     return max(candidates, key=precedence, default=None)
 
 
+def is_named_later(records: Iterable[TableRecord], name: TableName, lsn: int) -> bool:
+    """True if a table that had another name at `lsn` got this name by a later RENAME.
+
+    If then no table had the name at `lsn`, the log had lost the entries of the one that did, and they were put back
+    after the RENAME was executed. A record made for that table now would miss the RENAME.
+    """
+    return any(
+        name_at(record, lsn) != name
+        and name in (record.name, *(former.name for former in record.names if former.until > lsn))
+        for record in records
+    )
+
+
 def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
     """Returns the record with a new name from the entry `lsn` on."""
     former = FormerName(lsn, *record.name)

@@ -40,7 +40,9 @@ class StepTask(TableTask):
         record = state.find(self.name, work.lsn)
         if record is not None and not state.is_free(record.table_id):
             return
-        if self._stood:
+        # The table of an entry that was lost when it was due, and another table has its name since: when it gets
+        # entries under its later name, it is treated as a table that is older than the mirror.
+        if self._stood or state.is_named_later(self.name, work.lsn):
             self._finish(record)
             return
         context = state.context(self.name)
