@@ -151,9 +151,9 @@ class Leadership:
                 self._ask(state.next, now, effects)
             case Leading() as state if now >= state.due_s:
                 self._ask(Renew(self._holder, state.term), now, effects)
-            case Leaving(term=int() as term, asked=False):
-                self.state = Leaving(term, asked=True)
-                self._ask(Release(self._holder, term), now, effects)
+            case Leaving(release=Release() as release, asked=False):
+                self.state = Leaving(release, asked=True)
+                self._ask(release, now, effects)
 
     def _ask(self, request: Request, now: float, effects: list[Effect]) -> None:
         self._number += 1
@@ -194,8 +194,10 @@ class Leadership:
                 self._standby_answer(state, asked, event.row, now, effects)
             case Leading() as state if event.row is not None:
                 self._renewal_answer(state, asked, event.row, effects)
-            case Leaving(term=None) if event.row is not None and event.row.holder == self._holder:
-                self.state = Leaving(event.row.term)
+            case Leaving(release=None) if (
+                event.row is not None and event.row.holder == self._holder
+            ):
+                self.state = Leaving(Release(self._holder, event.row.term))
 
     def _standby_answer(
         self,
@@ -207,6 +209,9 @@ class Leadership:
     ) -> None:
         if row is None:  # the answer to a Release
             self.state = replace(state, next=ReadLease(), due_s=now)
+            return
+        if isinstance(state.next, Release):  # the answer to a renewal of the term that has ended
+            self.state = replace(state, due_s=now)
             return
         campaigned = isinstance(asked.request, Campaign)
         if campaigned and row.holder == self._holder:
@@ -244,7 +249,9 @@ class Leadership:
             effects.append(LogEvent("warning", "lease not reached", {"error": str(error)}))
         match self.state:
             case StandingBy() as state:
-                self.state = replace(state, next=ReadLease(), due_s=now + POLL_S)
+                # Until it is known that the lease was given back, ask for that again. Do not repeat a campaign.
+                after = state.next if isinstance(state.next, Release) else ReadLease()
+                self.state = replace(state, next=after, due_s=now + POLL_S)
             case Leading() as state:
                 self.state = replace(state, due_s=now + RETRY_S)
 
@@ -257,6 +264,9 @@ class Leadership:
 
     def _hand_over(self, effects: list[Effect]) -> None:
         match self.state:
+            case StandingBy(next=Release() as release):
+                is_asked = self._asked is not None and self._asked.request == release
+                self.state = Leaving(release, is_asked)
             case StandingBy():
                 self.state = Leaving(None)
             case Leading() as state:
@@ -268,7 +278,7 @@ class Leadership:
     def _resigned(self, event: Resigned, now: float) -> None:
         match self.state:
             case Resigning(term=term, exits=True) if term == event.term:
-                self.state = Leaving(term)
+                self.state = Leaving(Release(self._holder, term))
             case Resigning(term=term) if term == event.term:
                 self._stand_by(event, now, now)
 
@@ -291,7 +301,7 @@ class Leadership:
         lease."""
         if self._asked is not None and not isinstance(self._asked.request, ReadLease):
             return False
-        return state.term is None or state.asked
+        return state.release is None or state.asked
 
     def _tell(self, row: LeaseRow, effects: list[Effect]) -> None:
         """Log once who leads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dispatcher.leadership.lease import LeaseRow
-from dispatcher.leadership.messages import Request
+from dispatcher.leadership.messages import Release, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Resigning:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The process ends as soon as the lease is given back. `term`: the term of the lease, None if this daemon has no
-    lease, as far as it knows; `asked`: True if the daemon has sent the request to give the lease back."""
+    """The process ends as soon as the lease is given back. `release`: the request to do so, None if this daemon has no
+    lease, as far as it knows; `asked`: True if the daemon has sent it."""
 
-    term: int | None
+    release: Release | None
     asked: bool = False
 
 

@@ -215,6 +215,24 @@ def test_after_a_term_a_daemon_gives_the_lease_back_and_campaigns_under_a_new_id
     assert daemon.answer(FREE) == [SendRequest(5, Campaign("new"))]
 
 
+def test_after_a_late_answer_to_a_renewal_a_daemon_still_gives_the_lease_back() -> None:
+    daemon = leader()
+    daemon.wait()
+    daemon.step(WriteRefused(7))
+    assert daemon.step(Resigned(7, "new")) == []
+    assert daemon.answer(MINE) == [SendRequest(4, Release("me", 7))]
+
+
+def test_a_daemon_gives_the_lease_back_until_the_database_has_answered() -> None:
+    daemon = leader()
+    daemon.step(WriteRefused(7))
+    daemon.step(Resigned(7, "new"))
+    for number in (4, 5):
+        assert daemon.fail() == []
+        assert daemon.wait() == [SendRequest(number, Release("me", 7))]
+    assert daemon.answer(None) == [SendRequest(6, ReadLease())]
+
+
 def test_a_daemon_that_cannot_lead_lets_others_try_first() -> None:
     daemon = leader()
     assert daemon.step(NotLed(7, LOST, "new")) == [SendRequest(3, Release("me", 7))]
@@ -269,6 +287,23 @@ def test_a_daemon_that_resigns_can_be_told_to_end() -> None:
     daemon.step(WriteRefused(7))
     assert daemon.step(HandOver()) == []
     daemon.step(Resigned(7, "new"))
+    assert daemon.answer(None) == [Exit()]
+
+
+def test_a_standby_that_ends_gives_the_lease_of_its_last_term_back() -> None:
+    daemon = leader()
+    daemon.step(WriteRefused(7))
+    daemon.step(Resigned(7, "new"))
+    daemon.fail()
+    assert daemon.step(HandOver()) == [SendRequest(4, Release("me", 7))]
+    assert daemon.answer(None) == [Exit()]
+
+
+def test_a_standby_that_ends_waits_for_an_open_release() -> None:
+    daemon = leader()
+    daemon.step(WriteRefused(7))
+    daemon.step(Resigned(7, "new"))
+    assert daemon.step(HandOver()) == []
     assert daemon.answer(None) == [Exit()]
 
 

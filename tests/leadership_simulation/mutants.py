@@ -213,6 +213,27 @@ MUTANTS: tuple[Mutant, ...] = (
         Return("True"),
     ),
     Mutant(
+        "forgets the lease after a late renewal",
+        "a daemon that has resigned gives its lease back",
+        "leadership.leadership.Leadership._standby_answer",
+        If("isinstance(state.next, Release)", "False"),
+        tests="tests/leadership/test_leadership.py",
+    ),
+    Mutant(
+        "forgets the lease after an error",
+        "a daemon that has resigned asks again to give its lease back",
+        "leadership.leadership.Leadership._failed",
+        Replace("isinstance(state.next, Release)", "False"),
+        tests="tests/leadership/test_leadership.py",
+    ),
+    Mutant(
+        "forgets the lease when it is to end",
+        "a daemon that ends gives the lease of its last term back",
+        "leadership.leadership.Leadership._hand_over",
+        Replace("Leaving(release, is_asked)", "Leaving(None)"),
+        tests="tests/leadership/test_leadership.py",
+    ),
+    Mutant(
         "exits while a campaign is open",
         "a campaign that is open may take the lease",
         "leadership.leadership.Leadership._may_exit",
