@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
 
 from tests.differential import literals
 from tests.differential.literals import Literals
@@ -39,6 +40,10 @@ class Features:
     old_temporals: bool = (
         False  # the server creates TIME, DATETIME and TIMESTAMP in the form from before 5.6
     )
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:
+        """Hypothesis shows the arguments of a strategy when it rejects an example, and warns if they are long."""
+        printer.text(repr(self))
 
     @property
     def mariadb(self) -> bool:
