@@ -27,11 +27,15 @@ class Recorder:
         self.consumer = consumer
         self.examples: dict[str, Json] = {}
 
-    def call(self, operation: str, *, path: str = "", body: Json | None = None) -> Any:
+    def call(
+        self, operation: str, *, path: str = "", body: Json | None = None, method: str = ""
+    ) -> Any:
         """Make the call and record it. Returns the answer: JSON, text, or bytes."""
         posted = body is not None or not path
         path = path or f"/v1/consumers/{self.consumer}/{operation}"
-        status, headers, data = self.daemon.api.request("POST" if posted else "GET", path, body)
+        status, headers, data = self.daemon.api.request(
+            method or ("POST" if posted else "GET"), path, body
+        )
         assert status == 200, data
         example: Json = {} if body is None else {"request": body}
         kind = str(headers.get_content_type())
@@ -64,7 +68,8 @@ def record() -> dict[str, Json]:
             "databases": ["shop"],
         }
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="api-")))
-        daemon = Daemon(folder, {"consumers": {"shop": consumer}})
+        sources = {"shop-db": {**consumer, "names": ["nb-*"]}}
+        daemon = Daemon(folder, {"consumers": {"shop": consumer}, "sources": sources})
         stack.callback(daemon.close)
         daemon.start().until_state("shop", "streaming")
         recorder = Recorder(daemon, "shop")
@@ -75,6 +80,7 @@ def record() -> dict[str, Json]:
         )
         until(lambda: daemon.api.row("shop")["bytes"] > 0, "something is queued")
         _read(recorder, opened)
+        _declare(recorder)
         _administer(recorder, opened["position"]["gtid"])
         daemon.stop()
         text = json.dumps(recorder.examples).replace(f"{server.host}:{server.port}", "db1:3306")
@@ -94,6 +100,20 @@ def _read(recorder: Recorder, opened: Json) -> None:
     recorder.call("leader", path="/v1/leader")
     recorder.call("ack", body={"session": session, "position": end})
     recorder.call("table", path="/v1/consumers/shop/tables/shop.orders")
+
+
+def _declare(recorder: Recorder) -> None:
+    recorder.call("table_of_source", path="/v1/tables/shop.orders")
+    body = {
+        "name": "nb-orders",
+        "source": "shop-db",
+        "databases": ["shop"],
+        "tables": ["shop.orders"],
+        "exclude_tables": [],
+        "start": "latest",
+    }
+    recorder.call("declare", path="/v1/consumers", body=body)
+    recorder.call("remove", path="/v1/consumers/nb-orders", method="DELETE")
 
 
 def _administer(recorder: Recorder, gtid: str) -> None:

@@ -14,10 +14,15 @@ from dispatcher.api.app import Access, Api
 from dispatcher.api.framework.guarded_routes import SCOPES
 from dispatcher.api.framework.openapi import EXAMPLES_PATH
 from dispatcher.settings.api import ApiLimitSettings
-from tests.support.fake_readers import FakeReaders
+from tests.support.fake_readers import FakeDeclarer, FakeReaders
 
 PATH = Path(__file__).parents[1] / "docs/http-api-reference.md"
-_TAGS = {"readers": "Readers", "status": "Status", "administration": "Administration"}
+_TAGS = {
+    "readers": "Readers",
+    "status": "Status",
+    "administration": "Administration",
+    "declarations": "Declared consumers",
+}
 
 Json = dict[str, Any]
 
@@ -34,6 +39,7 @@ def openapi_document() -> Json:
         Access(),
         ApiLimitSettings(),
         administrator=lambda: service,
+        declarer=FakeDeclarer,
         live=service,
         listen="127.0.0.1",
         version="",

@@ -14,6 +14,10 @@ _ABOUT = {
     "defaults": "Each consumer can override each of these settings, in its own section.",
     "consumers.NAME": "`NAME`: at most 64 letters, digits, `_`, `.` and `-`. A consumer needs `databases`, and either "
     "`mysql` with `password_file` or `password`, or `files`. It may also set each key of `defaults`.",
+    "sources.NAME": "Sources for which tokens may [declare consumers](operating.md#declared-consumers) over the API. "
+    "`NAME`: as of a consumer. A source needs `names`, `databases`, and either `mysql` with `password_file` or "
+    "`password`, or `files`. It may also set each key of `defaults` except `use_binlog_client` and `mqtt`, for its "
+    "consumers.",
     "api": "A change of the limits, of `listen`, `advertise`, `proxies` or `tls` needs a restart; changes of the "
     "other settings apply at a reload.",
     "front": "Without this section the daemon serves no replication clients ([front.md](front.md)). A change needs a "
@@ -32,7 +36,8 @@ def of_mirror() -> list[SettingReference]:
 
 
 def _section_name(path: str) -> str:
-    return "consumers.NAME" if path.startswith("consumers.") else path.partition(".")[0]
+    section = path.partition(".")[0]
+    return f"{section}.NAME" if section in ("consumers", "sources") else section
 
 
 def _table(rows: Iterable[SettingReference], *, without: str = "") -> str:

@@ -165,6 +165,8 @@ class Daemon:
             api_access(settings.api),
             api_limits(settings.api),
             administrator=serving.administration,
+            declarer=serving.declarations,
+            owners=serving.owners,
             role=serving.role,
             live=self._live,
             listen=settings.api.listen.host,

@@ -17,9 +17,10 @@ from dispatcher.dispatch.client.client import Client
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import ConnectionTimings, StoreTimings
 from dispatcher.runtime.administration import Administration
-from dispatcher.runtime.client.from_settings import client_decls
+from dispatcher.runtime.client.from_settings import client_decls, source_at
 from dispatcher.runtime.client_registry import ClientRegistry, RegistryChanges
 from dispatcher.runtime.consumer_sessions import ConsumerSessions, Refusal
+from dispatcher.runtime.declarations import Declarations, DeclarationStore
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.status.timeline import Timeline
 from dispatcher.runtime.store.store_thread import StoreProtocol, StoreThread
@@ -30,7 +31,7 @@ from dispatcher.state.store import StateStore
 STORE_CHECK_EVERY_S = 1.0
 
 
-class OpenStore(StoreProtocol, Protocol):
+class OpenStore(StoreProtocol, DeclarationStore, Protocol):
     def close(self) -> None: ...
 
 
@@ -63,6 +64,15 @@ class Leader:
         self._tasks = Tasks(on_error)
         self._clients = ClientRegistry(self.store, allocate, timeline, on_error)
         self.administration = Administration(self.sessions, self.store)
+        installation = self.store.installation_id
+        self.declarations = Declarations(
+            self._clients,
+            self.store,
+            state,
+            timeline,
+            lambda settings: client_decls(settings, installation),
+            lambda source: source_at(source, installation).server(),
+        )
 
     @property
     def sessions(self) -> ConsumerSessions:
@@ -78,11 +88,11 @@ class Leader:
 
     async def check(self, settings: Settings) -> None:
         """Raises BinlogError if `apply` could not begin."""
-        await self._clients.check(client_decls(settings, self.store.installation_id))
+        await self.declarations.check(settings)
 
     async def apply(self, settings: Settings) -> RegistryChanges:
-        """Run the consumers that are declared, and no others. Raises BinlogError."""
-        return await self._clients.apply(client_decls(settings, self.store.installation_id))
+        """Run the consumers of the settings, those that tokens have declared, and no others. Raises BinlogError."""
+        return await self.declarations.apply(settings)
 
     # -- start and end ---------------------------------------------------------------------------------------
 
@@ -92,10 +102,12 @@ class Leader:
         if self._file is not None:
             log_losses(self._file.losses, self._file.unreadable, self._timeline.log)
         self._tasks.start("state store", self._check_store())
+        self._tasks.start("declared consumers", self.declarations.sweep_regularly())
 
     async def stop(self) -> None:
         """End the connections, then store what is queued. Raises BinlogError if that fails."""
         await self._tasks.cancel_all()
+        await self.declarations.end()
         await self._clients.stop()
 
     async def close(self) -> None:
@@ -109,6 +121,7 @@ class Leader:
         """
         self.store.abandon(refusal, self._state.close)
         self.sessions.refuse(refusal)
+        self.declarations.refuse()
         await self._tasks.cancel_all()
         with contextlib.suppress(BinlogError):  # what is queued cannot be stored
             await self._clients.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from dispatcher.model.errors import NotLeaderError
 from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.administration import Administration
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
+from dispatcher.runtime.declarations import Declarations
 from dispatcher.standby import Standby
 from dispatcher.telemetry.systemd import states_in_words
 
@@ -32,6 +33,13 @@ class Serving:
 
     def administration(self) -> Administration:
         return self._leading().administration
+
+    def declarations(self) -> Declarations:
+        return self._leading().declarations
+
+    def owners(self) -> Mapping[str, str] | None:
+        """Return the name of the token that has declared each consumer; None while this daemon does not lead."""
+        return None if self.leader is None else self.leader.declarations.owners
 
     def _leading(self) -> Leader:
         leader = self.leader

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from dispatcher.model.errors import ErrorKind, UserError
@@ -25,18 +25,40 @@ class Scope(StrEnum):
     ACKNOWLEDGE = "acknowledge"  # sessions that fence others, acknowledgements
     ADMINISTER = "administer"  # forget, seek, pause and resume
     METRICS = "metrics"  # GET /metrics, with all consumers and connections
+    DECLARE = "declare"  # declares consumers, and removes those that it has declared
+
+
+Owners = Callable[[], Mapping[str, str] | None]
+"""Returns the name of the token that has declared each declared consumer; None if it is not known, on a standby."""
+
+
+def no_owners() -> Mapping[str, str]:
+    """The owners if no consumer is declared."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`consumers`: the consumers for which the token is valid; None = all."""
+    """`consumers`: the consumers of the settings for which the token is valid; None = all. `name`: the holder's name,
+    "" if it has none: the token is also valid for the consumers that were declared under this name. `sources`: the
+    sources whose consumers it may declare; None = all."""
 
     secret: str = field(repr=False)
     consumers: frozenset[str] | None
     scopes: frozenset[Scope]
+    name: str = ""
+    sources: frozenset[str] | None = frozenset()
+    owners: Owners = field(default=no_owners, repr=False, compare=False)
 
     def may_see(self, consumer: str) -> bool:
-        return self.consumers is None or consumer in self.consumers
+        return self.consumers is None or consumer in self.consumers or self._owns(consumer)
+
+    def _owns(self, consumer: str) -> bool:
+        if not self.name:
+            return False
+        owners = self.owners()
+        # A standby does not know the declared consumers. It refuses all calls because it does not lead.
+        return owners is None or owners.get(consumer) == self.name
 
     def require(self, *scopes: Scope) -> None:
         """Raises UserError (FORBIDDEN) unless the token has one of the scopes."""
@@ -53,7 +75,7 @@ class Token:
             raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(consumer))
 
 
-EVERYTHING = Token("", None, frozenset(Scope))
+EVERYTHING = Token("", None, frozenset(Scope), sources=None)
 """The token of every request if the settings have no tokens."""
 
 
@@ -62,10 +84,14 @@ class Tokens:
     token and does not depend on the number of tokens."""
 
     def __init__(
-        self, tokens: Sequence[Token], wrong: Callable[[Client], None] = lambda _client: None
+        self,
+        tokens: Sequence[Token],
+        wrong: Callable[[Client], None] = lambda _client: None,
+        owners: Owners = no_owners,
     ) -> None:
         """`wrong` is called with each client that sends a wrong token."""
         self.wrong = wrong
+        self._owners = owners
         self._key = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)
         self.replace(tokens)
 
@@ -74,7 +100,10 @@ class Tokens:
 
     def replace(self, tokens: Sequence[Token]) -> None:
         """Accept only these tokens from now on."""
-        self._by_digest = {self._digest(token.secret.encode()): token for token in tokens}
+        self._by_digest = {
+            self._digest(token.secret.encode()): replace(token, owners=self._owners)
+            for token in tokens
+        }
 
     def identify(self, header: str | None, client: Client = None) -> Token:
         """Returns the token of the Authorization header that `client` has sent.

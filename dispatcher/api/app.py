@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dispatcher.access.guesses import Guesses
-from dispatcher.access.tokens import Token, Tokens
+from dispatcher.access.tokens import Owners, Token, Tokens, no_owners
 from dispatcher.api.access.guard import Guard
-from dispatcher.api.answers.models import Consumers, GetAdministrator, GetRole, RenderMetrics
+from dispatcher.api.answers.models import (
+    Consumers,
+    GetAdministrator,
+    GetDeclarer,
+    GetRole,
+    RenderMetrics,
+)
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
 from dispatcher.api.calls.probes import Probes, Ready
 from dispatcher.api.calls.reader_calls import ReaderCalls
@@ -43,6 +49,7 @@ class Api:
         limits: ApiLimitSettings,
         *,
         administrator: GetAdministrator,
+        declarer: GetDeclarer,
         live: StatusSource,
         listen: str,
         version: str,
@@ -50,11 +57,13 @@ class Api:
         ready: Ready,
         timings: RequestTimings | None = None,
         role: GetRole = lambda: None,
+        owners: Owners = no_owners,
     ) -> None:
-        """`live`: the data that the status page shows; `listen`: the host of `api.listen`; `metrics` renders (text,
-        content type); `ready` returns why the daemon is not ready; `timings` counts the requests."""
+        """`owners`: the name of the token that has declared each consumer; `live`: the data that the status page shows;
+        `listen`: the host of `api.listen`; `metrics` renders (text, content type); `ready` returns why the daemon is
+        not ready; `timings` counts the requests."""
         self.guesses = guesses = Guesses()
-        self.tokens = Tokens(access.tokens, guesses.wrong)
+        self.tokens = Tokens(access.tokens, guesses.wrong, owners)
         self._guard = Guard(self.tokens, limits, access.open)
         self._feed = StatusFeed(live, version, role)
         calls = ReaderCalls(consumers, limits)
@@ -68,6 +77,7 @@ class Api:
                 calls,
                 self._feed,
                 administrator=administrator,
+                declarer=declarer,
                 role=role,
                 live=live,
                 metrics=metrics,

@@ -90,7 +90,9 @@ def api_access(settings: ApiSettings) -> Access:
 
 def _token(token: TokenSettings) -> Token:
     consumers = None if token.consumers == "all" else frozenset(token.consumers)
-    return Token(token.secret, consumers, frozenset(map(Scope, token.allowed)))
+    sources = None if token.sources == "all" else frozenset(token.sources)
+    scopes = frozenset(map(Scope, token.allowed))
+    return Token(token.secret, consumers, scopes, token.name or "", sources)
 
 
 def api_limits(settings: ApiSettings) -> ApiLimitSettings:

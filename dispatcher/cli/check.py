@@ -45,7 +45,8 @@ def check_command(config: Config) -> None:
             say(of)
         noted = f", {_count(len(warnings), 'warning')}" if warnings else ""
         consumers = _count(len(settings.consumers), "consumer")
-        say(f"OK: {consumers} checked, no errors{noted}")
+        sources = f" and {_count(len(settings.sources), 'source')}" if settings.sources else ""
+        say(f"OK: {consumers}{sources} checked, no errors{noted}")
 
 
 def exit_on_errors(settings: Settings) -> None:
@@ -71,6 +72,7 @@ def _examine(settings: Settings) -> tuple[list[str], list[str], str]:
 
     warnings: list[str] = []
     begun = _begun(settings, warnings)
+    declared, settings = settings, _with_sources(settings)
     groups: dict[object, list[str]] = {}
     for name, consumer in settings.consumers.items():
         groups.setdefault((consumer.connection_key, consumer.tls), []).append(name)
@@ -91,12 +93,26 @@ def _examine(settings: Settings) -> tuple[list[str], list[str], str]:
         for names, reports in examined
         for name in names
     }
-    front = examine_front(settings, versions)
+    front = examine_front(declared, versions)
     return (
         [*errors, *front.errors],
         [*warnings, *_unshared(settings, examined), *front.warnings],
         front.line,
     )
+
+
+def _with_sources(settings: Settings) -> Settings:
+    """Returns the settings with each source as one more consumer, named `sources/NAME`, which reads all that the source
+    permits."""
+    from dispatcher.settings.declared import consumer_of_all  # noqa: PLC0415
+
+    whole = {f"sources/{name}": consumer_of_all(each) for name, each in settings.sources.items()}
+    return settings.model_copy(update={"consumers": {**settings.consumers, **whole}})
+
+
+def _path(name: str) -> str:
+    """Returns the path of a consumer or source in the settings."""
+    return name.replace("/", ".") if "/" in name else f"consumers.{name}"
 
 
 def _examine_state(settings: Settings, errors: list[str], warnings: list[str]) -> str:
@@ -172,7 +188,7 @@ def _of_files(settings: Settings, first: str, new: Sequence[ConsumerSpec]) -> li
 
 def _line(label: str, finding: ServerFinding) -> str:
     error = finding.error
-    readers = f"(for consumers.{', consumers.'.join(finding.consumers)})"
+    readers = f"(for {', '.join(map(_path, finding.consumers))})"
     return f"{label}: {error.kind}: {error.what}; {error.remedy} {readers}"
 
 
@@ -194,5 +210,5 @@ def _unshared(
         first, second = consumers[one][0], consumers[other][0]
         yield (
             f"{one} and {other} are the same server, so it sends its binlog twice; write the same user, password, hosts"
-            f" and ports to share one connection (for consumers.{first}, consumers.{second})"
+            f" and ports to share one connection (for {_path(first)}, {_path(second)})"
         )

@@ -122,6 +122,7 @@ def _moved(source: str, target: str, moved: StateCounts) -> list[str]:
         *(f"warning: consumer {loss.consumer}: {loss}" for loss in moved.losses),
         f"installation {moved.installation}, epoch of new consumers: {moved.epoch}",
         f"consumers: {moved.consumers}, {with_position}",
+        f"declared consumers: {moved.declarations}",
         f"connections: {moved.connections}, table versions: {moved.table_versions}",
         f"prepared transactions: {moved.prepared}, {size_text(moved.prepared_bytes)}",
         f"moved from {source} to {target}; start the daemon with the new settings",
@@ -144,6 +145,12 @@ def _lines(state: dict[str, Any]) -> list[str]:
                 seq = f"seq {position['seq']}, epoch {position['epoch']}"
                 lines.append(f"  {key} {position_text(consumer, key)}, {seq}")
                 lines += [f"    gtid {position['gtid']}"] if position["gtid"] else []
+    for each in state["declarations"]:
+        by = f"by {each['declared_by']}, " if each["declared_by"] else ""
+        tables = each["tables"] or each["databases"]
+        lines.append(
+            f"consumer {each['consumer']}: declared {by}source {each['source']}, reads {', '.join(tables)}"
+        )
     for of in state["connections"]:
         place = f"{of['file']}:{of['offset']}"
         lines.append(

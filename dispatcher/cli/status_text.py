@@ -42,6 +42,12 @@ def position_text(row: Row, key: str = "acknowledged") -> str:
     return f"{position['file']}:{position['offset']}" if position["file"] else position["gtid"]
 
 
+def consumer_text(row: Row) -> str:
+    """The name of a row's consumer, marked if a token has declared it."""
+    # A daemon of an earlier version has no such key.
+    return row["name"] if row.get("declared_by") is None else f"{row['name']} (declared)"
+
+
 def queue_share(row: Row) -> float:
     """How much of the queue's memory is used, from 0 to 1."""
     return min(1.0, row["bytes"] / row["max_bytes"]) if row["max_bytes"] else 0.0
@@ -64,7 +70,7 @@ def faults_of(row: Row) -> list[str]:
 Column = tuple[str, bool, Callable[[Row], str]]  # heading, right-aligned, text of a row
 _READ: Column = ("events/s", True, lambda row: f"{row['dispatcher_events_read_per_sec']:.0f}")
 NARROW: tuple[Column, ...] = (
-    ("consumer", False, lambda row: row["name"]),
+    ("consumer", False, consumer_text),
     ("state", False, lambda row: row["state"]),
     ("reader", False, lambda row: row["reader"]),
     ("lag", True, lambda row: duration_text(row["lag_seconds"])),

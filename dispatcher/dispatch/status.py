@@ -154,6 +154,7 @@ def status_row(
         "last_error": with_name(str(error), consumer.name) if error else None,
         "last_error_kind": error.kind.name if error else None,
         "last_error_remedy": with_name(error.remedy, consumer.name) if error else None,
+        "declared_by": consumer.spec.declared_by,
         "warnings": list(consumer.warnings),
     }
 

@@ -48,6 +48,7 @@ class ErrorKind(StrEnum):
     FILES = "binlog files"
     # faults in requests of readers
     UNKNOWN_CONSUMER = "unknown consumer"
+    CONSUMER_EXISTS = "consumer exists"
     UNKNOWN_TABLE = "unknown table"
     SESSION_FENCED = "session fenced"
     POSITION_UNKNOWN = "position unknown"
@@ -165,6 +166,10 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.UNKNOWN_CONSUMER: Policy(
         Action.REFUSE, "declare the consumer in the daemon's settings"
+    ),
+    ErrorKind.CONSUMER_EXISTS: Policy(
+        Action.REFUSE,
+        "declare it as it is, choose another name, or delete it first (DELETE /v1/consumers/NAME)",
     ),
     ErrorKind.UNKNOWN_TABLE: Policy(
         Action.REFUSE,

@@ -40,6 +40,21 @@ def literal(name: str) -> str:
     return re.sub(r"[*?[]", r"[\g<0>]", name)
 
 
+def covers(allowed: str, wanted: str) -> bool:
+    """True if `allowed` matches every name that `wanted` matches. False if this cannot be told from the texts: a
+    pattern is covered by itself, and by a pattern like `shop_*` whose beginning it has."""
+    if not is_pattern(wanted):
+        return NamePatterns([allowed]).match(wanted)
+    prefix = allowed.removesuffix("*")
+    begins = re.split(r"[*?[]", wanted, maxsplit=1)[0].startswith(prefix)
+    return wanted == allowed or (allowed.endswith("*") and not is_pattern(prefix) and begins)
+
+
+def covers_database(allowed: str, wanted: str) -> bool:
+    """As `covers`, but a pattern does not cover the server's own databases."""
+    return covers(allowed, wanted) and (wanted not in SYSTEM_DATABASES or allowed == wanted)
+
+
 class NamePatterns:
     """Names, and patterns of names."""
 

@@ -59,6 +59,7 @@ class ConsumerSessions:
         self.rates = Rates()
         self._closing = False
         self._refusal: Refusal | None = None
+        self._called: set[str] = set()
 
     def add(self, session: ConsumerSession) -> None:
         """Add a consumer. If it replaces a consumer of the same name, it takes over the newest session of that
@@ -286,7 +287,17 @@ class ConsumerSessions:
         refused."""
         session = self._sessions.get(name)
         if session is not None:
+            self._called.add(name)
             session.called(number, caller)
+
+    def take_called(self) -> set[str]:
+        """Return the consumers that a reader has called, in any session, since the last call of this method."""
+        called, self._called = self._called, set()
+        return called
+
+    def put_called(self, names: set[str]) -> None:
+        """Let the next `take_called` return these consumers again."""
+        self._called |= names
 
     async def slices(
         self,

@@ -17,6 +17,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?\Z|[0-9A-Fa-f:]+\Z")
 
+_HOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]{1,200}/?\Z")
 
 
@@ -50,14 +51,30 @@ def _address(value: str | None) -> str | None:
     return None if value is None else value.rstrip("/")
 
 
+_EXPECTED_CONSUMERS = "expected all or a list of consumer names"
+
+
 def _scope(value: Any) -> Any:
-    names = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
-    if not names and value != "all":
-        raise ValueError("expected all or a list of consumer names")
+    if value != "all" and not (isinstance(value, list) and all(isinstance(n, str) for n in value)):
+        raise ValueError(_EXPECTED_CONSUMERS)
     return value
 
 
-ScopeName = Literal["read", "acknowledge", "administer", "metrics"]
+def _sources(value: Any) -> Any:
+    names = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
+    if not names and value != "all":
+        raise ValueError("expected all or a list of names of sources")
+    return value
+
+
+def _holder_name(value: str | None) -> str | None:
+    if value is not None and not _HOLDER_NAME.match(value):
+        rule = "at most 64 letters, digits, '_', '.' and '-', beginning with a letter or digit"
+        raise ValueError(f"invalid name of a token; use {rule}")
+    return value
+
+
+ScopeName = Literal["read", "acknowledge", "administer", "metrics", "declare"]
 OpenName = Literal["metrics", "docs", "readyz"]
 
 
@@ -70,8 +87,22 @@ class TokenSettings(SettingsSection):
     token_file: SecretFile | None = Field(
         default=None, repr=False, description="A file that contains the token"
     )
+    name: Annotated[str | None, AfterValidator(_holder_name)] = Field(
+        default=None,
+        description=(
+            "The holder's name, required for the scope `declare`: the consumers that the token declares belong to this "
+            "name. Two tokens may have one name, for example while one replaces the other"
+        ),
+    )
     consumers: Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_scope)] = Field(
-        description="`all`, or the names of the consumers that the token is valid for"
+        description=(
+            "`all`, or the names of the consumers that the token is valid for; it is also valid for those that its "
+            "`name` has declared. With the scope `declare` the list may be empty"
+        ),
+    )
+    sources: Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_sources)] = Field(
+        default=(),
+        description="With the scope `declare`: `all`, or the names of the `sources` whose consumers it may declare",
     )
     scopes: tuple[ScopeName, ...] | None = Field(
         default=None,
@@ -88,6 +119,14 @@ class TokenSettings(SettingsSection):
             raise ValueError("set either token_file or token")
         if len(self.secret) < TOKEN_LENGTH_MIN:
             raise ValueError(f"a token must have at least {TOKEN_LENGTH_MIN} characters")
+        if "declare" not in (self.scopes or ()):
+            if not self.consumers:
+                raise ValueError(f"consumers: {_EXPECTED_CONSUMERS}")
+            if self.sources:
+                raise ValueError("sources needs the scope declare; add it to scopes")
+        elif not self.name or not self.sources:
+            missing = "sources" if self.name else "name"
+            raise ValueError(f"the scope declare needs {missing}")
         return self
 
     @property
@@ -103,6 +142,7 @@ class TokenSettings(SettingsSection):
         return frozenset(default if self.consumers != "all" else (*default, "metrics"))
 
     def is_for(self, consumer: str) -> bool:
+        """True for a consumer of the settings for which the token is valid."""
         return self.consumers == "all" or consumer in self.consumers
 
 

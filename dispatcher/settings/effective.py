@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dispatcher.settings.model import LimitSettings
+from pydantic import BaseModel
+
+from dispatcher.settings.model import ConsumerSettings, LimitSettings, SourceSettings
 from dispatcher.settings.reference import NONE, REQUIRED, SettingReference, daemon_settings
 from dispatcher.settings.source import KeyPath, Tree
 
@@ -25,6 +27,7 @@ class EffectiveSetting(NamedTuple):
     origin: str
 
 
+_NAMED: dict[str, type[BaseModel]] = {"consumers": ConsumerSettings, "sources": SourceSettings}
 _OPTIONAL = ("front", "mqtt")  # without the section, the daemon does not do what it describes
 
 
@@ -33,23 +36,24 @@ def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
     rows = list(daemon_settings())
     for row in rows:
         section, *rest = row.path.split(".")
-        if section == "consumers" or (section == "state" and _of_the_other_store(tree, rest[0])):
+        if section in _NAMED or (section == "state" and _of_the_other_store(tree, rest[0])):
             continue
         if section not in _OPTIONAL or section in tree.values:
             yield from _of(tree, (section,), rest, row)
-    for name in tree.values["consumers"]:
-        for row in rows:
-            section, *rest = row.path.split(".")
-            if section == "consumers" and not _of_the_other_source(tree, name, rest[1]):
-                yield from _of(tree, ("consumers", name), rest[1:], row)
-            elif section == "defaults":
-                yield from _of(tree, ("consumers", name), rest, row)
+    for place, model in _NAMED.items():
+        for name in tree.values.get(place) or ():
+            for row in rows:
+                section, *rest = row.path.split(".")
+                if section == place and not _of_the_other_source(tree, (place, name), rest[1]):
+                    yield from _of(tree, (place, name), rest[1:], row)
+                elif section == "defaults" and rest[0] in model.model_fields:
+                    yield from _of(tree, (place, name), rest, row)
 
 
-def _of_the_other_source(tree: Tree, name: str, key: str) -> bool:
-    """True if the key belongs to servers and the consumer reads files, or the key belongs to files and it reads a
-    server."""
-    from_files = "files" in tree.values["consumers"][name]
+def _of_the_other_source(tree: Tree, path: tuple[str, str], key: str) -> bool:
+    """True if the key belongs to servers and the consumer or source reads files, or the key belongs to files and it
+    reads a server."""
+    from_files = "files" in tree.values[path[0]][path[1]]
     return key == ("tls" if from_files else "files")
 
 
@@ -77,7 +81,7 @@ def _of(
         path = (*path, key)
     inherited = ("defaults", *path[2:])
     value, origin = _value(tree, path), tree.origin(path)
-    if value is _ABSENT and path[0] == "consumers" and path[2] in LimitSettings.model_fields:
+    if value is _ABSENT and path[0] in _NAMED and path[2] in LimitSettings.model_fields:
         value, origin = _value(tree, inherited), tree.origin(inherited)
     dotted = ".".join(map(str, path))
     if value is not _ABSENT:

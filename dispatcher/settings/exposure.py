@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dispatcher.settings.model import MysqlTlsSettings, Settings
+from dispatcher.settings.model import ConnectionSettings, MysqlTlsSettings, Settings
 from dispatcher.settings.section import HostPort
 from dispatcher.settings.source import KeyPath, Tree
 
@@ -39,9 +39,13 @@ def password_warnings(settings: Settings) -> tuple[str, ...]:
     """Returns a warning for each connection to another machine on which a program that poses as the server could learn
     the password."""
     names_by_risk: dict[str, list[str]] = {}
-    for name, consumer in settings.consumers.items():
-        if consumer.mysql is not None and (risk := _risk(consumer.mysql.addresses, consumer.tls)):
-            names_by_risk.setdefault(f"{consumer.label}: {risk}", []).append(f"consumers.{name}")
+    connections: dict[str, ConnectionSettings] = {
+        f"consumers.{name}": each for name, each in settings.consumers.items()
+    }
+    connections |= {f"sources.{name}": each for name, each in settings.sources.items()}
+    for path, each in connections.items():
+        if each.mysql is not None and (risk := _risk(each.mysql.addresses, each.tls)):
+            names_by_risk.setdefault(f"{each.label}: {risk}", []).append(path)
     state = settings.state
     if state.mysql is not None and (risk := _risk([state.mysql.address], state.tls)):
         names_by_risk.setdefault(f"{state.label}: {risk}", []).append("state")

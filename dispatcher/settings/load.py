@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.subscription import NamePatterns
 from dispatcher.settings.api import ApiSettings, parse_listen
 from dispatcher.settings.exposure import warnings_of
 from dispatcher.settings.front import FrontSettings, parse_front_listen
@@ -28,6 +29,7 @@ from dispatcher.settings.model import (
     LimitSettings,
     LogSettings,
     Settings,
+    SourceSettings,
     StateSettings,
 )
 from dispatcher.settings.mqtt import MqttSettings
@@ -57,6 +59,7 @@ _EXPECTED = {
 }
 
 S = TypeVar("S", bound=SettingsSection)
+C = TypeVar("C", ConsumerSettings, SourceSettings)
 
 
 class SettingsError(UserError):
@@ -95,11 +98,13 @@ def read_tree(
 def validated_settings(tree: Tree) -> Settings:
     """Validate settings that were read. Raises `SettingsError` with all errors."""
     values = tree.values
-    sections = ("defaults", "consumers", "api", "front", "state", "log", "mqtt")
+    sections = ("defaults", "consumers", "sources", "api", "front", "state", "log", "mqtt")
     for key in values:
         if key not in sections:
             tree.report((key,), f"unknown key{_suggestion(key, sections)}")
-    consumers = _consumers(tree)
+    defaults = _defaults(tree)
+    sources = _sources(tree, defaults)
+    consumers = _consumers(tree, defaults)
     api = read_section(tree, ("api",), ApiSettings, values.get("api"))
     state = read_section(tree, ("state",), StateSettings, values.get("state"))
     log = read_section(tree, ("log",), LogSettings, values.get("log"))
@@ -108,22 +113,25 @@ def validated_settings(tree: Tree) -> Settings:
         front = read_section(tree, ("front",), FrontSettings, values["front"], required=True)
     if "mqtt" in values:
         mqtt = read_section(tree, ("mqtt",), MqttSettings, values["mqtt"], required=True)
-    _check_connections(tree, consumers)
+    _check_connections(tree, consumers, sources)
+    _check_names(tree, consumers, sources)
     _check_mqtt(tree, consumers)
     if state is not None:
-        _check_state_database(tree, consumers, state)
+        _check_state_database(
+            tree, {**_paths("consumers", consumers), **_paths("sources", sources)}, state
+        )
     _check_listen(tree)
     _check_front(tree)
     if api is not None and state is not None:
         _check_address(tree, api, state)
     if api is not None:
-        declared = values.get("consumers")
-        _check_tokens(tree, api, declared if isinstance(declared, dict) else {})
+        _check_tokens(tree, api)
     raise_findings(tree)
     assert api is not None and state is not None and log is not None  # otherwise there are findings
     warnings = (*warnings_of(tree), *(mqtt.warnings if mqtt is not None else ()))
     return Settings(
         consumers=consumers,
+        sources=sources,
         api=api,
         front=front,
         state=state,
@@ -149,7 +157,8 @@ def parse_section(model: type[S], values: Mapping[str, Any], origin: str) -> S:
     return section
 
 
-def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
+def _defaults(tree: Tree) -> dict[str, Any]:
+    """The valid keys of `defaults`."""
     section = tree.values.get("defaults")
     defaults: dict[str, Any] = section if isinstance(section, dict) else {}
     before = len(tree.findings)
@@ -157,9 +166,14 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
     # An invalid default is reported once, not again for each consumer.
     invalid = {finding.path[1] for finding in tree.findings[before:] if len(finding.path) > 1}
     invalid |= {path[1] for path in tree.unread if path[:1] == ("defaults",) and len(path) > 1}
-    valid = {key: value for key, value in defaults.items() if key not in invalid}
-    declared = tree.values.get("consumers")
-    if not isinstance(declared, dict) or not declared:
+    return {key: value for key, value in defaults.items() if key not in invalid}
+
+
+def _consumers(tree: Tree, defaults: Mapping[str, Any]) -> dict[str, ConsumerSettings]:
+    given = tree.values.get("consumers")
+    if not given and tree.values.get("sources"):
+        return {}  # all consumers are declared over the API
+    if not isinstance(given, dict) or not given:
         # A file that could not be read may contain consumers.
         if all(finding.path for finding in tree.findings):
             tree.report(
@@ -167,19 +181,43 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
                 "at least one consumer is required, as a mapping of names to settings",
             )
         return {}
-    consumers = {}
-    for name, value in declared.items():
-        path = ("consumers", name)
+    return _named_sections(tree, "consumers", ConsumerSettings, given, defaults)
+
+
+def _sources(tree: Tree, defaults: Mapping[str, Any]) -> dict[str, SourceSettings]:
+    given = tree.values.get("sources", {})
+    if not isinstance(given, dict):
+        tree.report(("sources",), EXPECTED_MAPPING)
+        return {}
+    applied = {k: value for k, value in defaults.items() if k in SourceSettings.model_fields}
+    return _named_sections(tree, "sources", SourceSettings, given, applied)
+
+
+def _named_sections(
+    tree: Tree,
+    section: str,
+    model: type[C],
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+) -> dict[str, C]:
+    """The valid ones of the consumers or sources, whose keys are completed with the defaults."""
+    valid = {}
+    for name, value in given.items():
+        path = (section, name)
         if not CONSUMER_NAME.match(name):
             rule = "at most 64 letters, digits, '_', '.' and '-', beginning with a letter or digit"
-            tree.report(path, f"invalid consumer name; use {rule}")
-        merged = {**valid, **value} if isinstance(value, dict) else value
-        consumer = read_section(tree, path, ConsumerSettings, merged, required=True)
-        if consumer is not None:
-            consumers[name] = consumer
+            tree.report(path, f"invalid {section.removesuffix('s')} name; use {rule}")
+        merged = {**defaults, **value} if isinstance(value, dict) else value
+        read = read_section(tree, path, model, merged, required=True)
+        if read is not None:
+            valid[name] = read
         elif isinstance(merged, dict):
             _check_source(tree, path, merged)
-    return consumers
+    return valid
+
+
+def _paths(section: str, settings: Mapping[str, C]) -> dict[tuple[str, str], C]:
+    return {(section, name): value for name, value in settings.items()}
 
 
 def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
@@ -235,23 +273,46 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _check_connections(tree: Tree, consumers: Mapping[str, ConsumerSettings]) -> None:
-    first: dict[object, str] = {}
-    for name, consumer in consumers.items():
-        if not consumer.use_binlog_client:
-            continue
-        other = first.setdefault(consumer.connection_key, name)
+def _check_connections(
+    tree: Tree,
+    consumers: Mapping[str, ConsumerSettings],
+    sources: Mapping[str, SourceSettings],
+) -> None:
+    sharing: dict[tuple[str, str], ConsumerSettings | SourceSettings] = {
+        ("consumers", name): consumer
+        for name, consumer in consumers.items()
+        if consumer.use_binlog_client
+    }
+    sharing |= _paths("sources", sources)
+    first: dict[object, tuple[str, str]] = {}
+    for path, connection in sharing.items():
+        other = first.setdefault(connection.connection_key, path)
         for keys in PER_CONNECTION:
-            value, other_value = (_setting(of, keys) for of in (consumer, consumers[other]))
+            value, other_value = (_setting(of, keys) for of in (connection, sharing[other]))
             if value == other_value:
                 continue
             values = "" if keys == ("tls",) else f" ({value} and {other_value})"
+            instead = ", or set use_binlog_client: false for one of them"
             tree.report(
-                ("consumers", name, *keys),
-                f"differs from consumers.{other}{values}, see {tree.origin(('consumers', other, *keys))};"
-                f" both share the connection {consumer.label}: set equal values, or set use_binlog_client: false"
-                " for one of them",
+                (*path, *keys),
+                f"differs from {'.'.join(other)}{values}, see {tree.origin((*other, *keys))};"
+                f" both share the connection {connection.label}: set equal values"
+                f"{instead if path[0] == other[0] == 'consumers' else ''}",
             )
+
+
+def _check_names(
+    tree: Tree,
+    consumers: Mapping[str, ConsumerSettings],
+    sources: Mapping[str, SourceSettings],
+) -> None:
+    """Report a consumer whose name a token could declare, too: a reload could then meet a declared consumer of this
+    name."""
+    for name in consumers:
+        for source, settings in sources.items():
+            if NamePatterns(settings.names).match(name):
+                what = f"sources.{source}.names permits tokens to declare a consumer of this name"
+                tree.report(("consumers", name), f"{what}; rename the consumer, or change names")
 
 
 def _setting(section: object, keys: Sequence[str]) -> object:
@@ -269,15 +330,17 @@ def _check_mqtt(tree: Tree, consumers: Mapping[str, ConsumerSettings]) -> None:
 
 
 def _check_state_database(
-    tree: Tree, consumers: Mapping[str, ConsumerSettings], state: StateSettings
+    tree: Tree,
+    readers: Mapping[tuple[str, str], ConsumerSettings | SourceSettings],
+    state: StateSettings,
 ) -> None:
     """Report a consumer that could read the database of the state: it would get a change with each acknowledgement,
     without end."""
-    for name, consumer in consumers.items():
-        if state.mysql is not None and state.mysql.database in consumer.databases:
+    for path, reader in readers.items():
+        if state.mysql is not None and state.mysql.database in reader.databases:
             remedy = "remove it, or keep the state in a database of another name"
             message = f"{state.mysql.database} is the database of the state (state.mysql); {remedy}"
-            tree.report(("consumers", name, "databases"), message)
+            tree.report((*path, "databases"), message)
 
 
 def _check_listen(tree: Tree) -> None:
@@ -324,7 +387,8 @@ def _check_address(tree: Tree, api: ApiSettings, state: StateSettings) -> None:
         tree.report(("api", "listen"), f"{what}; {remedy}")
 
 
-def _check_tokens(tree: Tree, api: ApiSettings, declared: Mapping[str, Any]) -> None:
+def _check_tokens(tree: Tree, api: ApiSettings) -> None:
+    consumers, sources = (_mapping(tree, key) for key in ("consumers", "sources"))
     seen: set[str] = set()
     for n, token in enumerate(api.tokens):
         path = ("api", "tokens", n)
@@ -332,6 +396,15 @@ def _check_tokens(tree: Tree, api: ApiSettings, declared: Mapping[str, Any]) -> 
             tree.report(path, "the same token is listed twice; remove one")
         seen.add(token.secret)
         for name in token.consumers if token.consumers != "all" else ():
-            if name not in declared:
-                hint = _suggestion(name, declared)
+            if name not in consumers:
+                hint = _suggestion(name, consumers)
                 tree.report((*path, "consumers"), f"there is no consumer {name!r}{hint}")
+        for name in token.sources if token.sources != "all" else ():
+            if name not in sources:
+                hint = _suggestion(name, sources)
+                tree.report((*path, "sources"), f"there is no source {name!r}{hint}")
+
+
+def _mapping(tree: Tree, section: str) -> Mapping[str, Any]:
+    value = tree.values.get(section)
+    return value if isinstance(value, dict) else {}

@@ -129,17 +129,22 @@ class ConsumerLimitSettings(SettingsSection):
     )
 
 
-class LimitSettings(ConnectionLimitSettings, ConsumerLimitSettings):
-    """The keys of `defaults`. A consumer may override each of them."""
+class MarkerSettings(SettingsSection):
+    """How often a reader is told of progress without data."""
 
-    use_binlog_client: bool = Field(
-        default=True, description="false: the consumer has a connection of its own"
-    )
     max_seconds_between_markers: WholeNumber = Field(
         default=60,
         ge=0,
         le=86_400,
         description="Shortest time between two markers; a marker moves a reader past transactions without data for it",
+    )
+
+
+class LimitSettings(ConnectionLimitSettings, ConsumerLimitSettings, MarkerSettings):
+    """The keys of `defaults`. A consumer may override each of them."""
+
+    use_binlog_client: bool = Field(
+        default=True, description="false: the consumer has a connection of its own"
     )
     mqtt: ConsumerMqttSettings = ConsumerMqttSettings()
 
@@ -347,8 +352,8 @@ class ConnectionSettings(ConnectionLimitSettings):
         return f"{self.mysql.user}@{','.join(map(str, self.mysql.addresses))}"
 
 
-class SubscriptionSettings(ConsumerLimitSettings):
-    """The databases and tables that a consumer reads, as names or shell-style patterns, and where it begins."""
+class TablePatternSettings(SettingsSection):
+    """Databases and tables, as names or shell-style patterns."""
 
     databases: NameList = Field(
         min_length=1,
@@ -361,13 +366,6 @@ class SubscriptionSettings(ConsumerLimitSettings):
     )
     exclude_tables: NameList = Field(
         default=(), description="Names or patterns of tables that are left out"
-    )
-    start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = Field(
-        default=StartSettings(),
-        description=(
-            "Where to begin without a stored position: `latest`, `earliest`, `{gtid: SET}`, `{file: "
-            "binlog.000042, offset: 4}`, `{timestamp: 2026-11-21T12:00:00Z}`"
-        ),
     )
 
     @model_validator(mode="after")
@@ -411,8 +409,60 @@ class SubscriptionSettings(ConsumerLimitSettings):
         return tuple(map(self._split, self.exclude_tables))
 
 
+class SubscriptionSettings(ConsumerLimitSettings, TablePatternSettings):
+    """The databases and tables that a consumer reads, and where it begins."""
+
+    start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = Field(
+        default=StartSettings(),
+        description=(
+            "Where to begin without a stored position: `latest`, `earliest`, `{gtid: SET}`, `{file: "
+            "binlog.000042, offset: 4}`, `{timestamp: 2026-11-21T12:00:00Z}`"
+        ),
+    )
+
+
 class ConsumerSettings(LimitSettings, SubscriptionSettings, ConnectionSettings):
     """One consumer: its subscription, its source and its limits."""
+
+
+class DeclaredConsumer(ConsumerSettings):
+    """A consumer that a token has declared over the API. No settings file contains one: `declared` makes it from a
+    declaration and the limits of its source."""
+
+    declared_by: str  # the name of the token; "" if the settings had no tokens
+    excluded_by_source: tuple[TablePattern, ...] = ()
+
+
+class SourceSettings(
+    ConsumerLimitSettings, MarkerSettings, TablePatternSettings, ConnectionSettings
+):
+    """A source for which tokens may declare consumers over the API, and the limits of these consumers.
+
+    `databases`, `tables`, `exclude_tables`: what a declared consumer may read.
+    """
+
+    names: NameList = Field(
+        min_length=1,
+        description=(
+            "Names or patterns, such as `spark-*`, of the consumers that may be declared; no consumer of the "
+            "settings may have such a name"
+        ),
+    )
+    max_consumers: WholeNumber = Field(
+        default=100, ge=1, le=10_000, description="Declared consumers of this source"
+    )
+    max_consumers_per_token: WholeNumber = Field(
+        default=20,
+        ge=1,
+        le=10_000,
+        description="Declared consumers of this source that belong to one token's `name`",
+    )
+    max_days_unread: WholeNumber = Field(
+        default=14,
+        ge=0,
+        le=3650,
+        description="A declared consumer that no reader has called for so many days is removed; 0: never",
+    )
 
 
 class StateDatabase(SettingsSection):
@@ -533,6 +583,7 @@ class LogSettings(SettingsSection):
 
 class Settings(SettingsSection):
     consumers: dict[str, ConsumerSettings]
+    sources: dict[str, SourceSettings] = Field(default_factory=dict)
     api: ApiSettings = ApiSettings()
     front: FrontSettings | None = None  # None: no replication client is served
     state: StateSettings = StateSettings()
@@ -542,8 +593,8 @@ class Settings(SettingsSection):
 
     def secrets(self) -> tuple[str, ...]:
         """All passwords and tokens; the log redacts them."""
-        servers = (consumer for consumer in self.consumers.values() if consumer.mysql is not None)
-        passwords = (consumer.secret for consumer in servers)
+        connections = (*self.consumers.values(), *self.sources.values())
+        passwords = (each.secret for each in connections if each.mysql is not None)
         tokens = (token.secret for token in self.api.tokens)
         broker = self.mqtt.secret if self.mqtt is not None else None
         store = self.state.secret if self.state.mysql is not None else None

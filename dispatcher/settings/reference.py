@@ -18,6 +18,7 @@ from dispatcher.settings.model import (
     LimitSettings,
     LogSettings,
     MysqlSettings,
+    SourceSettings,
     StartSettings,
     StateDatabase,
     StateSettings,
@@ -65,6 +66,7 @@ def daemon_settings() -> Iterator[SettingReference]:
     for section, model, without in (
         ("defaults", LimitSettings, ()),
         ("consumers.NAME", ConsumerSettings, shared),
+        ("sources.NAME", SourceSettings, shared),
         ("api", ApiSettings, ()),
         ("front", FrontSettings, ()),
         ("state", StateSettings, ()),

@@ -42,7 +42,7 @@ _SECRET_KEYS = frozenset({"password", "token"})
 # In an environment variable these may be a YAML list or mapping on one line.
 _STRUCTURED_KEYS = frozenset(
     {"databases", "tables", "exclude_tables", "start", "tls", "tokens", "consumers", "include", "exclude", "conf",
-     "proxies"}
+     "proxies", "names"}
 )  # fmt: skip
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -262,8 +262,8 @@ def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -
             message = f"unknown variable; write it like {prefix}SECTION__KEY"
             tree.findings.append(Finding(origin, (), message))
             continue
-        if parts[0] == "consumers" and len(parts) > 1:
-            parts[1] = _declared_name(parts[1], tree)
+        if parts[0] in ("consumers", "sources") and len(parts) > 1:
+            parts[1] = _declared_name(parts[0], parts[1], tree)
         value: Any = environment[name]
         if parts[-1] in _STRUCTURED_KEYS and value[:1] in ("[", "{"):
             try:
@@ -275,11 +275,11 @@ def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -
         tree.merge(*_nested(tuple(parts), value, origin))
 
 
-def _declared_name(name: str, tree: Tree) -> str:
-    """Returns the consumer that a variable refers to: a variable's name has no lower case letters, no `-` and no
-    `.`."""
-    consumers = tree.values.get("consumers")
-    for declared in consumers if isinstance(consumers, dict) else ():
+def _declared_name(section: str, name: str, tree: Tree) -> str:
+    """Returns the consumer or source that a variable refers to: a variable's name has no lower case letters, no `-` and
+    no `.`."""
+    values = tree.values.get(section)
+    for declared in values if isinstance(values, dict) else ():
         if re.sub(r"[-.]", "_", declared.lower()) == name:
             return str(declared)
     return name

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.state.declaration_rows import load_declarations
 from dispatcher.state.files import sync_to_disk
 from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import APPLICATION_ID, MOVED_ID, SCHEMA_VERSION, not_a_store
@@ -35,6 +36,8 @@ def dump_state(path: Path) -> dict[str, Any]:
     """Return what the store holds, without rows of tables.
 
     {"schema", "installation", "epoch", "consumers": [{"name", "session", "paused", "acknowledged", "covered"}],
+    "declarations": [{"consumer", "declared_by", "source", "databases", "tables", "exclude_tables", "start",
+    "declared_at", "read_at"}],
     "connections": [{"connection", "server", "file", "offset", "table_versions"}], "prepared": [{"connection",
     "transactions", "bytes"}]}. Positions have the form of the API, or are None before the first position.
 
@@ -62,6 +65,16 @@ def contents_of(db: Statements, prepared: str) -> dict[str, Any]:
                 "covered": _position(covered),
             }
             for name, session, acknowledged, covered, paused in db.execute(_CONSUMERS)
+        ],
+        "declarations": [
+            {
+                "consumer": each.name,
+                "declared_by": each.owner,
+                **each.content,
+                "declared_at": each.declared_s,
+                "read_at": each.read_s,
+            }
+            for each in load_declarations(db)
         ],
         "connections": [
             dict(zip(("connection", "server", "file", "offset", "table_versions"), r, strict=True))

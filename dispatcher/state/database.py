@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,10 +32,17 @@ from uuid import UUID
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.settings.model import StateSettings
+from dispatcher.state.declaration_rows import (
+    delete_declaration,
+    load_declarations,
+    note_reads,
+    replace_declaration,
+)
 from dispatcher.state.server.durability import durability_warnings
 from dispatcher.state.server.fence import Fence
 from dispatcher.state.server.parts import PartRows, read_parts, sweep_parts, write_parts
@@ -253,16 +260,43 @@ class DatabaseStore:
     def forget(self, consumer: str) -> None:
         """Delete the state of a consumer. This consumer, and all later new consumers, begin in a new epoch."""
 
-        def delete(db: Statements) -> int:
+        def delete(db: Statements) -> None:
             db.execute("DELETE FROM consumer WHERE name = ?", (consumer,))
+
+        self._replace_consumer(consumer, delete)
+
+    def _replace_consumer(self, consumer: str, change: Callable[[Statements], None]) -> None:
+        def replace_(db: Statements) -> int:
+            change(db)
             db.execute(_NEXT_EPOCH)
             return _installation(db)[1]
 
         with self._calling():
             self._forget_rows(consumer)
-            self.epoch = self._fence.write(delete)
+            # A position that waits must not be written behind the deletion.
             for rows in (self._stored, self._waiting):
                 rows.pop(consumer, None)
+            self.epoch = self._fence.write(replace_)
+
+    # -- declared consumers ----------------------------------------------------------------------------------
+
+    def declarations(self) -> list[Declaration]:
+        """The consumers that tokens have declared, in the order of their names."""
+        with self._calling():
+            return self._session.run(load_declarations)
+
+    def declare(self, declaration: Declaration) -> None:
+        """Store a declared consumer. It begins at its `start`, in a new epoch, whatever is stored under its name."""
+        self._replace_consumer(declaration.name, lambda db: replace_declaration(db, declaration))
+
+    def undeclare(self, consumer: str) -> None:
+        """Delete a declared consumer with its state. All later new consumers begin in a new epoch."""
+        self._replace_consumer(consumer, lambda db: delete_declaration(db, consumer))
+
+    def note_reads(self, consumers: Sequence[str], read_s: int) -> None:
+        """Store that readers of declared consumers have called at `read_s`, seconds since 1970."""
+        with self._calling():
+            self._fence.write(partial(note_reads, consumers=consumers, read_s=read_s))
 
     # -- the store -------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.statements import Statements
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 # "BiDi" in ASCII: distinguishes a state store from other SQLite files, also for the command `file`.
 APPLICATION_ID = 0x42694469
 # "BiDm": marks a state store whose contents were moved to another store. No version of the daemon opens such a file.
@@ -74,6 +74,15 @@ ALTER TABLE installation ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
 """,
     5: """
 ALTER TABLE consumer ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
+""",
+    6: """
+CREATE TABLE declaration (
+  name        TEXT PRIMARY KEY,
+  owner       TEXT NOT NULL,       -- the name of the token
+  content     TEXT NOT NULL,       -- JSON
+  declared_at INTEGER NOT NULL,    -- seconds since 1970
+  read_at     INTEGER NOT NULL
+) WITHOUT ROWID;
 """,
 }
 _REMEDY = "set state.path to another file"

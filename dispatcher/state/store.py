@@ -1,4 +1,5 @@
-"""The state store: a SQLite file with each consumer's progress, session number, table versions and XA transactions.
+"""The state store: a SQLite file with each consumer's progress, session number, table versions and XA transactions, and
+with the consumers that tokens have declared.
 
 Invariants:
 
@@ -35,9 +36,16 @@ from uuid import UUID
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from dispatcher.state.declaration_rows import (
+    delete_declaration,
+    load_declarations,
+    note_reads,
+    replace_declaration,
+)
 from dispatcher.state.files import beside, identity, make_private, resolved, sync_to_disk
 from dispatcher.state.lock import FileLock, StoreLock, refuse_hard_links
 from dispatcher.state.newest import EpochSeq, Loss, NewestPositions
@@ -287,13 +295,40 @@ class StateStore:
 
     def forget(self, consumer: str) -> None:
         """Delete the state of a consumer. This consumer, and all later new consumers, begin in a new epoch."""
+
+        def delete(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM consumer WHERE name = ?", (consumer,))
+
+        self._replace_consumer(consumer, delete)
+
+    def declarations(self) -> list[Declaration]:
+        """The consumers that tokens have declared, in the order of their names."""
+        with self._mutex, self._converted_errors():
+            return load_declarations(self._db)
+
+    def declare(self, declaration: Declaration) -> None:
+        """Store a declared consumer. It begins at its `start`, in a new epoch, whatever is stored under its name."""
+        self._replace_consumer(declaration.name, lambda db: replace_declaration(db, declaration))
+
+    def undeclare(self, consumer: str) -> None:
+        """Delete a declared consumer with its state. All later new consumers begin in a new epoch."""
+        self._replace_consumer(consumer, lambda db: delete_declaration(db, consumer))
+
+    def _replace_consumer(
+        self, consumer: str, change: Callable[[sqlite3.Connection], None]
+    ) -> None:
         with self._transaction() as db:
             self._known.clear(consumer)
-            db.execute("DELETE FROM consumer WHERE name = ?", (consumer,))
+            change(db)
             self._begin_epoch(db)
         with self._mutex, self._converted_errors():
             self._lost_rows.pop(consumer, None)
             self._checkpoint()
+
+    def note_reads(self, consumers: Sequence[str], read_s: int) -> None:
+        """Store that readers of declared consumers have called at `read_s`, seconds since 1970."""
+        with self._transaction() as db:
+            note_reads(db, consumers, read_s)
 
     @contextmanager
     def transaction(self) -> Iterator[Statements]:

@@ -18,6 +18,7 @@ from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.database_dump import reading_database
+from dispatcher.state.declaration_rows import insert_declarations, load_declarations
 from dispatcher.state.files import beside
 from dispatcher.state.lease import lease_row
 from dispatcher.state.newest import Loss
@@ -33,12 +34,14 @@ from dispatcher.state.xa_rows import load_xa, save_xa
 _CONSUMERS = "name, session, acknowledged, covered, file_created, paused"
 _SIZES = """
 SELECT (SELECT count(*) FROM consumer) + (SELECT count(*) FROM stream) + (SELECT count(*) FROM prepared)
+  + (SELECT count(*) FROM declaration)
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StateCounts:
-    """What was copied. `sessions`: consumers with a session; `prepared_bytes`: the bytes of rows of prepared
+    """What was copied. `sessions`: consumers with a session; `declarations`: consumers that tokens have declared;
+    `prepared_bytes`: the bytes of rows of prepared
     transactions.
 
     `losses`: consumers whose positions in the source are older than their acknowledged positions, see `newest`.
@@ -49,6 +52,7 @@ class StateCounts:
     consumers: int
     positions: int
     sessions: int
+    declarations: int
     connections: int
     table_versions: int
     prepared: int
@@ -100,6 +104,8 @@ def _copy(source: _Place, target: _Place) -> StateCounts:
     consumers = list(source.db.execute(f"SELECT {_CONSUMERS} FROM consumer ORDER BY name"))
     values = ", ".join("?" * 6)
     target.db.executemany(f"INSERT INTO consumer ({_CONSUMERS}) VALUES ({values})", consumers)
+    declarations = load_declarations(source.db)
+    insert_declarations(target.db, declarations)
     clients = _clients(source.db, "stream")
     versions = 0
     for client in clients:
@@ -118,6 +124,7 @@ def _copy(source: _Place, target: _Place) -> StateCounts:
         len(consumers),
         sum(row[2] is not None for row in consumers),
         sum(row[1] > 0 for row in consumers),
+        len(declarations),
         len(clients),
         versions,
         len(entries),

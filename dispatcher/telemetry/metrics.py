@@ -116,6 +116,8 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
                lambda c: c.row["delivered_bytes"]),
     MetricSpec("consumer_delivered_transactions_total", "Transactions that readers have fetched, repeats included.",
                lambda c: c.row["delivered_transactions"]),
+    MetricSpec("consumer_declared", "1 if a token has declared the consumer over the API, 0 if the settings have.",
+               lambda c: c.row["declared_by"] is not None),
     MetricSpec("consumer_session_age_seconds", "Time since the newest session was opened; no sample: there was none.",
                lambda c: c.row["session_age_seconds"]),
     MetricSpec("consumer_poll_age_seconds", "Time since the newest session has polled; no sample: not since the start.",

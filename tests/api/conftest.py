@@ -11,7 +11,7 @@ from dispatcher.access.tokens import Scope, Token
 from dispatcher.api.app import Access, Api
 from dispatcher.model.timings import RequestTimings
 from dispatcher.settings.api import ApiLimitSettings
-from tests.support.fake_readers import FakeReaders
+from tests.support.fake_readers import FakeDeclarer, FakeReaders
 
 READ, FULL, SCRAPE = "token-to-read-shop", "token-for-everything", "token-to-scrape"
 ADMINISTER = "token-to-administer-shop"
@@ -36,7 +36,12 @@ def readers() -> FakeReaders:
 
 
 @pytest.fixture
-def make_api(readers: FakeReaders) -> MakeApi:
+def declarer() -> FakeDeclarer:
+    return FakeDeclarer()
+
+
+@pytest.fixture
+def make_api(readers: FakeReaders, declarer: FakeDeclarer) -> MakeApi:
     """Returns `make_api(tokens=..., hosts=..., open_=..., listen=..., limits=..., timings=...)`"""
 
     def make(
@@ -52,6 +57,8 @@ def make_api(readers: FakeReaders) -> MakeApi:
             Access(tuple(tokens), hosts, frozenset(open_)),
             limits or ApiLimitSettings(),
             administrator=lambda: readers,
+            declarer=lambda: declarer,
+            owners=lambda: declarer.owners,
             live=readers,
             listen=listen,
             version="1",

@@ -230,6 +230,8 @@ async def test_openapi_describes_every_call(connect: Connect) -> None:
         "/metrics",
         "/readyz",
         "/v1/binlogs",
+        "/v1/consumers",
+        "/v1/consumers/{consumer}",
         *(
             f"/v1/consumers/{{consumer}}/{call}"
             for call in (
@@ -248,6 +250,7 @@ async def test_openapi_describes_every_call(connect: Connect) -> None:
             )
         ),
         "/v1/leader",
+        "/v1/tables/{name}",
     ]
 
 

@@ -23,7 +23,8 @@ async def metrics():
 
 async def call():
     readers = FakeReaders()
-    api = Api(lambda: readers, Access(), ApiLimitSettings(), administrator=lambda: readers, live=readers,
+    api = Api(lambda: readers, Access(), ApiLimitSettings(), administrator=lambda: readers, declarer=lambda: None,
+              live=readers,
               listen="127.0.0.1", version="1", metrics=metrics, ready=list)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api.asgi), base_url="http://127.0.0.1") as client:
         for path in ("/livez", "/readyz", "/readyz?verbose", "/v1/binlogs"):

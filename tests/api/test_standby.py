@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
+from dispatcher.access.tokens import Scope, Token
 from dispatcher.api.answers.models import ConsumerService
 from dispatcher.api.app import Access, Api
 from dispatcher.leadership.role import Role
 from dispatcher.model.errors import NotLeaderError
 from dispatcher.settings.api import ApiLimitSettings
 from tests.api.conftest import ADMINISTER, FULL, TOKENS
-from tests.support.fake_readers import PLACE, FakeReaders
+from tests.support.fake_readers import PLACE, FakeDeclarer, FakeReaders
 
 LEADER = "http://b:8085"
 AT = PLACE.as_dict()
@@ -45,6 +46,9 @@ class Standby:
     def administrator(self) -> FakeReaders:
         raise NotLeaderError.of(self.role.leader)
 
+    def declarer(self) -> FakeDeclarer:
+        raise NotLeaderError.of(self.role.leader)
+
     def ready(self) -> Sequence[str]:
         return [str(self.role)]
 
@@ -54,9 +58,11 @@ class Standby:
     def client(self, token: str) -> httpx.AsyncClient:
         api = Api(
             self.consumers,
-            Access(TOKENS),
+            Access((*TOKENS, _DECLARING)),
             ApiLimitSettings(),
             administrator=self.administrator,
+            declarer=self.declarer,
+            owners=lambda: None,
             live=FakeReaders(()),
             listen="127.0.0.1",
             version="1",
@@ -77,6 +83,30 @@ async def test_each_call_of_a_consumer_is_refused(call: str) -> None:
     assert (answer.status_code, answer.json()["kind"]) == (503, "NOT_LEADER")
     assert answer.json()["leader"] == answer.headers["binlog-leader"] == LEADER
     assert int(answer.headers["retry-after"]) > 0
+
+
+DECLARE = "token-to-declare-consumers"
+_DECLARING = Token(DECLARE, frozenset(), frozenset(Scope), "notebook", frozenset({"db"}))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/consumers"),
+        ("DELETE", "/v1/consumers/nb-1"),
+        ("GET", "/v1/tables/shop.orders"),
+        ("POST", "/v1/consumers/nb-1/session"),
+        ("POST", "/v1/consumers/nb-1/poll"),
+    ],
+)
+async def test_what_a_token_has_declared_is_refused_as_all_else(method: str, path: str) -> None:
+    """The standby does not know the declared consumers, so it must not answer that there is none."""
+    bodies: dict[str, object] = {"/v1/consumers": {"name": "nb-1", "databases": ["shop"]}}
+    bodies["/v1/consumers/nb-1/session"] = CALLS["session"]
+    bodies["/v1/consumers/nb-1/poll"] = CALLS["poll"]
+    async with Standby().client(DECLARE) as client:
+        answer = await client.request(method, path, json=bodies.get(path))
+    assert (answer.status_code, answer.json()["leader"]) == (503, LEADER)
 
 
 @pytest.mark.parametrize("path", ["/v1/binlogs", "/v1/consumers/shop/tables/shop.orders"])

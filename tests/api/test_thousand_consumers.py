@@ -71,6 +71,7 @@ def api(clients: list[Client]) -> Api:
         Access(),
         ApiLimitSettings(),
         administrator=cast(Any, None),
+        declarer=cast(Any, None),
         live=LiveStatus(lambda: readers, lambda: clients, Timeline(cast(Any, None))),
         listen="127.0.0.1",
         version="1",

@@ -242,3 +242,25 @@ def test_settings_are_shown_in_escapes(tmp_path: Path) -> None:
     done = call("check", "--config", file)
     assert done.returncode == 2 and acts(done.stderr) == []
     assert all(str(file) in line for line in done.stderr.splitlines())
+
+
+def test_a_source_is_checked_as_a_consumer_of_all_that_it_permits(
+    server: Instance, tmp_path: Path
+) -> None:
+    lines = [
+        f"state: {{path: {tmp_path / 'state.db'}}}",
+        "sources:",
+        f"  right: {{mysql: 'cli@127.0.0.1:{server.port}', password: {PASSWORD}, names: ['nb-*'], databases: [shop]}}",
+        f"  typo: {{mysql: 'cli@127.0.0.1:{server.port}', password: {PASSWORD}, names: ['x-*'], databases: [shpo]}}",
+    ]
+    path = tmp_path / "sources.yaml"
+    path.write_text("\n".join(lines[:3]), encoding="utf-8")
+    done = call("check", "--config", path)
+    assert (done.returncode, done.stdout.splitlines()[-1][:36]) == (
+        0,
+        "OK: 0 consumers and 1 source checked",
+    )
+    path.write_text("\n".join(lines), encoding="utf-8")
+    done = call("check", "--config", path)
+    assert done.returncode == 2
+    assert "there is no database shpo" in done.stderr and "(for sources.typo)" in done.stderr

@@ -56,6 +56,7 @@ EXTRAS = [
     "last_error_remedy",
     "state_store_error",
     "state_store_remedy",
+    "declared_by",
     "warnings",
     "reader",
     "reader_address",

@@ -56,7 +56,7 @@ def test_a_database_that_is_fit(database: DatabaseOf) -> None:
     assert not database.execute("SHOW TABLES")
     leading_store(database.settings).close()
     report = examine_state(database.settings)
-    assert (report.errors, report.warnings, report.schema) == ((), (), 5)
+    assert (report.errors, report.warnings, report.schema) == ((), (), 6)
 
 
 def test_a_missing_privilege_is_named_with_its_grant(database: DatabaseOf) -> None:

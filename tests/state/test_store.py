@@ -276,6 +276,7 @@ def test_an_older_store_is_upgraded(tmp_path: Path, version: int) -> None:
         db.execute("ALTER TABLE installation DROP COLUMN epoch")
         db.execute("ALTER TABLE consumer DROP COLUMN paused")
         db.execute("DROP TABLE prepared")
+        db.execute("DROP TABLE declaration")
         if version < 2:
             db.execute("DROP TABLE stream")
             db.execute("DROP TABLE table_version")
@@ -291,6 +292,7 @@ def test_an_older_store_is_upgraded(tmp_path: Path, version: int) -> None:
         )
         assert store.load_versions("c") is not None
         assert store.load_prepared("c") == []
+        assert store.declarations() == []
         assert not store.paused("shop")
         store.set_paused("shop", True)
         assert store.paused("shop") and store.session("shop") == session

@@ -13,6 +13,7 @@ from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
@@ -237,6 +238,65 @@ def test_delivery_is_paused_and_resumed(store: Store) -> None:
     assert store.paused("shop") and store.session("shop") == session
     store.set_paused("shop", False)
     assert not store.paused("shop") and store.session("shop") == session
+
+
+# -- declared consumers ---------------------------------------------------------------------------------------
+
+DECLARED = Declaration("nb-1", "notebook", "db", ("läden", "shop_*"), declared_s=5, read_s=5)
+OTHER = Declaration(
+    "nb-2", "", "db", ("shop",), ("shop.orders",), ("shop.x",), '{"gtid":"0-1-2"}', 7, 9
+)
+
+
+def test_declared_consumers_are_kept_in_the_order_of_their_names(stores: Stores) -> None:
+    store = stores.open()
+    assert store.declarations() == []
+    store.declare(OTHER)
+    store.declare(DECLARED)
+    assert store.declarations() == [DECLARED, OTHER]
+    store.close()
+    assert stores.open().declarations() == [DECLARED, OTHER]
+
+
+def test_a_declared_consumer_begins_anew_whatever_its_name_held(store: Store) -> None:
+    store.save([("nb-1", position(1), position(1), 0)])
+    store.next_session("nb-1")
+    epoch = store.epoch
+    store.declare(DECLARED)
+    assert store.load("nb-1") is None and store.session("nb-1") == 0
+    assert store.epoch > epoch
+
+
+def test_a_removed_declaration_takes_its_state_with_it(store: Store) -> None:
+    for declaration in (DECLARED, OTHER):
+        store.declare(declaration)
+        store.save([(declaration.name, position(1), position(1), 0)])
+        store.save([(declaration.name, position(1), position(4), 0)])
+    epoch = store.epoch
+    store.undeclare("nb-1")
+    store.undeclare("never seen")
+    assert store.declarations() == [OTHER]
+    assert store.load("nb-1") is None and store.load("nb-2") is not None
+    assert store.epoch > epoch
+
+
+def test_the_time_of_the_last_read_is_kept(stores: Stores) -> None:
+    store = stores.open()
+    for declaration in (DECLARED, OTHER):
+        store.declare(declaration)
+    store.note_reads(["nb-1", "never seen"], 1 << 33)
+    store.note_reads([], 1)
+    store.close()
+    assert stores.open().declarations() == [replace(DECLARED, read_s=1 << 33), OTHER]
+
+
+def test_an_unreadable_declaration_is_an_error_of_the_store(stores: Stores) -> None:
+    store = stores.open()
+    store.declare(DECLARED)
+    stores.execute("UPDATE declaration SET content = '{}'")
+    with pytest.raises(BinlogError, match="nb-1 cannot be read") as caught:
+        store.declarations()
+    assert caught.value.kind is ErrorKind.STATE_STORE
 
 
 # -- table versions -------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import Definition, Name, StoredVersions
+from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.settings.model import StateSettings
@@ -44,6 +45,10 @@ VERSIONS: tuple[tuple[Name, LogPosition, LogPosition, Definition, bool], ...] = 
     (("shop", "örders"), LogPosition("b.1", 4), MARK, {"columns": [{"name": "größe"}]}, False),
     (("shop", "örders"), MARK, MARK, {"columns": []}, True),
 )
+DECLARED = (
+    Declaration("nb-1", "notebook", "db", ("läden", "shop_*"), declared_s=1, read_s=2),
+    Declaration("nb-2", "", "db", ("shop",), ("shop.*",), ("shop.x",), '{"gtid":"0-1-2"}', 3, 4),
+)
 
 
 def at(seq: int) -> Position:
@@ -62,6 +67,8 @@ def fill(store: Store) -> None:
     store.next_session("no position")
     store.save_versions("a", StoreVersions(MARK, StoredVersions("uuid", MARK, VERSIONS)))
     store.save_versions("c", StoreVersions(MARK, StoredVersions("uuid", MARK, ())))
+    for declaration in DECLARED:
+        store.declare(declaration)
 
 
 def held(store: Store) -> list[object]:
@@ -70,6 +77,7 @@ def held(store: Store) -> list[object]:
     return [
         [store.installation_id, store.epoch],
         [(store.load(n), store.session(n), store.paused(n)) for n in names],
+        store.declarations(),
         [store.load_versions(client) for client in "abc"],
         [
             (e.number, e.xid, e.at, e.rows, e.faults, e.end)

@@ -79,6 +79,7 @@ class FakeDaemon:
         self.faults: dict[str, list[Answer]] = {}
         self.places: dict[str, Position] = {}  # by the JSON of `to`; without earliest, latest
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.declared: dict[str, dict[str, Any]] = {}  # the bodies of POST /v1/consumers, by name
         self.slice_ends: list[int] | None = None
         self.full = False  # the queue has no room, so no range can grow
         self.queued: Position | None = None  # how far the daemon has read; None for all
@@ -151,7 +152,7 @@ class FakeDaemon:
             return self.faults[call].pop(0)
         if token != self.token:
             return problem(401, ErrorKind.UNAUTHORIZED, "the token is not one of this consumer")
-        numbered = call not in ("session", "tables", "resolve")
+        numbered = call not in ("session", "tables", "resolve", "consumers")
         if numbered and body["session"] not in (0, self.session):
             return problem(
                 409, ErrorKind.SESSION_FENCED, f"session {body['session']} is not the newest"
@@ -186,6 +187,14 @@ class FakeDaemon:
             "max_bytes_in_binlog_queue": self.max_bytes,
             "gap": gap,
         }
+
+    def _consumers(self, body: dict[str, Any]) -> dict[str, Any] | Answer:
+        declared = self.declared.setdefault(body["name"], body)
+        if {**declared, "start": ""} != {**body, "start": ""}:
+            return problem(
+                409, ErrorKind.CONSUMER_EXISTS, f"consumer {body['name']} is declared otherwise"
+            )
+        return {**declared, "created": declared is body}
 
     def _resolve(self, body: dict[str, Any]) -> dict[str, Any] | Answer:
         places = {'"earliest"': self.base, '"latest"': self.head} | self.places

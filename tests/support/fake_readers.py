@@ -4,16 +4,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.runtime.status.timeline import TimelineEvent
 from dispatcher.settings.model import StartSettings
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
+
+
+class FakeDeclarer:
+    """A `Declarer` that permits everything, to everyone. `declared`: what was declared, by name."""
+
+    def __init__(self) -> None:
+        self.declared: dict[str, Declaration] = {}
+        self.permitted: list[Collection[str] | None] = []
+        self.removed: list[tuple[str, str | None]] = []
+
+    @property
+    def owners(self) -> dict[str, str]:
+        return {name: each.owner for name, each in self.declared.items()}
+
+    async def declare(
+        self, wanted: Declaration, permitted: Collection[str] | None
+    ) -> tuple[Declaration, bool]:
+        self.permitted.append(permitted)
+        existing = self.declared.setdefault(wanted.name, wanted)
+        return existing, existing is wanted
+
+    async def remove(self, name: str, owner: str | None) -> None:
+        self.removed.append((name, owner))
+
+    async def table(
+        self, source_name: str | None, permitted: Collection[str] | None, database: str, table: str
+    ) -> dict[str, Any]:
+        self.permitted.append(permitted)
+        return {"database": database, "table": table, "columns": [], "key": [str(source_name)]}
 
 
 class FakeReaders:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
+from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
@@ -28,6 +30,7 @@ class FakeState:
         self.sessions: dict[str, int] = {}
         self.versions: dict[str, StoredVersions] = {}
         self.paused_names: set[str] = set()
+        self.declared: dict[str, Declaration] = {}
         self.full = False
         self.checkpoints = 0
         self._go_on = threading.Event()
@@ -89,6 +92,22 @@ class FakeState:
         self._write()
         self.rows.pop(consumer, None)
         self.sessions.pop(consumer, None)
+
+    def declarations(self) -> list[Declaration]:
+        return [self.declared[name] for name in sorted(self.declared)]
+
+    def declare(self, declaration: Declaration) -> None:
+        self.forget(declaration.name)
+        self.declared[declaration.name] = declaration
+
+    def undeclare(self, consumer: str) -> None:
+        self.forget(consumer)
+        self.declared.pop(consumer, None)
+
+    def note_reads(self, consumers: Sequence[str], read_s: int) -> None:
+        self._write()
+        for name in consumers:
+            self.declared[name] = replace(self.declared[name], read_s=read_s)
 
     def check(self) -> None:
         """Does nothing: there is no file."""

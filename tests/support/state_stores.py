@@ -25,7 +25,7 @@ HOLDER, ADDRESS = "this daemon", "http://a:8085"
 LEASE_S = 3600.0  # the lease of a store that a test opens itself
 _PASSWORD = "streng-geheim"
 _numbers = itertools.count(1)
-_TABLES = ("consumer", "stream", "table_version", "prepared", "prepared_part")
+_TABLES = ("consumer", "stream", "table_version", "prepared", "prepared_part", "declaration")
 
 
 def state_settings(

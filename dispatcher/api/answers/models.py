@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.leadership.role import Role
 from dispatcher.model import position
 from dispatcher.settings.model import StartSettings
@@ -20,7 +21,7 @@ POLL_MAX_MS = 60_000
 SLICES_MAX = 1024
 
 
-def _printable(text: str) -> str:
+def printable_text(text: str) -> str:
     if not text.isprintable():
         raise ValueError("it contains a character that is not printable")
     return text
@@ -36,7 +37,7 @@ class PositionBody(RequestBody):
     server: Annotated[str, Field(max_length=position.SERVER_MAX, pattern=r"^[\x21-\x7e]*$")]
     gtid: Annotated[str, Field(max_length=position.GTID_MAX, pattern=r"^[0-9A-Za-z_:, -]*$")]
     file: Annotated[
-        str, Field(max_length=position.FILE_MAX, pattern=_FILE), AfterValidator(_printable)
+        str, Field(max_length=position.FILE_MAX, pattern=_FILE), AfterValidator(printable_text)
     ]
     offset: Natural
     seq: Natural
@@ -80,15 +81,15 @@ class StartRequest(RequestBody):
     @field_validator("to")
     @classmethod
     def _is_a_start(cls, value: str | BaseModel) -> str | BaseModel:
-        _start(value)
+        checked_start(value)
         return value
 
     @property
     def start(self) -> StartSettings:
-        return _start(self.to)
+        return checked_start(self.to)
 
 
-def _start(to: str | BaseModel) -> StartSettings:
+def checked_start(to: str | BaseModel) -> StartSettings:
     """Raises ValueError."""
     return StartSettings.parse(to if isinstance(to, str) else to.model_dump())
 
@@ -218,6 +219,9 @@ class ConsumerRow(BaseModel):
 
     `reader` and the fields after it describe the newest session (0: there was none). An age is null if the session has
     not made such a call since the daemon started.
+
+    `declared_by`: the name of the token that has declared the consumer over the API ("" without tokens); null for a
+    consumer of the settings.
     """
 
     binlog_client_name: str
@@ -265,6 +269,7 @@ class ConsumerRow(BaseModel):
     delivered_bytes: int
     delivered_transactions_per_sec: float
     delivered_bytes_per_sec: float
+    declared_by: str | None
     warnings: list[str]
 
 
@@ -372,8 +377,25 @@ class Administrator(Protocol):
     async def seek(self, name: str, to: StartSettings) -> dict[str, Any]: ...
 
 
+class Declarer(Protocol):
+    """What the routes call. Every method may raise BinlogError; see `runtime.declarations`."""
+
+    async def declare(
+        self, wanted: Declaration, permitted: Collection[str] | None
+    ) -> tuple[Declaration, bool]: ...
+
+    async def remove(self, name: str, owner: str | None) -> None: ...
+
+    async def table(
+        self, source_name: str | None, permitted: Collection[str] | None, database: str, table: str
+    ) -> dict[str, Any]: ...
+
+
 GetRole = Callable[[], Role | None]
 """Returns None for a daemon with its state in a file."""
 
 GetAdministrator = Callable[[], Administrator]
+"""Raises NotLeaderError if this daemon does not lead."""
+
+GetDeclarer = Callable[[], Declarer]
 """Raises NotLeaderError if this daemon does not lead."""

@@ -30,6 +30,7 @@ _MESSAGE_MAX = 1000  # characters; a message may quote parts of the request
 _STATUS = {
     ErrorKind.UNKNOWN_CONSUMER: 404,
     ErrorKind.UNKNOWN_TABLE: 404,
+    ErrorKind.CONSUMER_EXISTS: 409,
     ErrorKind.SESSION_FENCED: 409,
     ErrorKind.POSITION_UNKNOWN: 409,
     ErrorKind.UNAUTHORIZED: 401,

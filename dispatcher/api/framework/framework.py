@@ -14,10 +14,17 @@ from starlette.requests import ClientDisconnect
 
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.answers import problems
-from dispatcher.api.answers.models import Consumers, GetAdministrator, GetRole, RenderMetrics
+from dispatcher.api.answers.models import (
+    Consumers,
+    GetAdministrator,
+    GetDeclarer,
+    GetRole,
+    RenderMetrics,
+)
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
 from dispatcher.api.calls.reader_calls import ReaderCalls
 from dispatcher.api.framework.administration import administration_routes
+from dispatcher.api.framework.declarations import declaration_routes
 from dispatcher.api.framework.page import page_routes
 from dispatcher.api.framework.routes import consumer_routes
 from dispatcher.api.framework.status import status_routes
@@ -38,6 +45,7 @@ def make_framework(  # noqa: PLR0913 - one parameter per part
     feed: StatusFeed,
     *,
     administrator: GetAdministrator,
+    declarer: GetDeclarer,
     role: GetRole,
     live: StatusSource,
     metrics: RenderMetrics,
@@ -56,6 +64,7 @@ def make_framework(  # noqa: PLR0913 - one parameter per part
     _install_handlers(app)
     app.include_router(consumer_routes(consumers, guard, calls))
     app.include_router(administration_routes(administrator, guard))
+    app.include_router(declaration_routes(declarer, guard))
     app.include_router(status_routes(consumers, guard, metrics, role))
     app.include_router(page_routes(guard))
     app.include_router(status_page_routes(guard, live, feed))

@@ -26,7 +26,7 @@ _MEANINGS = {
     403: "The token does not have the scope; or Host or Origin is not one of the daemon's",
     404: "The path, consumer or table does not exist; or the token is not valid for the consumer",
     408: "The request did not arrive completely in time",
-    409: "A newer session is open; or the position is not one of this consumer",
+    409: "A newer session is open; or the position is not one of this consumer; or a consumer of this name exists",
     410: "The consumer has failed and does not recover by itself; see `kind` and `hint`",
     413: "The body is larger than `api.max_bytes_in_request`",
     422: "A field is missing or invalid",

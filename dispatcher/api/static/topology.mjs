@@ -109,6 +109,7 @@ function Details({ row, full }) {
     ["last acknowledgement", ago(row.acknowledgement_age_seconds)],
     ["delivered", `${things(row.delivered_transactions, "transaction")}, ${bytes(row.delivered_bytes)}`],
   ];
+  if (row.declared_by != null) items.push(["declared by", html`<${Field} row=${row} name="declared_by" text=${row.declared_by || "a client without a token"} />`]);
   if (full?.acknowledged?.gtid) items.push(["acknowledged GTID set", html`<code>${full.acknowledged.gtid}</code>`]);
   return html`<dl>${items.map(([term, value]) => html`<div key=${term}><dt>${term}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
@@ -128,6 +129,7 @@ class ConsumerNode extends Component {
     return html`<li class="node consumer ${row.delivered_bytes_per_sec > 0 ? "flowing" : ""}" data-consumer=${row.name}>
       <div class="title">
         <b>${row.name}</b>
+        ${row.declared_by != null && html`<span class="badge calm" title="A token has declared this consumer over the API; the settings do not have it.">declared</span>`}
         <span class="badge ${STATE_TONES[row.state] ?? "calm"}"><${Field} row=${row} name="state" /></span>
         <span class="badge ${READER_TONES[row.reader] ?? "calm"}">reader: <${Field} row=${row} name="reader" /></span>
         <span class="figures">${thingRate(row.delivered_transactions_per_sec, "transactions")}</span>

@@ -71,7 +71,9 @@ class OnPurged(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
     """What the settings declare about a consumer. `databases`, `tables`, `exclude_tables`: names or patterns, see
-    `model.subscription`; `wait_max_s`: the full budget for waiting for the consumer's queue (see `WaitBudget`)."""
+    `model.subscription`; `wait_max_s`: the full budget for waiting for the consumer's queue (see `WaitBudget`);
+    `declared_by`: the name of the token that has declared the consumer over the API, "" without tokens, None for a
+    consumer of the settings."""
 
     name: str
     databases: tuple[str, ...]
@@ -84,6 +86,7 @@ class ConsumerSpec:
     on_queue_full: OnQueueFull = OnQueueFull.DETACH
     on_purged: OnPurged = OnPurged.FAIL
     exclude_tables: tuple[TablePattern, ...] = ()
+    declared_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from dispatcher.dispatch.values.specs import (
 from dispatcher.runtime.client.client_service import ClientDecl, ConsumerDecl
 from dispatcher.settings.model import (
     ConnectionSettings,
+    DeclaredConsumer,
     Settings,
     StartSettings,
     StateSettings,
@@ -69,6 +70,10 @@ def consumer_spec(
     too.
     """
     hidden = [] if state is None or state.mysql is None else [(state.mysql.database, "*")]
+    declared_by = None
+    if isinstance(settings, DeclaredConsumer):
+        hidden += settings.excluded_by_source
+        declared_by = settings.declared_by
     return ConsumerSpec(
         name,
         tuple(settings.databases),
@@ -80,6 +85,7 @@ def consumer_spec(
         OnQueueFull(settings.on_queue_full),
         OnPurged(settings.on_purged),
         (*settings.excluded_patterns, *hidden),
+        declared_by,
     )
 
 
@@ -90,7 +96,7 @@ def client_decl(
     alone: str = "",
 ) -> ClientDecl:
     """Return the client of a connection. `alone`: the name of a consumer that does not share the connection."""
-    source = _source(connection, installation, alone)
+    source = source_at(connection, installation, alone)
     limits = ClientLimits(
         connection.max_bytes_to_merge,
         connection.max_bytes_in_all_queues,
@@ -126,7 +132,8 @@ def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> Cl
     return client_decl(first, declared, installation, "" if first.use_binlog_client else names[0])
 
 
-def _source(connection: ConnectionSettings, installation: UUID, alone: str) -> Source:
+def source_at(connection: ConnectionSettings, installation: UUID, alone: str = "") -> Source:
+    """Return the source that the settings of a connection name. `alone`: as in `client_decl`."""
     if connection.files is not None:
         return files_source(connection.files, installation)
     # This is part of each dispatcher's identity: connections that are not shared need different identities.

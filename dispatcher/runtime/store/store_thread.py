@@ -117,7 +117,7 @@ class StoreThread:
     async def load(self, consumer: str) -> Progress | BinlogError | None:
         """Return what is stored of a consumer, or the error STORED_POSITION if only that consumer's row is
         unreadable."""
-        return await self._call(lambda: self._progress(consumer))
+        return await self.call(lambda: self._progress(consumer))
 
     async def save(
         self, progress: Sequence[tuple[str, Progress]], client: str, prepared: XaStore
@@ -127,7 +127,7 @@ class StoreThread:
         changes = prepared.changes()
         began = time.monotonic()
         try:
-            await self._call(lambda: self._state.save(rows, client, changes))
+            await self.call(lambda: self._state.save(rows, client, changes))
         except BinlogError as error:
             self.fault = error
             raise
@@ -137,14 +137,14 @@ class StoreThread:
             prepared.stored(changes)
 
     async def load_prepared(self, client: str) -> XaStore:
-        stored = await self._call(lambda: self._state.load_prepared(client))
+        stored = await self.call(lambda: self._state.load_prepared(client))
         return XaStore(self._prepared_bytes_max, stored)
 
     async def load_versions(self, client: str) -> StoredVersions | None:
-        return await self._call(lambda: self._state.load_versions(client))
+        return await self.call(lambda: self._state.load_versions(client))
 
     async def save_versions(self, client: str, versions: StoreVersions) -> None:
-        await self._call(lambda: self._state.save_versions(client, versions))
+        await self.call(lambda: self._state.save_versions(client, versions))
 
     async def load_all(self, consumers: Sequence[str]) -> dict[str, StoredConsumer]:
         """Return what is stored of each consumer, in one call."""
@@ -152,7 +152,7 @@ class StoreThread:
         def load() -> dict[str, StoredConsumer]:
             return {name: self._load_one(name) for name in consumers}
 
-        return await self._call(load)
+        return await self.call(load)
 
     def _load_one(self, consumer: str) -> StoredConsumer:
         state = self._state
@@ -169,25 +169,25 @@ class StoreThread:
             return error
 
     async def session(self, consumer: str) -> int:
-        return await self._call(lambda: self._state.session(consumer))
+        return await self.call(lambda: self._state.session(consumer))
 
     async def next_session(self, consumer: str) -> int:
-        return await self._call(lambda: self._state.next_session(consumer))
+        return await self.call(lambda: self._state.next_session(consumer))
 
     async def paused(self, consumer: str) -> bool:
-        return await self._call(lambda: self._state.paused(consumer))
+        return await self.call(lambda: self._state.paused(consumer))
 
     async def set_paused(self, consumer: str, paused: bool) -> None:
-        await self._call(lambda: self._state.set_paused(consumer, paused))
+        await self.call(lambda: self._state.set_paused(consumer, paused))
 
     async def forget(self, consumer: str) -> None:
         """Remove what is stored of a consumer that does not run."""
-        await self._call(lambda: self._state.forget(consumer))
+        await self.call(lambda: self._state.forget(consumer))
 
     async def check(self) -> None:
         """Set `misplaced` to the error if the store's file was deleted or replaced, else to None."""
         try:
-            await self._call(self._state.check)
+            await self.call(self._state.check)
         except BinlogError as error:
             self.misplaced = error
         else:
@@ -207,7 +207,7 @@ class StoreThread:
     async def close(self, last: Callable[[], None] = lambda: None) -> None:
         """Wait until all calls are done, make a last one, and end the thread."""
         try:
-            await self._call(last)
+            await self.call(last)
         finally:
             self._calls.put(None)
         self._thread.join()
@@ -222,7 +222,8 @@ class StoreThread:
         self._calls.put((close, asyncio.get_running_loop().create_future()))
         self._calls.put(None)
 
-    async def _call(self, call: Callable[[], T]) -> T:
+    async def call(self, call: Callable[[], T]) -> T:
+        """Make a call of the store in the thread, after those that wait."""
         self.timings.waiting += 1
         try:
             return await self._in_thread(call)

@@ -116,7 +116,18 @@ CREATE TABLE IF NOT EXISTS prepared_part (
   PRIMARY KEY (id, part)
 )
 """,
-    )
+    ),
+    6: (
+        """
+CREATE TABLE IF NOT EXISTS declaration (
+  name        VARBINARY(1024) NOT NULL PRIMARY KEY,
+  owner       TEXT NOT NULL,               -- the name of the token
+  content     LONGTEXT NOT NULL,           -- JSON
+  declared_at BIGINT NOT NULL,             -- seconds since 1970
+  read_at     BIGINT NOT NULL
+)
+""",
+    ),
 }
 _OTHER_DATABASE = "create another database and name it in state.mysql"
 _LOCK_WAIT_S = 20

@@ -33,7 +33,7 @@ def problem(answer: httpx.Response, status: int, kind: str = "REQUEST") -> dict[
         "/nothing",
         "/static/nothing.js",
         "/status",
-        "/v1/consumers/shop",
+        "/v1/consumers/",
         "/v1/binlogs/",
         "/v1/consumers/shop/nothing",
     ],

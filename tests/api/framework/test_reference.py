@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from deploy import api_reference
 from dispatcher.api.answers import models
-from dispatcher.api.framework import administration
+from dispatcher.api.framework import administration, declarations
 from dispatcher.api.framework.openapi import EXAMPLES_PATH
 
 EXAMPLES = json.loads(EXAMPLES_PATH.read_text(encoding="utf-8"))
@@ -23,7 +23,8 @@ def model_of(schema: dict[str, Any]) -> Any:
     if schema.get("type") == "array":
         return list[model_of(schema["items"])]  # type: ignore[misc]
     name = schema["$ref"].rsplit("/", 1)[1]
-    return getattr(models, name, None) or getattr(administration, name)
+    modules = (models, administration, declarations)
+    return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
 def test_the_document_is_current() -> None:

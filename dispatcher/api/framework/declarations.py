@@ -1,0 +1,158 @@
+"""The calls with which a token declares consumers of its own: declare one, remove one, look up a table before."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import AfterValidator, BaseModel, Field, field_validator
+
+from dispatcher.access.tokens import Scope
+from dispatcher.api.access.guard import Guard, token_of
+from dispatcher.api.answers.models import (
+    GetDeclarer,
+    RequestBody,
+    TableAnswer,
+    ToFile,
+    ToGtid,
+    ToTimestamp,
+    checked_start,
+    printable_text,
+)
+from dispatcher.api.calls.reader_calls import CONSUMERS
+from dispatcher.api.framework.guarded_routes import route_class
+from dispatcher.api.framework.openapi import GUARDED, OF_CONSUMER, problems, scopes
+from dispatcher.api.framework.routes import ConsumerName, TableName
+from dispatcher.dispatch.values.declaration import Declaration
+
+PATTERNS_MAX = 100
+START_BYTES_MAX = 1 << 16
+
+_Start = Literal["earliest", "latest"] | ToGtid | ToFile | ToTimestamp
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+_Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable_text)]
+_Patterns = Annotated[list[_Pattern], Field(max_length=PATTERNS_MAX)]
+_SourceName = Annotated[
+    str | None,
+    Query(description="Name of a source; not needed if the token may use only one.", max_length=64),
+]
+
+
+class DeclareRequest(RequestBody):
+    """`source`: null if the token may use only one; `databases`, `tables`, `exclude_tables`: names or patterns, as in
+    the settings; `tables`: null for all tables of the databases; `start`: where the consumer begins."""
+
+    name: _Name
+    source: _Name | None = None
+    databases: Annotated[_Patterns, Field(min_length=1)]
+    tables: Annotated[_Patterns, Field(min_length=1)] | None = None
+    exclude_tables: _Patterns = Field(default_factory=list)
+    start: _Start = "latest"
+
+    @field_validator("start")
+    @classmethod
+    def _is_a_start(cls, value: str | BaseModel) -> str | BaseModel:
+        checked_start(value)
+        if len(_start_text(value)) > START_BYTES_MAX:
+            raise ValueError(f"it is longer than {START_BYTES_MAX} bytes")
+        return value
+
+    def declaration(self, owner: str) -> Declaration:
+        """The order of names has no meaning, so they are sorted: two requests that differ in it are equal."""
+        return Declaration(
+            self.name,
+            owner,
+            self.source or "",
+            tuple(sorted(set(self.databases))),
+            None if self.tables is None else tuple(sorted(set(self.tables))),
+            tuple(sorted(set(self.exclude_tables))),
+            _start_text(self.start),
+        )
+
+
+def _start_text(start: str | BaseModel) -> str:
+    value = start if isinstance(start, str) else start.model_dump()
+    return json.dumps(value, separators=(",", ":"))
+
+
+class DeclaredAnswer(BaseModel):
+    """The declared consumer. `created`: False if it was declared before, with equal content; `start` then is that of
+    the first declaration; `declared_by`: the name of the token, "" without tokens; `declared_at`: seconds since 1970.
+    """
+
+    name: str
+    source: str
+    databases: list[str]
+    tables: list[str] | None
+    exclude_tables: list[str]
+    start: _Start
+    declared_by: str
+    declared_at: int
+    created: bool
+
+
+class RemovedAnswer(BaseModel):
+    """`removed`: the name of the consumer that is gone."""
+
+    removed: str
+
+
+def declaration_routes(declarer: GetDeclarer, guard: Guard) -> APIRouter:
+    router = APIRouter(tags=["declarations"], route_class=route_class(guard))
+
+    @router.post(
+        CONSUMERS,
+        operation_id="declare",
+        openapi_extra=scopes(Scope.DECLARE),
+        responses=problems(*GUARDED, 409),
+    )
+    async def declare(body: DeclareRequest, request: Request) -> DeclaredAnswer:
+        """Declare a consumer, within the limits of its source. The token is valid for it from then on.
+
+        Repeated with equal content, the call changes nothing and answers the existing consumer; with other content it
+        is refused (409). A consumer that no reader calls for `max_days_unread` of its source is removed.
+        """
+        token = token_of(request)
+        declaration, created = await declarer().declare(body.declaration(token.name), token.sources)
+        return DeclaredAnswer(
+            name=declaration.name,
+            **declaration.content,
+            declared_by=declaration.owner,
+            declared_at=declaration.declared_s,
+            created=created,
+        )
+
+    @router.delete(
+        f"{CONSUMERS}/{{consumer}}",
+        operation_id="remove",
+        openapi_extra=scopes(Scope.DECLARE, Scope.ADMINISTER),
+        responses=problems(*OF_CONSUMER),
+    )
+    async def remove(consumer: ConsumerName, request: Request) -> RemovedAnswer:
+        """Remove a declared consumer, with its stored position.
+
+        A token with the scope `declare` removes those that it has declared, one with `administer` any declared consumer
+        that it is valid for.
+        """
+        token = token_of(request)
+        administers = Scope.ADMINISTER in token.scopes
+        await declarer().remove(consumer, None if administers else token.name)
+        return RemovedAnswer(removed=consumer)
+
+    @router.get(
+        "/v1/tables/{name}",
+        operation_id="table_of_source",
+        openapi_extra=scopes(Scope.DECLARE),
+        responses=problems(*GUARDED, 404),
+    )
+    async def table_of_source(
+        name: TableName, request: Request, source: _SourceName = None
+    ) -> TableAnswer:
+        """Return the current columns and key of a table that a declared consumer of a source may read."""
+        database, _, table = name.partition(".")
+        permitted = token_of(request).sources
+        answer = await declarer().table(source, permitted, database, table)
+        return TableAnswer.model_validate(answer)
+
+    return router
