@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates
 from dispatcher.source.mysql.login import Endpoint
-from spark_sink.mirror.copy.session import ResultColumn, RowReader, open_session
-from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.lake.data_file import StoredColumn, require_folder, write_files
+from spark_sink.table_rows.session import ResultColumn, RowReader, open_session
+from spark_sink.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,27 +28,10 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.log_lines import log_event
 from spark_sink.mirror.copy.chunk_reader import ChunkReading
-from spark_sink.mirror.copy.chunks import (
-    Bound,
-    Chunk,
-    bound_of,
-    boundary_query,
-    chunk_query,
-    chunk_rows,
-)
 from spark_sink.mirror.copy.pace import Stopping, retried, wait_for_server, waited
 from spark_sink.mirror.copy.progress import CopyProgress, CopyResult, remaining_s
-from spark_sink.mirror.copy.server import (
-    CopyServer,
-    boundary_row,
-    executed_position,
-    locked_snapshot,
-    wait_until_executed,
-)
-from spark_sink.mirror.copy.session import ResultColumn, RowReader, changed_during_copy, was_altered
-from spark_sink.mirror.copy.source_table import SourceTable
+from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.copy.staging import Batches, StagedCopy, StagingTable
-from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.rules.omitted import OmittedColumns, no_columns
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
@@ -56,6 +39,23 @@ from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.faults import fault_of
 from spark_sink.mirror.values.names import own_path
 from spark_sink.mirror.values.settings import CopySettings
+from spark_sink.table_rows.chunks import (
+    Bound,
+    Chunk,
+    bound_of,
+    boundary_query,
+    chunk_query,
+    chunk_rows,
+)
+from spark_sink.table_rows.session import ResultColumn, RowReader, changed_during_copy, was_altered
+from spark_sink.table_rows.source_table import SourceTable
+from spark_sink.table_rows.table_server import (
+    boundary_row,
+    executed_position,
+    locked_snapshot,
+    wait_until_executed,
+)
+from spark_sink.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

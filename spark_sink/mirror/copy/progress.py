@@ -8,8 +8,8 @@ from typing import Any
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.position import Position
-from spark_sink.mirror.copy.source_table import SourceTable
 from spark_sink.mirror.schema.signature import Signature
+from spark_sink.table_rows.source_table import SourceTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from delta.tables import DeltaTable
 
 from dispatcher.model.position import Position
 from spark_sink.mirror.copy.chunk_reader import ChunkReading, Destination, read_chunks, write_chunks
-from spark_sink.mirror.copy.chunks import Bound
-from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.lake.data_file import stored_columns, write_files
 from spark_sink.mirror.lake.delta_commit import DeltaTransaction
 from spark_sink.mirror.lake.delta_log import forget_table, newest_commit
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.source.schemas import spark_schema
+from spark_sink.table_rows.chunks import Bound
+from spark_sink.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,13 +28,10 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.model.printable import printable
-from spark_sink.mirror.copy.server import CopyServer, snapshot_at
-from spark_sink.mirror.copy.session import RowReader
-from spark_sink.mirror.copy.text_rows import TextDecoder
+from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.lake.delta_log import delta_version
 from spark_sink.mirror.log.binlog_log import BinlogLog
-from spark_sink.mirror.rules.executed import contains_executed
 from spark_sink.mirror.rules.plan import route
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import TableRecord
@@ -53,6 +50,10 @@ from spark_sink.mirror.verify.row_differences import (
 )
 from spark_sink.source.raw_entries import EntryKind
 from spark_sink.source.schemas import spark_schema
+from spark_sink.table_rows.positions import contains_executed
+from spark_sink.table_rows.session import RowReader
+from spark_sink.table_rows.table_server import snapshot_at
+from spark_sink.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,12 +9,13 @@ import pytest
 from dispatcher.binlog.table_map.column_types import InvalidDates, Type
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.assembly import apply_options
-from spark_sink.mirror.copy.source_table import SourceTable
+from spark_sink.mirror.copy.server import without_columns
 from spark_sink.mirror.rules.omitted import kept_columns
 from spark_sink.mirror.rules.plan import RowRun
 from spark_sink.mirror.schema.signature import Signature, difference
 from spark_sink.mirror.tables.steps import RowLayout
 from spark_sink.mirror.values.settings import MirrorSettings
+from spark_sink.table_rows.source_table import SourceTable
 from tests.mirror_rules.test_plan import entry
 from tests.support.rows_encoder import Spec, table_map
 
@@ -46,10 +47,10 @@ def test_a_copy_has_the_other_columns_and_the_key() -> None:
     source = SourceTable(
         "shop", "orders", whole.columns, ("", "utf8mb4", ""), (1,), "PRIMARY", "InnoDB", 1, 1, False
     )
-    found = source.without(["Total", "text"])
+    found = without_columns(source, ["Total", "text"])
     assert [column.name for column in found.columns] == ["id"]
     assert (found.charsets, found.key, found.key_name) == (("utf8mb4",), (0,), "PRIMARY")
-    assert source.without(()) is source
+    assert without_columns(source, ()) is source
 
 
 @pytest.mark.parametrize(

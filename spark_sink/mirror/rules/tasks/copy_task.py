@@ -22,7 +22,6 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.effects import ClearCopy, CopyTable, ReadLog, StopCopy
 from spark_sink.mirror.rules.events import Answer, EntriesRead, Failure, LogLost, TableCopied
-from spark_sink.mirror.rules.executed import contains_executed
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.retries import REPORTED_AFTER
 from spark_sink.mirror.rules.states import Copied, Copying, Creating, Live, Replaying, State
@@ -31,6 +30,7 @@ from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.rules.tasks.task import Task
 from spark_sink.mirror.values.entries import LogEntry, last_lsn
 from spark_sink.source.raw_entries import EntryKind
+from spark_sink.table_rows.positions import contains_executed
 
 
 class CopyTask(Task):

@@ -13,11 +13,12 @@ from pydantic import SecretStr
 from dispatcher.model.position import Position
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.progress import CopyProgress, CopyResult
-from spark_sink.mirror.copy.server import CopyServer, executed_position
+from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.rules.states import Copying as CopyingState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.settings import CopySettings
+from spark_sink.table_rows.table_server import executed_position
 from tests.servers import Server
 
 if TYPE_CHECKING:

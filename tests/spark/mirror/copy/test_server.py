@@ -15,15 +15,14 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from dispatcher.source.mysql.answers import fetch
-from spark_sink.mirror.copy.server import (
-    CopyServer,
+from spark_sink.mirror.copy.server import CopyServer, server_load
+from spark_sink.table_rows.positions import contains_executed
+from spark_sink.table_rows.table_server import (
     executed_position,
     locked_snapshot,
-    server_load,
     snapshot_at,
     wait_until_executed,
 )
-from spark_sink.mirror.rules.executed import contains_executed
 from tests.daemon.harness import until
 from tests.servers import Server
 from tests.servers.plugin import ServerFactory

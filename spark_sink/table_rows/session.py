@@ -26,8 +26,8 @@ from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.error_map import server_error
 from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.replication_commands import connection_lost, drop, socket_of
-from spark_sink.mirror.copy import text_kernels
-from spark_sink.mirror.copy.text_rows import TextDecoder
+from spark_sink.table_rows import text_kernels
+from spark_sink.table_rows.text_rows import TextDecoder
 
 BUFFER_BYTES = 4 << 20
 BATCH_ROWS = 65_536

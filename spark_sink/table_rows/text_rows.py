@@ -27,7 +27,7 @@ from dispatcher.binlog.decode.columns.column_decoders import Bytes, Decoded, Lon
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import LABEL_TYPES, Column, InvalidDates, Type
 from dispatcher.model.errors import BinlogError
-from spark_sink.mirror.copy import text_kernels
+from spark_sink.table_rows import text_kernels
 
 DecodeText = Callable[[Bytes, Offsets, Offsets], Decoded]
 

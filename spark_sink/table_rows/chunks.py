@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from dispatcher.binlog.charset.collations import BINARY
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import LABEL_TYPES, Column, Type
-from spark_sink.mirror.copy.source_table import SourceTable
-from spark_sink.mirror.copy.text_rows import quoted_name
+from spark_sink.table_rows.source_table import SourceTable
+from spark_sink.table_rows.text_rows import quoted_name
 
 Bound = tuple[str, ...]
 """One literal per key column."""
@@ -111,12 +111,15 @@ def _beyond(key: Sequence[Column], bound: Bound, comparison: str, last: str) -> 
     return f"({' OR '.join(terms)})"
 
 
-def boundary_query(source: SourceTable, lower: Bound | None, rows: int) -> str:
-    """Returns the query for the key of the row that is `rows` rows behind `lower`. It reads the index only."""
+def boundary_query(
+    source: SourceTable, lower: Bound | None, rows: int, upper: Bound | None = None
+) -> str:
+    """Returns the query for the key of the row that is `rows` rows behind `lower`, if that is not behind `upper`. It
+    reads the index only."""
     key = source.key_columns
     columns = ", ".join(map(key_expression, key))
     order = ", ".join(quoted_name(column.name) for column in key)
-    condition = range_condition(key, Chunk(lower, None))
+    condition = range_condition(key, Chunk(lower, upper))
     where = f" WHERE {condition}" if condition else ""
     return f"SELECT {columns} FROM {source.from_clause}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1}"
 

@@ -1,8 +1,8 @@
-"""What the server says of a table that is to be copied: columns, key, estimates."""
+"""What the server says of a table whose rows are to be read: columns, key, estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +19,7 @@ from dispatcher.source.mysql.answers import ask, fetch, number_value, optional_t
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.server_facts import is_mariadb, server_version
 from dispatcher.source.mysql.table_schema import table_definition
-from spark_sink.mirror.copy.text_rows import quoted_name
-from spark_sink.mirror.rules.omitted import kept_columns
+from spark_sink.table_rows.text_rows import quoted_name
 
 _ESTIMATES = """
 SELECT ENGINE, TABLE_ROWS, AVG_ROW_LENGTH, TABLE_TYPE FROM information_schema.TABLES
@@ -54,11 +53,8 @@ class SourceTable:
     def label(self) -> str:
         return f"{self.database}.{self.table}"
 
-    def without(self, omitted: Collection[str]) -> SourceTable:
-        """Returns the table without the columns of these names. Raises `BinlogError` as `kept_columns` does."""
-        if not omitted:
-            return self
-        kept = kept_columns(self.columns, self.key, omitted, self.label)
+    def of_columns(self, kept: Sequence[int]) -> SourceTable:
+        """Returns the table with only the columns of these indices, among which are those of the key."""
         return replace(
             self,
             columns=tuple(self.columns[i] for i in kept),

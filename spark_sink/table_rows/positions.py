@@ -1,0 +1,41 @@
+"""Whether the log has reached what a server had executed when its rows were read. Pure.
+
+Rows may show every transaction that was committed when they were read, so the log has to be read up to a position that
+covers all of these transactions. On the server that the consumer reads, this position is the end of its binlog, asked
+for after the rows were read: a transaction is in the binlog before its rows are visible. On a replica, which has
+another binlog, it is the GTID set that the replica has received and executed.
+"""
+
+from __future__ import annotations
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.position import Position, file_number
+
+
+def is_mariadb_position(position: Position) -> bool:
+    return position.server.startswith("mariadb-")
+
+
+def contains_executed(position: Position, executed: Position) -> bool:
+    """True if the log up to `position` holds all transactions of `executed`, which the server of the copy has reported.
+
+    Raises `BinlogError` SERVER_SETTING if the two cannot be compared.
+    """
+    if position.server == executed.server and position.file and executed.file:
+        ours = (file_number(position.file), position.offset)
+        return ours >= (file_number(executed.file), executed.offset)
+    if not position.gtid or not executed.gtid:
+        raise not_comparable(position.server, executed.server)
+    if is_mariadb_position(position):
+        return MariadbGtids.parse(position.gtid).contains(MariadbGtids.parse(executed.gtid))
+    return GtidSet.parse(position.gtid).contains(GtidSet.parse(executed.gtid))
+
+
+def not_comparable(consumer_server: str, copied_server: str) -> BinlogError:
+    return BinlogError(
+        ErrorKind.SERVER_SETTING,
+        f"the copied server ({copied_server}) is not the one that the consumer reads ({consumer_server}), and without"
+        " GTIDs on both their positions cannot be compared",
+        remedy="copy from the server that the consumer reads, or set gtid_mode=ON on both",
+    )
