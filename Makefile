@@ -1,6 +1,7 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
 # go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs/development.md.
-.PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes lint bench servers jars setup lock clean
+.PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes lint bench servers jars sparks \
+	setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -19,7 +20,7 @@ help:
 	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
 	@echo "              tests of the mirror: kills, histories of DDL, copies under load"
 	@echo "make simulate simulate the daemon, leadership and the mirror with SEEDS=1000 seeds each from FIRST=0 on, in JOBS=1"
-	@echo "              processes (DAEMON=1, LEADERSHIP=1 or MIRROR=1: this one only)"
+	@echo "              processes (DAEMON=1, LEADERSHIP=1, MIRROR=1 or SNAPSHOT=1: this one only)"
 	@echo "make mutants  break each rule of the daemon, of leadership and of the mirror in turn, and check that the simulation"
 	@echo "              detects it"
 	@echo "make soak     test slow, idle and many consumers, and random histories, for 40 minutes"
@@ -29,6 +30,7 @@ help:
 	@echo "make manifests  write the generated files: dashboard, docs/metrics.md, docs/settings.md,"
 	@echo "              docs/http-api-reference.md, plain Kubernetes manifests (needs Helm or Go)"
 	@echo "make image    run the steps of the Dockerfile in a chroot, without a container engine, as root"
+	@echo "make sparks   download other versions of Spark, for the tests, into the cache folder"
 	@echo "make servers  download the MySQL and MariaDB servers of the tests into the cache folder"
 	@echo "make clean    remove everything that was built in this folder"
 
@@ -44,6 +46,11 @@ servers:
 jars:
 	@deploy/setup.sh java venv
 	@$(PY) -m spark_sink.jars >/dev/null
+
+# A file for each line of Spark says which versions the tests use beside those of requirements.lock.
+sparks:
+	@deploy/setup.sh java venv
+	@$(PY) -m tests.spark.lines provision
 
 demo: jars
 	@deploy/setup.sh mirror
@@ -89,12 +96,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Linting and compiling kernels use a core each. Kernels are compiled first; otherwise, in a clean clone, every test worker,
 # daemon and Spark worker would compile the same kernels at the same time. With an archive of classes each JVM of the tests
 # needs less CPU time to start.
-test: servers jars
+test: servers jars sparks
 	@$(MAKE) -j2 -Otarget lint kernels classes
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
 
 DEEP_MINUTES ?= 10
-test-deep: servers jars kernels
+test-deep: servers jars sparks kernels
 	@deploy/setup.sh moto
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
 	$(PY) -m pytest -s -m deep --durations=0 $(PYTEST_ARGS)
@@ -104,8 +111,9 @@ FIRST ?= 0
 JOBS ?= 1
 # All simulations, unless some are chosen.
 CHOSEN = $(if $(DAEMON),tests.simulation) $(if $(LEADERSHIP),tests.leadership_simulation) \
-	$(if $(MIRROR),tests.mirror_simulation)
-SIMULATIONS = $(or $(strip $(CHOSEN)),tests.simulation tests.leadership_simulation tests.mirror_simulation)
+	$(if $(MIRROR),tests.mirror_simulation) $(if $(SNAPSHOT),tests.snapshot_simulation)
+SIMULATIONS = $(or $(strip $(CHOSEN)),tests.simulation tests.leadership_simulation tests.mirror_simulation \
+	tests.snapshot_simulation)
 simulate: setup
 	@set -e; for package in $(SIMULATIONS); do \
 		$(PY) -m $$package --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS); done
@@ -157,6 +165,8 @@ lock: setup
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group bench -c requirements.lock -o deploy/bench.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group moto -o deploy/moto.lock
+	for line in 40 41 43; do \
+		$(subst pyproject.toml,,$(UV_COMPILE)) --group spark$$line -o deploy/spark$$line.lock || exit 1; done
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse

@@ -16,6 +16,13 @@ def register(spark: SparkSession) -> None:
 
     Spark finds it where this package is installed, not where it is only on the path. Executors need the package, too.
     """
-    from spark_sink.source.data_source import BinlogDataSource  # noqa: PLC0415 - the package stays light
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - the package stays light
 
-    spark.dataSource.register(BinlogDataSource)
+    from spark_sink.source.data_source import BinlogDataSource  # noqa: PLC0415
+
+    try:
+        spark.dataSource.register(BinlogDataSource)
+    except AnalysisException as error:
+        # Apache Spark 4.0 refuses the name of a source that it has found by itself.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

@@ -1,7 +1,8 @@
 """Delta Lake's jars for the installed Spark, and those of its connector to S3, from their Maven coordinates.
 
 The coordinates follow from the installed Python packages, as in `delta.pip_utils`: the version is that of
-`delta-spark`, and the version of `pyspark` chooses the artefact's Spark line. delta's module sets
+`delta-spark`, and the version of `pyspark` chooses the artefact's Spark line. (The artefact of Delta 4.0 is for Spark
+4.0 and names no line.) delta's module sets
 `spark.jars.packages`, with which Spark resolves the jars at each start. Spark ignores the mirrors and proxies of
 Maven's settings.xml, fails if ~/.m2 has descriptions of artefacts without their jars, and leaves no files that an image
 could contain. So this module fetches the jars once into a cache folder: by `mvn` if it is installed, else by the Ivy in
@@ -47,11 +48,14 @@ _SHIPPED_BY_SPARK = (
 )
 # By the version of Hadoop: the version of the AWS SDK with which it was built. The connector to S3 needs three modules
 # of the SDK, whose bundle takes 600 MB.
-_AWS_SDK = {"3.5.0": "2.35.4"}
+_AWS_SDK = {"3.4.1": "2.24.6", "3.4.2": "2.29.52", "3.5.0": "2.35.4"}
 _HADOOP = "hadoop-client-api"
 _AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
 _AWS_BUNDLE = ("software.amazon.awssdk", "bundle")
 _NETTY = ("io.netty", "*")  # Spark has all of these, too, in a newer version
+# By line of Spark: the oldest line of Delta that has an artefact for it.
+_OLDEST_DELTA = {"4.0": (4, 0), "4.1": (4, 1), "4.2": (4, 4)}
+_UNNAMED_LINE = (4, 0)  # the line of Delta whose artefact does not name the line of Spark
 _REMEDY = (
     "install Maven (`apt-get install maven`) or make Maven Central reachable; behind a mirror, configure it in"
     " Maven's settings.xml; or set `spark.jars` to jars of your own"
@@ -59,7 +63,10 @@ _REMEDY = (
 
 
 def delta_package() -> str:
-    """Returns the coordinates "group:artifact:version" of Delta Lake for the installed pyspark and delta-spark."""
+    """Returns the coordinates "group:artifact:version" of Delta Lake for the installed pyspark and delta-spark.
+
+    Raises BinlogError (SETTINGS) if there is no such artefact.
+    """
     try:
         delta, spark = version("delta-spark"), version("pyspark")
     except PackageNotFoundError as error:
@@ -68,8 +75,31 @@ def delta_package() -> str:
             f"the Python package {error.name} is not installed",
             remedy="pip install 'binlog-dispatcher[spark]'",
         ) from error
+    return delta_coordinates(spark, delta)
+
+
+def delta_coordinates(spark: str, delta: str) -> str:
+    """Returns the coordinates of Delta Lake `delta` for Spark `spark`, both versions as of their Python packages.
+
+    Raises BinlogError (SETTINGS) if there is no such artefact.
+    """
     line = ".".join(spark.split(".")[:2])
-    return f"{_GROUP}:delta-spark_{line}_{_SCALA}:{delta}"
+    oldest = _OLDEST_DELTA.get(line)
+    if oldest is None:
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            f'there is no Delta Lake for Spark {spark}, and the mirror needs it; the source "binlog" works without it',
+            remedy=f"run the mirror with pyspark {', '.join(_OLDEST_DELTA)}, or set spark.jars to jars of your own",
+        )
+    of_delta = tuple(int(number) for number in delta.split(".")[:2])
+    if of_delta < oldest or (of_delta == _UNNAMED_LINE and line != "4.0"):
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            f"Delta Lake {delta} is not for Spark {spark}",
+            remedy=f"install delta-spark {'.'.join(map(str, oldest))} or newer",
+        )
+    suffix = _SCALA if of_delta == _UNNAMED_LINE else f"{line}_{_SCALA}"
+    return f"{_GROUP}:delta-spark_{suffix}:{delta}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +137,7 @@ def s3_jars(cache: Path | None = None) -> list[Path]:
         raise BinlogError(
             ErrorKind.SETTINGS,
             f"it is not known which AWS SDK the hadoop-aws of Hadoop {hadoop} needs",
-            remedy="install pyspark 4.2.0, or set spark.jars to jars of your own",
+            remedy=f"install a pyspark with Hadoop {', '.join(_AWS_SDK)}, or set spark.jars to jars of your own",
         )
     modules = (f"{_AWS_BUNDLE[0]}:{module}:{_AWS_SDK[hadoop]}" for module in _AWS_MODULES)
     packages = (f"org.apache.hadoop:hadoop-aws:{hadoop}", *modules)

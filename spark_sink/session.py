@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink import register
 from spark_sink.jars import DELTA, delta_settings
+from spark_sink.mirror.lake.delta_line import delta_line
 from spark_sink.mirror.values.small_tables import SMALL_TABLES
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from spark_sink.mirror.values.settings import MirrorSettings
 
 _PYTHON = "spark.pyspark.python"  # a setting that only spark-submit reads
-_OWN_JARS = {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"}
+_JARS = "spark.jars"
+_OWN_JARS = {_JARS, "spark.jars.packages", "spark.driver.extraClassPath"}
 _NAME = {"spark.app.name": "binlog-dispatcher mirror"}
 
 
@@ -26,7 +28,8 @@ def spark_session(settings: MirrorSettings) -> SparkSession:
     """Returns a session for many small tables, which knows the source "binlog".
 
     The settings of spark-submit and `spark.conf` override those here; `spark.jars` is set only if this process starts
-    Spark itself. Raises `BinlogError` SETTINGS if Spark does not start.
+    Spark itself. Raises `BinlogError` SETTINGS if Spark does not start, or if the mirror was never tried
+    with its Delta Lake.
     """
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -46,6 +49,7 @@ def spark_session(settings: MirrorSettings) -> SparkSession:
             f"Spark does not start: {error.getMessage()}",
             remedy="install Java 17 or newer, on PATH or in JAVA_HOME",
         ) from None
+    delta_line(spark)
     register(spark)
     return spark
 
@@ -67,7 +71,8 @@ def _standalone(settings: MirrorSettings) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_PYTHON", settings.spark.conf.get(_PYTHON, sys.executable))
     master = settings.spark.master
     s3 = settings.target.startswith("s3a:") and not _OWN_JARS & settings.spark.conf.keys()
-    given = delta_settings(s3=s3) | {"spark.master": master, "spark.ui.enabled": "false"}
+    given = DELTA if _JARS in settings.spark.conf else delta_settings(s3=s3)
+    given = given | {"spark.master": master, "spark.ui.enabled": "false"}
     # The driver commits small steps itself, and is the executor of a local master. Spark's default is 1 GiB.
     given["spark.driver.memory"] = settings.spark.driver_memory
     if master.startswith("local"):

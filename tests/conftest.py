@@ -35,6 +35,7 @@ _SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "ru
 _JOBS = (
     "tests/mirror/",
     "tests/demo/test_demo.py",
+    "tests/spark/lines/test_lines.py",
     "tests/spark/test_pipelines.py",
     "tests/spark/test_session.py",
     "tests/spark/test_tutorial.py",
@@ -43,10 +44,14 @@ SESSION_FILES = tuple(
     f"tests/spark/{name}.py"
     for name in (
         "source/test_source",
+        "source/test_flat_batches",
         "source/test_large_transactions",
         "source/test_real_daemon",
+        "source/test_declared_queries",
+        "source/test_snapshot",
         "source/test_worker_memory",
         "test_connect",
+        "test_sink_examples",
         "test_first_commit",
         "mirror/test_apply",
         "mirror/test_catalog_tables",
@@ -69,6 +74,7 @@ SESSION_FILES = tuple(
         "mirror/test_schema_changes",
         "mirror/copy/test_copier",
         "mirror/copy/test_verify",
+        "lines/test_contract",
     )
 )
 

@@ -34,6 +34,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from spark_sink.source.connections import ConnectionPool, open_connection
 from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.options import DeclareOptions
 from spark_sink.source.places import Place
 from spark_sink.source.stream_progress import NOT_KNOWN, SourceLag
 
@@ -250,6 +251,22 @@ class ConsumerClient:
         """Returns columns and key of `database.table`, as the server's information_schema has them now."""
         return self._object("GET", f"tables/{quote(name, safe='')}", None)
 
+    def declare(self, declares: DeclareOptions) -> None:
+        """Declare this consumer, unless it is declared already with the same content."""
+        body = {
+            "name": self._consumer,
+            "source": declares.source,
+            "databases": declares.databases,
+            "tables": declares.tables,
+            "start": json.loads(declares.start),
+        }
+        self._object("POST", "/v1/consumers", body)
+
+    def table_of_source(self, name: str, source: str | None) -> dict[str, Any]:
+        """As `table`, for a table that a declared consumer of a source may read, without a consumer."""
+        query = "" if source is None else f"?source={quote(source, safe='')}"
+        return self._object("GET", f"/v1/tables/{quote(name, safe='')}{query}", None)
+
     def close(self) -> None:
         if self._pool is not None and self._connection is not None and self._is_idle:
             self._pool.give(self._endpoint, self._connected_to, self._connection)
@@ -384,7 +401,7 @@ class ConsumerClient:
         }
         if token := self._endpoint.bearer():
             headers["Authorization"] = f"Bearer {token}"
-        url = f"{address.path}{self._path}/{path}"
+        url = f"{address.path}{path if path[0] == '/' else f'{self._path}/{path}'}"
         self._connection.request(method, url, body=payload, headers=headers)
         with self._connection.getresponse() as response:
             data = _body(response)

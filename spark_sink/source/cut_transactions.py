@@ -18,7 +18,7 @@ from spark_sink.source.client import ConsumerClient, SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
 
-_OF_WHOLE_TRANSACTIONS = {Metadata.QUERY, Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END}
+OF_WHOLE_TRANSACTIONS = {Metadata.QUERY, Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END}
 
 
 def with_cut_transactions(
@@ -26,7 +26,7 @@ def with_cut_transactions(
 ) -> list[Slice]:
     """Returns the slices of a batch, with `cut` set where the options need it."""
     completed = list(slices)
-    if not _OF_WHOLE_TRANSACTIONS.intersection(options.metadata):
+    if not OF_WHOLE_TRANSACTIONS.intersection(options.metadata):
         return completed
     inside = [number for number, part in enumerate(slices[:-1]) if part.end.inside is not None]
     for _, numbers in groupby(inside, lambda number: slices[number].end.position):

@@ -34,12 +34,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
@@ -54,6 +48,13 @@ from spark_sink.source.planning import range_cuts, range_slices
 from spark_sink.source.schemas import stream_schema
 from spark_sink.source.slice_reader import slice_batches
 from spark_sink.source.slices import Slice, data_loss, newest_form, position_text, read_bytes
+from spark_sink.source.spark_abilities import (
+    ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
 from spark_sink.source.stream_progress import NOT_KNOWN, latest_offset
 
 if TYPE_CHECKING:
@@ -83,18 +84,57 @@ class BinlogDataSource(DataSource):
         return stream_schema(self._parsed, _definition(self._parsed))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self._parsed.declares is not None:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                'source "binlog": a batch has no checkpoint, to which a declared consumer could belong',
+                remedy="name a consumer in the option consumer in place of databases; POST /v1/consumers declares one",
+            )
+        if self._parsed.snapshot is not None:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                'source "binlog": startingOffsets=snapshot is for a stream',
+                remedy="use spark.readStream, with Trigger.AvailableNow for a stream that ends",
+            )
         from spark_sink.source.batch import BinlogBatchReader  # noqa: PLC0415 - a stream does not need it
 
         return BinlogBatchReader(self._parsed, schema)
 
-    def streamReader(self, schema: StructType) -> BinlogStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         if self._parsed.end is not None:
             raise UserError(
                 ErrorKind.SETTINGS,
                 'source "binlog": a stream has no end, so the options endingOffsets and endingTimestamp are not for it',
                 remedy="use spark.read for a batch, or Trigger.AvailableNow for a stream up to the newest change",
             )
-        return BinlogStreamReader(self._parsed, schema)
+        if ADMISSION_CONTROL:
+            if self._parsed.declares is not None:
+                from spark_sink.source.declared import DeclaredStreamReader  # noqa: PLC0415 - imports this module
+
+                return DeclaredStreamReader(self._parsed, schema)
+            if self._parsed.snapshot is not None:
+                from spark_sink.source.snapshot.reader import SnapshotStreamReader  # noqa: PLC0415 - others do not need it
+
+                return SnapshotStreamReader(self._parsed, schema)
+            return BinlogStreamReader(self._parsed, schema)
+        if self._parsed.declares is not None:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                'source "binlog": this Spark does not tell a source where the last batch has ended, so the source'
+                " cannot find the consumer that it has declared",
+                remedy="name a consumer in the option consumer in place of databases, or use Spark 4.2 or newer;"
+                " POST /v1/consumers declares a consumer",
+            )
+        if self._parsed.snapshot is not None:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                'source "binlog": this Spark does not tell a source where the last batch has ended, which'
+                " startingOffsets=snapshot needs",
+                remedy="use Spark 4.2 or newer, or read the rows with Spark's JDBC source",
+            )
+        from spark_sink.source.reader_without_limits import ReaderWithoutLimits  # noqa: PLC0415 - imports this module
+
+        return ReaderWithoutLimits(self._parsed, schema)
 
 
 def _definition(options: SourceOptions) -> dict[str, Any] | None:
@@ -102,9 +142,16 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
         return None
     client = ConsumerClient(options.address, options.consumer)
     try:
-        return client.table(".".join(options.table))
+        return _columns_of(client, options, ".".join(options.table))
     finally:
         client.close()
+
+
+def _columns_of(client: ConsumerClient, options: SourceOptions, name: str) -> dict[str, Any]:
+    """Returns columns and key of a table; before its query runs, a declared consumer does not exist."""
+    if options.declares is None:
+        return client.table(name)
+    return client.table_of_source(name, options.declares.source)
 
 
 def _warn_of_unknown(options: SourceOptions) -> None:
@@ -120,7 +167,7 @@ def _warn_of_unknown(options: SourceOptions) -> None:
     try:
         for key, database, table, column in exact[:NAMES_CHECKED_MAX]:
             try:
-                columns = client.table(f"{database}.{table}")["columns"]
+                columns = _columns_of(client, options, f"{database}.{table}")["columns"]
             except BinlogError as error:
                 if error.kind is not ErrorKind.UNKNOWN_TABLE:
                     raise
@@ -390,13 +437,16 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is None or polled.end != after:
                 return polled
             if time.monotonic() > deadline:
-                raise BinlogError(
-                    ErrorKind.RANGE_UNAVAILABLE,
-                    f"the daemon has not reached {self._target.file}:{self._target.offset}, the server's"
-                    f" newest position when this run began, in {self._options.address.retry_timeout_s:g} s",
-                    where=f"consumer {self._options.consumer}",
-                    remedy="read the state of the consumer at GET /v1/binlogs",
-                )
+                raise self._not_reached(self._target)
+
+    def _not_reached(self, target: Position) -> BinlogError:
+        return BinlogError(
+            ErrorKind.RANGE_UNAVAILABLE,
+            f"the daemon has not reached {target.file}:{target.offset}, the server's newest position when this run"
+            f" began, in {self._options.address.retry_timeout_s:g} s",
+            where=f"consumer {self._options.consumer}",
+            remedy="read the state of the consumer at GET /v1/binlogs",
+        )
 
     def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
         """Returns the limit in bytes. Rows cannot be counted before decoding, so a limit in rows gives the default."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.decode.changes.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.ops import Op
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
@@ -19,12 +20,18 @@ from dispatcher.model.sizes import nearest_size, size_in_bytes
 from dispatcher.model.subscription import TablePattern, literal
 from spark_sink.source.column_choice import ColumnPattern
 from spark_sink.source.endpoint import DaemonEndpoint
-from spark_sink.source.places import Place, parse_moment, parse_place
+from spark_sink.source.places import LATEST, Place, parse_moment, parse_place
 from spark_sink.source.raw_entries import SLICES_MAX
+from spark_sink.source.snapshot.settings import KEYS as SNAPSHOT_KEYS
+from spark_sink.source.snapshot.settings import SnapshotSettings, parse_snapshot
 
 KEYS = {
     "url": "address of the daemon, like http://host:8085, or those of a leader and its standbys, with commas",
     "consumer": "name of a consumer in the daemon's settings",
+    "databases": "of a stream, in place of consumer: names or patterns, like shop, team_*; the source declares a"
+    " consumer of them, or with table or tables of these, for the query's checkpoint",
+    "source": "with databases: a name of the daemon's sources; not needed if the token may use only one",
+    "consumerPrefix": "with databases: the beginning of the consumer's name, default spark-",
     "token": "bearer token for the consumer",
     "tokenFile": "file that holds the token; on the driver and on every executor",
     "caFile": "PEM file of the authority that signed the daemon's certificate",
@@ -32,12 +39,15 @@ KEYS = {
     "tables": "names or patterns, like shop.*, billing.invoices: only their rows, and statements that touch them",
     "columns": "names or patterns: with table like id, ship_*, else like shop.orders.id; others are not decoded",
     "select": "names of the stream's columns, like seq, op, after; others are not made; default all",
+    "flat": "after: with table, its columns at top level in place of before and after; of a deletion those of before",
+    "flatPrefix": "with flat: a text like __, put before the names of the stream's own columns",
+    "ops": "kinds of changes, some of insert, update, delete, ddl; rows of other kinds are not decoded; default all",
     "schemaChanges": "fail (default) or project: with table, what becomes of columns that it did not have at the start",
     "metadata": "further columns, some of " + ", ".join(Metadata),
     "raw": "true: one row per table, layout and slice, not decoded; slices: one row per slice, not read",
     "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",
-    "startingOffsets": "stored (default), earliest, latest, a position as JSON, a GTID set, a time, or a file and"
-    " offset; a checkpoint wins over it",
+    "startingOffsets": "stored (default), earliest, latest, snapshot (the rows that exist, then changes), a position as"
+    " JSON, a GTID set, a time, or a file and offset; a checkpoint wins over it",
     "startingTimestamp": "in place of startingOffsets: the first transaction committed at this time (ISO 8601, or"
     " milliseconds since 1970) or later",
     "endingOffsets": "of a batch: latest (default), or as startingOffsets",
@@ -51,12 +61,14 @@ KEYS = {
     "maxPartitions": "slices that a batch is read in, default 4, at most 254; more if they would be too large",
     "maxBytesPerPartition": "bytes of a slice, like 16MiB, default 64MiB; large transactions are cut, too",
     "retryTimeoutSeconds": "how long to wait for a daemon that does not answer, default 600",
+    **SNAPSHOT_KEYS,
 }
 _SPELLED = {key.lower(): key for key in KEYS}
 SIZE_MAX = 1 << 62
 COUNT_MAX = (1 << 31) - 1
 
 _EXCLUDING = (
+    ("consumer", "databases"),
     ("token", "tokenFile"),
     ("table", "raw"),
     ("table", "tables"),
@@ -64,6 +76,7 @@ _EXCLUDING = (
     ("columns", "raw"),
     ("select", "raw"),
     ("metadata", "raw"),
+    ("ops", "raw"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
 )
@@ -81,18 +94,39 @@ _OF_A_QUERY = (
 )
 
 
+_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareOptions:
+    """The consumer that the source declares for a query. `source`: None if the daemon is to choose; `tables`: None for
+    all tables of the databases; `start`: where the consumer begins, as JSON, in the form of the daemon's `start`."""
+
+    prefix: str
+    source: str | None
+    databases: tuple[str, ...]
+    tables: tuple[str, ...] | None
+    start: str
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`start`: None for the stored position; `end`: the end of a batch, None for the newest position; `max_bytes`: None
-    for half of the queue's limit; `table`: (database, table) or None; `tables`: the selected ones, None for all;
-    `select`: the stream's columns besides `metadata`, None for all; `unread`: True if raw rows are slices."""
+    """`declares`: the consumer that the source declares, None if `consumer` names one; `start`: None for the stored
+    position; `end`: the end of a batch, None for the newest position; `max_bytes`: None for half of the queue's limit;
+    `table`: (database, table) or None; `tables`: the selected ones, None for all; `select`: the stream's columns
+    besides `metadata`, None for all; `ops`: the kinds of changes, None for all; `unread`: True if
+    raw rows are slices; `snapshot`: where the rows of `startingOffsets=snapshot` are read, None without it."""
 
     address: DaemonEndpoint
     consumer: str
+    declares: DeclareOptions | None = None
     table: tuple[str, str] | None = None
     tables: tuple[TablePattern, ...] | None = None
     columns: tuple[ColumnPattern, ...] | None = None
     select: tuple[str, ...] | None = None
+    ops: frozenset[Op] | None = None
+    flat: bool = False
+    flat_prefix: str = ""
     project: bool = False
     metadata: tuple[Metadata, ...] = ()
     raw: bool = False
@@ -107,6 +141,7 @@ class SourceOptions:
     max_partition_bytes: int = MAX_PARTITION_BYTES
     invalid_dates: InvalidDates = InvalidDates.NULL
     fail_on_data_loss: bool = True
+    snapshot: SnapshotSettings | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -123,9 +158,8 @@ class SourceOptions:
                 if not near:
                     remedy = f"the options are {', '.join(KEYS)}"
                 findings.append(f"unknown option {key!r}{hint}")
-        findings += [
-            f"option {key!r} is missing" for key in ("url", "consumer") if not values.get(key)
-        ]
+        needed = ("url",) if values.get("databases") else ("url", "consumer")
+        findings += [f"option {key!r} is missing" for key in needed if not values.get(key)]
         for first, second in _EXCLUDING:
             if first in values and second in values and values[second].lower() != "false":
                 findings.append(f"options {first!r} and {second!r} exclude each other")
@@ -162,7 +196,8 @@ class _ValueParser:
         address, consumer = self._address(), self._values.get("consumer", "")
         table, tables = self._table(), self._tables()
         columns, project, metadata = self._columns(table), self._project(), self._metadata()
-        start = self._place("startingOffsets", ("stored", "earliest", "latest"))
+        start = self._place("startingOffsets", ("stored", "earliest", "latest", "snapshot"))
+        snapshot = self._snapshot()
         end = self._place("endingOffsets", ("latest",))
         raw = self._choice("raw", "false", ("true", "false", "slices"))
         max_bytes, min_bytes = self._batch_sizes()
@@ -174,15 +209,20 @@ class _ValueParser:
         max_partition_bytes = self._size("maxBytesPerPartition") or MAX_PARTITION_BYTES
         invalid_dates = self._invalid_dates()
         fail_on_data_loss = self._flag("failOnDataLoss", "true")
+        declares = self._declares(table, tables, start)
         if address is None:
             return None
         return SourceOptions(
             address,
             consumer,
+            declares=declares,
             table=table,
             tables=tables,
             columns=columns,
             select=self._select(),
+            ops=self._ops(table),
+            flat=self._flat(table),
+            flat_prefix=self._flat_prefix(),
             project=project,
             metadata=metadata,
             raw=raw != "false",
@@ -197,6 +237,7 @@ class _ValueParser:
             max_partition_bytes=max_partition_bytes,
             invalid_dates=invalid_dates,
             fail_on_data_loss=fail_on_data_loss,
+            snapshot=snapshot,
         )
 
     def _address(self) -> DaemonEndpoint | None:
@@ -213,6 +254,41 @@ class _ValueParser:
             if get("url"):
                 self._findings.append(f"option 'url': {error.what}; {error.remedy}")
             return None
+
+    def _declares(
+        self,
+        table: tuple[str, str] | None,
+        tables: tuple[TablePattern, ...] | None,
+        start: Position | Place | None,
+    ) -> DeclareOptions | None:
+        """`start` is where the consumer begins, so it cannot be a position of another consumer."""
+        get = self._values.get
+        prefix = get("consumerPrefix", "spark-")
+        if get("databases") is None:
+            self._findings += [
+                f"option {key!r} needs 'databases'"
+                for key in ("source", "consumerPrefix")
+                if key in self._values
+            ]
+            return None
+        names = tuple(filter(None, map(str.strip, get("databases", "").split(","))))
+        if not names:
+            self._findings.append("option 'databases' is empty: name the databases to read")
+        if isinstance(start, Position):
+            self._findings.append(
+                "option 'startingOffsets' cannot be a position with 'databases': name earliest, latest, a GTID set, a"
+                " time or a file and offset"
+            )
+        if not _PREFIX.match(prefix):
+            self._findings.append(
+                "option 'consumerPrefix' must be at most 40 letters, digits, '_', '.' and '-', beginning with a letter"
+                f" or digit, not {prefix!r}"
+            )
+        if table is not None:
+            tables = ((literal(table[0]), literal(table[1])),)
+        texts = None if tables is None else tuple(".".join(pattern) for pattern in tables)
+        place = start.to if isinstance(start, Place) else LATEST.to
+        return DeclareOptions(prefix, get("source"), names, texts, place)
 
     def _table(self) -> tuple[str, str] | None:
         text = self._values.get("table")
@@ -273,6 +349,39 @@ class _ValueParser:
             self._findings.append("option 'select' is empty: leave it out for all columns")
         return names
 
+    def _ops(self, table: tuple[str, str] | None) -> frozenset[Op] | None:
+        text = self._values.get("ops")
+        if text is None:
+            return None
+        names = list(filter(None, (part.strip().lower() for part in text.split(","))))
+        self._check_names("ops", names, list(map(str, Op)))
+        if not names:
+            self._findings.append("option 'ops' is empty: leave it out for all kinds of changes")
+        if table is not None and set(names) == {Op.DDL}:
+            self._findings.append(
+                "option 'ops' selects statements alone, of which a stream with 'table' has none:"
+                " use the option tables"
+            )
+        return frozenset(op for op in Op if op in names)
+
+    def _flat(self, table: tuple[str, str] | None) -> bool:
+        flat = self._choice("flat", "false", ("after", "false")) == "after"
+        if flat and table is None:
+            self._findings.append(
+                "option 'flat' needs 'table': without it, rows of several tables have no columns in common"
+            )
+        return flat
+
+    def _flat_prefix(self) -> str:
+        prefix = self._values.get("flatPrefix", "")
+        if "flatPrefix" in self._values and "flat" not in self._values:
+            self._findings.append("option 'flatPrefix' needs 'flat'")
+        if not re.fullmatch(r"\w*", prefix):
+            self._findings.append(
+                f"option 'flatPrefix' must consist of letters, digits and _, like __, not {prefix!r}"
+            )
+        return prefix
+
     def _project(self) -> bool:
         if "schemaChanges" in self._values and "table" not in self._values:
             self._findings.append(
@@ -282,18 +391,21 @@ class _ValueParser:
 
     def _metadata(self) -> tuple[Metadata, ...]:
         names = [part.strip().lower() for part in self._values.get("metadata", "").split(",")]
-        known = list(map(str, Metadata))
-        for name in filter(None, names):
+        self._check_names("metadata", list(filter(None, names)), list(map(str, Metadata)))
+        return tuple(name for name in Metadata if name in names)
+
+    def _check_names(self, key: str, names: Sequence[str], known: Sequence[str]) -> None:
+        for name in names:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f", did you mean {near[0]!r}?" if near else ""
                 self._findings.append(
-                    f"option 'metadata' must be a list of {', '.join(known)}, not {name!r}{hint}"
+                    f"option {key!r} must be a list of {', '.join(known)}, not {name!r}{hint}"
                 )
-        return tuple(name for name in Metadata if name in names)
 
     def _place(self, key: str, words: tuple[str, ...]) -> Position | Place | None:
-        """Returns None for `stored`, and if the option is not given. Another option may name a time in its stead."""
+        """Returns None for `stored` and `snapshot`, and if the option is not given. Another option may name a time in
+        its stead."""
         text, time_key = self._values.get(key), key.replace("Offsets", "Timestamp")
         try:
             if time_key in self._values:
@@ -301,12 +413,19 @@ class _ValueParser:
                 return parse_moment(self._values[time_key])
             return (
                 None
-                if text is None or text.strip() == "stored" in words
+                if text is None or text.strip() in {"stored", "snapshot"}.intersection(words)
                 else parse_place(text, words)
             )
         except ValueError as error:
             self._findings.append(f"option {key!r} {error}")
             return None
+
+    def _snapshot(self) -> SnapshotSettings | None:
+        if self._values.get("startingOffsets", "").strip() == "snapshot":
+            return parse_snapshot(self._values, self._findings)
+        if given := [key for key in SNAPSHOT_KEYS if key in self._values]:
+            self._findings.append(f"option {given[0]!r} needs startingOffsets=snapshot")
+        return None
 
     def _invalid_dates(self) -> InvalidDates:
         text = self._values.get("invalidDates", InvalidDates.NULL).lower()

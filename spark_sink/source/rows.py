@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.changes.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.ops import Op
 from dispatcher.binlog.decode.selected import (
     SelectedDdl,
     SelectedRows,
@@ -28,6 +28,8 @@ from spark_sink.source.raw_entries import EntryKind, end_row, entry_number
 from spark_sink.source.selection import JsonSelection, TypedSelection
 from spark_sink.source.single_row import single_row
 from spark_sink.source.slices import Slice
+from spark_sink.source.snapshot.partial_changes import BegunTables, changes_of_read_rows
+from spark_sink.source.spark_abilities import expected_schema
 from spark_sink.source.touched import TouchedObjects
 
 # How many bytes of row changes are decoded at a time. Decoded values take several times as much memory.
@@ -38,7 +40,7 @@ def read_slice(
     options: SourceOptions, schema: StructType, part: Slice, data: bytes | memoryview
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of one slice, in the form that the options select."""
-    expected = to_arrow_schema(schema, timezone="UTC")
+    expected = expected_schema(schema)
     if options.raw:
         return _raw(expected, part, data)
     if options.table is not None:
@@ -48,7 +50,7 @@ def read_slice(
 
 def selection_of(options: SourceOptions, schema: StructType) -> Selection:
     """Returns the selection of a stream that is not raw."""
-    expected = to_arrow_schema(schema, timezone="UTC")
+    expected = expected_schema(schema)
     if options.table is not None:
         return TypedSelection(options, expected)
     return JsonSelection(options, expected)
@@ -109,7 +111,8 @@ def _json(
         metadata = dict(item.metadata)
         if Metadata.KEY in metadata:
             metadata[Metadata.KEY] = json_objects(metadata[Metadata.KEY], {})
-        yield _checked(_columns(json_text(item.batch, images), metadata, expected), expected, item)
+        columns = _by_name(json_text(item.batch, images), metadata)
+        yield _checked(_columns(columns, item.batch.num_rows, expected), expected, item)
 
 
 def _typed(
@@ -119,44 +122,51 @@ def _typed(
     for item in _selected(selection, part, data, options):
         assert isinstance(item, SelectedRows)
         layout, batch, metadata = item.table_map.layout, item.batch, dict(item.metadata)
-        for name in _images(expected):
-            i = batch.schema.get_field_index(name)
-            image = selection.projections[layout].image(batch.column(i))
-            batch = batch.set_column(i, pa.field(name, image.type), image)
         if Metadata.KEY in metadata:
             metadata[Metadata.KEY] = selection.keys[layout].image(metadata[Metadata.KEY])
-        yield _checked(_columns(batch, metadata, expected), expected, item)
+        columns = _by_name(batch, metadata, options.flat_prefix)
+        projection = selection.projections[layout]
+        if options.flat:
+            image = projection.image(batch.column("row"))
+            columns |= {field.name: image.field(i) for i, field in enumerate(image.type)}
+        else:
+            columns |= {name: projection.image(columns[name]) for name in _images(expected)}
+        yield _checked(_columns(columns, batch.num_rows, expected), expected, item)
 
 
 def _selected(
     selection: Selection, part: Slice, data: bytes | memoryview, options: SourceOptions
 ) -> Iterator[SelectedRows | SelectedDdl]:
-    return selected_changes(
+    state = part.snapshot
+    changes = selected_changes(
         data,
-        selection,
+        selection if state is None else BegunTables(selection, options, state),
         options.metadata,
         cut=part.cut,
         invalid_dates=options.invalid_dates,
         batch_bytes=DECODED_BYTES,
     )
+    return changes if state is None else changes_of_read_rows(changes, data, state)
 
 
 def _images(expected: pa.Schema) -> list[str]:
     return [name for name in ("before", "after") if name in expected.names]
 
 
-def _columns(
-    batch: pa.RecordBatch, metadata: Mapping[Metadata, pa.Array], expected: pa.Schema
-) -> pa.RecordBatch:
-    """Returns the columns of `expected`, from the batch, else from the metadata, else nulls."""
-    arrays = []
-    for field in expected:
-        if (i := batch.schema.get_field_index(field.name)) >= 0:
-            arrays.append(batch.column(i))
-        elif field.name in metadata:
-            arrays.append(metadata[Metadata(field.name)])
-        else:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
+def _by_name(
+    batch: pa.RecordBatch, metadata: Mapping[Metadata, pa.Array], prefix: str = ""
+) -> dict[str, pa.Array]:
+    """Returns the columns of a batch and of its metadata by their names in the stream."""
+    columns = [*zip(batch.schema.names, batch.columns, strict=True), *metadata.items()]
+    return {prefix + name: array for name, array in columns}
+
+
+def _columns(columns: Mapping[str, pa.Array], n: int, expected: pa.Schema) -> pa.RecordBatch:
+    """Returns the columns of `expected`; those that do not exist are null."""
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(n, field.type)
+        for field in expected
+    ]
     fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(expected, arrays, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -167,7 +177,7 @@ def _ddl_row(item: SelectedDdl) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
     # The values that a parser of the statement needs: the meaning of quotes depends on sql_mode.
     after = {"query": ddl.query, "sql_mode": ddl.sql_mode, "default_database": ddl.database}
-    row |= {"op": "ddl", "after": json.dumps(after, ensure_ascii=False), **item.metadata}
+    row |= {"op": Op.DDL.value, "after": json.dumps(after, ensure_ascii=False), **item.metadata}
     return row | TouchedObjects.of_ddl(ddl).columns()
 
 

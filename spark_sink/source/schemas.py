@@ -23,6 +23,7 @@ from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.subscription import NamePatterns
 from spark_sink.source.column_choice import ColumnChoice, unknown_column
+from spark_sink.source.flat import check_names
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import SLICE_SCHEMA
 
@@ -97,7 +98,8 @@ _METADATA: dict[Metadata, DataType] = {
 
 def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> StructType:
     """Returns the schema that the options select. `definition`: the definition of the options' table; None if they name
-    no table, and then `before` and `after` are JSON text.
+    no table, and then `before` and `after` are JSON text. With the option `flat` the table's columns take the place of
+    `before` and `after`.
 
     Raises `UserError` for options that do not fit the table.
     """
@@ -111,7 +113,8 @@ def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) 
     if options.select is not None:
         schema = _selected(schema, options.select)
     for name in options.metadata:
-        schema.add(name.value, key if name == Metadata.KEY else _METADATA[name])
+        kind = key if name == Metadata.KEY else _METADATA[name]
+        schema.add(options.flat_prefix + name.value, kind)
     return schema
 
 
@@ -129,16 +132,21 @@ def _selected(schema: StructType, names: Sequence[str]) -> StructType:
             remedy=f"the columns of the stream are {', '.join(schema.names)}; those of the option metadata are added",
         )
     chosen = NamePatterns(names)
-    return StructType([field for field in schema if chosen.match(field.name)])
+    return StructType([field for field in schema if chosen.match(field.name.lower())])
 
 
 def _table_schema(
     options: SourceOptions, definition: Mapping[str, Any]
 ) -> tuple[StructType, DataType]:
     """Returns the schema of a typed stream without its metadata, and the type of its key."""
+    import pyarrow as pa  # noqa: PLC0415
     from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415 - loads pyarrow
 
-    from dispatcher.binlog.decode.arrow.arrow_types import arrow_type, change_schema  # noqa: PLC0415
+    from dispatcher.binlog.decode.arrow.arrow_types import (  # noqa: PLC0415
+        NEWEST_ENVELOPE,
+        arrow_type,
+        change_schema,
+    )
 
     database, table = options.table or ("", "")
     label, columns = f"{database}.{table}", defined_columns(definition)
@@ -163,7 +171,12 @@ def _table_schema(
     for column in key:
         kind = arrow_type(column, label, options.invalid_dates)
         of_key.add(column.name, from_arrow_type(kind, prefer_timestamp_ntz=True))
-    return spark_schema(change_schema(kept, label, options.invalid_dates)), of_key
+    schema = change_schema(kept, label, options.invalid_dates)
+    if options.flat:
+        check_names(options, [column.name for column in kept])
+        own = (field.with_name(options.flat_prefix + field.name) for field in NEWEST_ENVELOPE)
+        schema = pa.schema([*own, *schema.field("after").type])
+    return spark_schema(schema), of_key
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

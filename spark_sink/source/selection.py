@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dispatcher.binlog.decode.changes.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.ops import ROW_OPS, Op
 from dispatcher.binlog.decode.delivered import Ddl
-from dispatcher.binlog.decode.selected import LayoutPlan
+from dispatcher.binlog.decode.selected import LayoutEvents, LayoutPlan
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.source.column_choice import ColumnChoice
+from spark_sink.source.flat import selected_names, table_fields
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.projection import (
     LayoutProjection,
@@ -20,10 +24,28 @@ from spark_sink.source.table_filter import TableFilter
 from spark_sink.source.touched import TouchedObjects
 
 
-class JsonSelection:
+class _OpChoice:
+    """Applies the option `ops`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._ops = options.ops
+
+    def chosen_events(self, events: LayoutEvents) -> NDArray[np.bool_]:
+        if self._ops is None:
+            return np.ones(len(events.lines), dtype=np.bool_)
+        chosen = np.array([op in self._ops for op in ROW_OPS])
+        mask: NDArray[np.bool_] = chosen[events.operations]
+        return mask
+
+    def has_statements(self) -> bool:
+        return self._ops is None or Op.DDL in self._ops
+
+
+class JsonSelection(_OpChoice):
     """Rows of any table as JSON, and statements."""
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
+        super().__init__(options)
         self._has_images = _image_type(expected) is not None
         self._filter = None if options.tables is None else TableFilter(options.tables)
         self._choice = ColumnChoice(options.columns)
@@ -39,25 +61,27 @@ class JsonSelection:
         return LayoutPlan(columns, table_map.key if self._has_key else ())
 
     def selects_statement(self, ddl: Ddl) -> bool:
+        if not self.has_statements():
+            return False
         if self._filter is None:
             return True
         touched = TouchedObjects.of_ddl(ddl)
         return self._filter.selects_statement(touched)
 
 
-class TypedSelection:
-    """Rows of one table in the types of a schema. `projections`: by layout, how `before` and `after` are projected;
-    `keys`: by layout, how the key is projected. Both contain the layouts that occurred so far."""
+class TypedSelection(_OpChoice):
+    """Rows of one table in the types of a schema. `projections`: by layout, how images are projected; `keys`: by
+    layout, how the key is projected. Both contain the layouts that occurred so far."""
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
+        super().__init__(options)
         assert options.table is not None
+        self._options = options
         self._table = options.table
-        self._dates = options.invalid_dates
-        self._project = options.project
         self._choice = ColumnChoice(options.columns)
-        self._image = _image_type(expected)
-        self._fields = tuple(self._image or ())
-        self._key = tuple(expected.field("key").type) if Metadata.KEY in options.metadata else ()
+        self._fields = image_fields(options, expected)
+        key = options.flat_prefix + Metadata.KEY
+        self._key = tuple(expected.field(key).type) if Metadata.KEY in options.metadata else ()
         self.projections: dict[str, LayoutProjection] = {}
         self.keys: dict[str, LayoutProjection] = {}
 
@@ -69,22 +93,34 @@ class TypedSelection:
         if lost or unfit:
             raise other_layout(table_map.label, lost, unfit)
         layout = table_map.layout
-        self.projections[layout] = LayoutProjection.of(table_map, self._fields)
+        self.projections[layout] = LayoutProjection.of(table_map, self._fields or ())
         self.keys[layout] = LayoutProjection.of(table_map, self._key)
-        return LayoutPlan(self.projections[layout].columns, self.keys[layout].columns)
+        columns = self.projections[layout].columns
+        return LayoutPlan(columns, self.keys[layout].columns, newest=self._options.flat)
 
     def selects_statement(self, ddl: Ddl) -> bool:  # noqa: ARG002
         return False
 
     def _left_out(self, table_map: TableMap) -> list[str]:
-        if self._project or self._image is None:
+        if self._options.project or self._fields is None:
             return []
         names = [column.name for column in table_map.columns]
-        return lost_columns(self._fields, self._choice.choose(*self._table, names))
+        chosen = self._choice.choose(*self._table, names)
+        if self._options.flat:
+            chosen = selected_names(self._options, chosen)
+        return lost_columns(self._fields, chosen)
 
     def _unfit(self, table_map: TableMap) -> list[str]:
-        unique = {field.name: field for field in (*self._fields, *self._key)}
-        return impossible(table_map, list(unique.values()), self._dates)
+        unique = {field.name: field for field in (*(self._fields or ()), *self._key)}
+        return impossible(table_map, list(unique.values()), self._options.invalid_dates)
+
+
+def image_fields(options: SourceOptions, expected: pa.Schema) -> tuple[pa.Field, ...] | None:
+    """Returns the columns of the table that a typed stream has, None if it has no image."""
+    if options.flat:
+        return table_fields(options, expected)
+    kind = _image_type(expected)
+    return None if kind is None else tuple(kind)
 
 
 def _image_type(expected: pa.Schema) -> pa.DataType | None:

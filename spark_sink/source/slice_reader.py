@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice, slice_rows
+from spark_sink.source.spark_abilities import expected_schema
 from spark_sink.source.worker_objects import PROCESS_OBJECTS
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def slice_batches(
     """Returns the rows of a slice, in the form that the options select. `read`: `read_bytes`, or a function with an
     equal result."""
     if options.unread:
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loads pyarrow
-
-        return slice_rows(to_arrow_schema(schema), part)
+        return slice_rows(expected_schema(schema), part)
     if _DECODER in sys.modules:
         part, data = read(options, part)
     else:

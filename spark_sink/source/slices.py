@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dispatcher.binlog.decode.changes.metadata import CutTransaction
+    from spark_sink.source.snapshot.rules import SnapshotState
 
 SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", False)
 
@@ -37,7 +38,8 @@ class Slice(InputPartition):
     batch ends with; `gap`: True if the server had purged the changes before the batch; `markers`: the range is known to
     hold no data, so it is not read; `address`: the number of the daemon's address that answered when the batch was
     planned, so that a task need not search for the leader; `cut`: for each transaction whose parts are in this and
-    other slices, the values that the parts do not tell, if the options ask for them.
+    other slices, the values that the parts do not tell, if the options ask for them; `snapshot`: how far the snapshot
+    is, if the stream begins with one and it is not over.
     """
 
     session: int
@@ -50,6 +52,7 @@ class Slice(InputPartition):
     markers: bool = False
     address: int = 0
     cut: tuple[CutTransaction, ...] = ()
+    snapshot: SnapshotState | None = None
 
 
 def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:

@@ -99,6 +99,8 @@ def batch_reports(progress: Report) -> Iterator[BatchReport]:
     seconds = durations.pop(_WHOLE_BATCH, 0.0)
     for source in progress.get("sources") or ():
         end, latest = _object(source.get("endOffset")), _object(source.get("latestOffset"))
+        end.pop("consumer", None)  # in the offsets of a declared consumer
+        end.pop("snapshot", None)  # a stream that begins with a snapshot
         if set(KEYS) != end.keys():
             continue  # an offset of another source
         batch, lag = latest.get("batch") or {}, latest.get("lag") or {}

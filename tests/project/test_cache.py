@@ -63,6 +63,34 @@ def test_coordinates_follow_from_the_installed_packages(monkeypatch: pytest.Monk
     assert jars.delta_package() == "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
+@pytest.mark.parametrize(
+    ("pyspark", "delta", "coordinates"),
+    [
+        ("4.0.5", "4.0.1", "io.delta:delta-spark_2.13:4.0.1"),
+        ("4.0.5", "4.4.0", "io.delta:delta-spark_4.0_2.13:4.4.0"),
+        ("4.1.4", "4.1.0", "io.delta:delta-spark_4.1_2.13:4.1.0"),
+        ("4.2.0", "4.4.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+    ],
+)
+def test_coordinates_of_each_line_of_spark(pyspark: str, delta: str, coordinates: str) -> None:
+    assert jars.delta_coordinates(pyspark, delta) == coordinates
+
+
+@pytest.mark.parametrize(
+    ("pyspark", "delta", "what", "remedy"),
+    [
+        ("4.3.0", "4.4.0", "there is no Delta Lake for Spark 4.3.0", "pyspark 4.0, 4.1, 4.2"),
+        ("4.1.4", "4.0.1", "Delta Lake 4.0.1 is not for Spark 4.1.4", "delta-spark 4.1 or newer"),
+        ("4.2.0", "4.3.1", "Delta Lake 4.3.1 is not for Spark 4.2.0", "delta-spark 4.4 or newer"),
+    ],
+)
+def test_a_spark_without_delta_is_named(pyspark: str, delta: str, what: str, remedy: str) -> None:
+    with pytest.raises(BinlogError) as caught:
+        jars.delta_coordinates(pyspark, delta)
+    assert what in caught.value.what
+    assert remedy in str(caught.value.remedy)
+
+
 def test_jars_hold_delta_and_nothing_that_spark_ships() -> None:
     found = jars.delta_jars()
     names = {jar.name.rsplit("-", 1)[0] for jar in found}

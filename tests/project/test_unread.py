@@ -19,7 +19,7 @@ DEFINING = ("dispatcher", "spark_sink")
 READING = (*DEFINING, "deploy", "benchmarks", "examples")
 
 # Frameworks call the functions that they decorate.
-REGISTERING = {"post", "get", "callback", "command", "field_validator", "model_validator"}
+REGISTERING = {"post", "get", "delete", "callback", "command", "field_validator", "model_validator"}
 # Members of such classes are read by their value or position, or all together.
 READ_TOGETHER = {"Enum", "IntEnum", "StrEnum", "NamedTuple", "TypedDict", "BaseModel"}
 # Any other base is a class of a library, which calls the methods that the derived class overrides.

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from dispatcher.binlog.decode.arrow.arrow_types import images_schema
-from dispatcher.binlog.decode.changes.metadata import COUNTED, CutTransaction, MetadataColumns
+from dispatcher.binlog.decode.arrow.arrow_types import images_schema, newest_schema
+from dispatcher.binlog.decode.changes.metadata import (
+    COUNTED,
+    CutTransaction,
+    MetadataColumns,
+    key_column,
+)
 from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.decode.changes.row_batches import (
     BATCH_BYTES,
     DecodedRows,
+    WalkedRows,
     decoded_rows,
     envelope,
+    newest_envelope,
+    newest_image,
+    oldest_image,
     row_counts_of,
+    walked_rows,
 )
 from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
 from dispatcher.binlog.decode.delivered import Ddl, read_ddl
@@ -32,26 +44,44 @@ from dispatcher.model.errors import BinlogError
 @dataclass(frozen=True, slots=True)
 class LayoutPlan:
     """How rows of one layout are decoded. `columns`: indexes of the columns of `before` and `after`, in this order.
-    `key`: indexes of the columns of `Metadata.KEY`, which need not be among `columns`."""
+    `key`: indexes of the columns of `Metadata.KEY`, which need not be among `columns`. `newest`: True if of each row
+    only the newest image is decoded: that after the change, or that before a deletion."""
 
     columns: tuple[int, ...]
     key: tuple[int, ...] = ()
+    newest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutEvents:
+    """Rows events of one layout, before they are decoded."""
+
+    table_map: TableMap
+    lines: NDArray[np.int64]
+
+    @property
+    def operations(self) -> NDArray[np.int64]:
+        """`row_walk.INSERT`, `UPDATE` or `DELETE` for each event."""
+        return row_walk.operations(self.lines[:, row_walk.TYPE])
 
 
 class Selection(Protocol):
     """What a reader selects."""
 
+    def chosen_events(self, events: LayoutEvents) -> NDArray[np.bool_]:
+        """Returns a mask of the events whose rows are selected, if `layout_plan` selects their layout."""
+
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
-        """Called once for each layout. Returns None to leave the rows of the layout out. May raise `BinlogError`, to
-        which the caller adds the place of the first row."""
+        """Called once for each layout that has chosen events. Returns None to leave the rows of the layout out. May
+        raise `BinlogError`, to which the caller adds the place of the first row."""
 
     def selects_statement(self, ddl: Ddl) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
-    """Rows of one layout. `batch`: the columns of `change_schema` for the plan's columns. `metadata`: the requested
-    columns, without `KEY` if the plan has no key."""
+    """Rows of one layout. `batch`: the columns of `change_schema` for the plan's columns, or of `newest_schema`.
+    `metadata`: the requested columns, without `KEY` if the plan has no key."""
 
     table_map: TableMap
     batch: pa.RecordBatch
@@ -85,20 +115,16 @@ def selected_changes(
     if columns.wanted & COUNTED:
         selected.count(columns)
         columns.settle()
-    decoders: dict[int, TableDecoder] = {}
+    decoders: dict[int, _BothImages | _NewestImage] = {}
     for part in selected.parts():
         if not isinstance(part, Part):
             ddl, txn = part
             yield SelectedDdl(ddl, columns.of_statement(txn, ddl.ordinal, ddl.query))
             continue
-        plan = selected.plan(part)
         if part.layout not in decoders:
-            chosen = [*plan.columns, *(i for i in plan.key if i not in plan.columns)]
             table_map = selected.layouts.table_map(part.layout)
-            decoders[part.layout] = TableDecoder(table_map, invalid_dates, chosen)
-        decoder = decoders[part.layout]
-        for rows in decoded_rows(selected.log, part.events, decoder, batch_bytes=batch_bytes):
-            yield _selected_rows(rows, decoder, plan, columns)
+            decoders[part.layout] = _decoder(table_map, selected.plan(part), invalid_dates)
+        yield from decoders[part.layout].rows(selected.log, part.events, columns, batch_bytes)
 
 
 def cut_share(
@@ -125,8 +151,19 @@ class _Selected:
     def parts(self) -> Iterator[Part | tuple[Ddl, int]]:
         """Yields parts, and statements with their transactions' lines in the transactions array."""
         for part in log_parts(self.log, self.layouts, self._statement):
-            if not isinstance(part, Part) or self._plan(part) is not None:
+            if not isinstance(part, Part):
                 yield part
+                continue
+            left = self._chosen(part)
+            if len(left.events) and self._plan(left) is not None:
+                yield left
+
+    def _chosen(self, part: Part) -> Part:
+        if not len(part.events):
+            return part
+        events = LayoutEvents(self.layouts.table_map(part.layout), part.events)
+        mask = self._selection.chosen_events(events)
+        return part if mask.all() else replace(part, events=part.events[mask])
 
     def plan(self, part: Part) -> LayoutPlan:
         plan = self._plan(part)
@@ -160,17 +197,65 @@ class _Selected:
         return self._plans[part.layout]
 
 
-def _selected_rows(
-    rows: DecodedRows, decoder: TableDecoder, plan: LayoutPlan, columns: MetadataColumns
-) -> SelectedRows:
-    fields = decoder.fields[: len(plan.columns)]
-    names = [field.name for field in decoder.fields]
-    table_map = decoder.table_map
-    key = [names.index(table_map.columns[i].name) for i in plan.key]
-    images = [_narrowed(image, fields) for image in (rows.before, rows.after)]
-    arrays = [*envelope(rows.walked, table_map), *images]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=images_schema(fields))
-    return SelectedRows(table_map, batch, columns.of_rows(rows, decoder, key))
+def _decoder(
+    table_map: TableMap, plan: LayoutPlan, invalid_dates: InvalidDates
+) -> _BothImages | _NewestImage:
+    if plan.newest:
+        key = TableDecoder(table_map, invalid_dates, plan.key)
+        return _NewestImage(TableDecoder(table_map, invalid_dates, plan.columns), key)
+    chosen = [*plan.columns, *(i for i in plan.key if i not in plan.columns)]
+    return _BothImages(TableDecoder(table_map, invalid_dates, chosen), plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _BothImages:
+    """Decodes the rows of a layout with the images before and after each change."""
+
+    decoder: TableDecoder
+    plan: LayoutPlan
+
+    def rows(
+        self, log: Index, events: NDArray[np.int64], columns: MetadataColumns, batch_bytes: int
+    ) -> Iterator[SelectedRows]:
+        for rows in decoded_rows(log, events, self.decoder, batch_bytes=batch_bytes):
+            yield self._selected(rows, columns)
+
+    def _selected(self, rows: DecodedRows, columns: MetadataColumns) -> SelectedRows:
+        decoder, plan = self.decoder, self.plan
+        fields = decoder.fields[: len(plan.columns)]
+        names = [field.name for field in decoder.fields]
+        table_map = decoder.table_map
+        numbers = [names.index(table_map.columns[i].name) for i in plan.key]
+        key = None
+        if numbers and Metadata.KEY in columns.wanted:
+            key = key_column(rows, decoder, numbers)
+        images = [_narrowed(image, fields) for image in (rows.before, rows.after)]
+        arrays = [*envelope(rows.walked, table_map), *images]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=images_schema(fields))
+        return SelectedRows(table_map, batch, columns.of_rows(rows.walked, decoder, key))
+
+
+@dataclass(frozen=True, slots=True)
+class _NewestImage:
+    """Decodes the rows of a layout with their newest images. `key`: decodes the columns of the key."""
+
+    decoder: TableDecoder
+    key: TableDecoder
+
+    def rows(
+        self, log: Index, events: NDArray[np.int64], columns: MetadataColumns, batch_bytes: int
+    ) -> Iterator[SelectedRows]:
+        for walked in walked_rows(log, events, self.decoder, batch_bytes=batch_bytes):
+            yield self._selected(walked, columns)
+
+    def _selected(self, walked: WalkedRows, columns: MetadataColumns) -> SelectedRows:
+        decoder, table_map = self.decoder, self.decoder.table_map
+        key = None
+        if self.key.fields and Metadata.KEY in columns.wanted:
+            key = oldest_image(walked, self.key)
+        arrays = [*newest_envelope(walked, table_map), newest_image(walked, decoder)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=newest_schema(decoder.fields))
+        return SelectedRows(table_map, batch, columns.of_rows(walked, decoder, key))
 
 
 def _narrowed(image: pa.Array, fields: Sequence[pa.Field]) -> pa.Array:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     BooleanType,
     LongType,
@@ -28,6 +27,7 @@ from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
 from spark_sink.mirror.values.names import quoted
 from spark_sink.source.schemas import spark_schema
+from spark_sink.source.spark_abilities import expected_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ class HistoryTable:
     def _widen(self, spark: SparkSession, had: StructField, column: StructField) -> None:
         from spark_sink.mirror.schema.change_rows import common_type  # noqa: PLC0415 - loads pyarrow
 
-        common = common_type(*(to_arrow_type(c.dataType, timezone="UTC") for c in (had, column)))
+        common = common_type(*(expected_type(c.dataType) for c in (had, column)))
         wanted = None if common is None else spark_schema(_one_field(common))[0].dataType
         if wanted == had.dataType:
             return

@@ -23,6 +23,7 @@ from delta.exceptions import (
 from pyspark.errors import AnalysisException
 
 from spark_sink.mirror.lake.data_file import add_action, new_name
+from spark_sink.mirror.lake.delta_line import delta_operation, line_of
 from spark_sink.mirror.lake.delta_log import delta_version, recorded_version, transaction_on
 from spark_sink.mirror.lake.file_system import FileSystem
 
@@ -126,8 +127,8 @@ def commit_schema(
     actions: Any = jvm.java.util.ArrayList()
     actions.add(delta.actions.SetTransaction(app_id, version, _now(jvm)))
     sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-    operation = _operation(jvm, "UpdateSchema")(metadata.schema(), schema)
-    transaction.commit(sequence, operation)
+    update = delta_operation(jvm, "UpdateSchema")(metadata.schema(), schema)
+    transaction.commit(sequence, update)
 
 
 def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
@@ -147,7 +148,7 @@ def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
     transaction.readTxn().addOne(app_id)
     files: Any = transaction.writeFiles(java_frame)
     recorded = jvm.org.apache.spark.sql.delta.actions.SetTransaction(app_id, version, _now(jvm))
-    transaction.commit(files.appended(recorded), _write_operation(jvm))
+    transaction.commit(files.appended(recorded), line_of(jvm).write_operation(jvm))
     return True
 
 
@@ -214,7 +215,8 @@ class DeltaTransaction:
         for text in texts:
             actions.add(delta.actions.Action.fromJson(json.dumps(text)))
         sequence = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-        self._transaction.commit(sequence, _write_operation(self._jvm, replaced, user_metadata))
+        write = line_of(self._jvm).write_operation(self._jvm, replaced, user_metadata)
+        self._transaction.commit(sequence, write)
 
 
 def _as_text(stats: Any) -> str | None:
@@ -237,23 +239,6 @@ def write_file(spark: SparkSession, path: str, data: bytes, stats: str) -> dict[
     name = new_name()
     FileSystem(spark).write(f"{path}/{name}", data)
     return add_action(name, len(data), stats)
-
-
-def _write_operation(jvm: Any, replaced: Sequence[str] = (), user_metadata: str = "") -> Any:
-    """Returns the operation of an append or, with columns by which rows replace others, that of Delta's
-    `replaceUsing`."""
-    option: Any = jvm.scala.Option
-    mode: Any = jvm.org.apache.spark.sql.SaveMode
-    using = option.apply(", ".join(replaced) if replaced else None)
-    kind = mode.Overwrite if replaced else mode.Append
-    metadata = option.apply(user_metadata or None)
-    return _operation(jvm, "Write")(
-        kind, option.empty(), option.empty(), metadata, *[option.empty()] * 4, using
-    )
-
-
-def _operation(jvm: Any, name: str) -> Any:
-    return getattr(jvm, f"org.apache.spark.sql.delta.DeltaOperations${name}")
 
 
 def _now(jvm: Any) -> Any:

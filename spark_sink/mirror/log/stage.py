@@ -7,6 +7,10 @@ A query that fails is started again with exponential backoff and jitter. After a
 is started again at long intervals, and the failure is logged when its text changes. The stage ends for a consumer that
 another job has claimed. If a reader without a claim reads the consumer, such as a job of another target, the stage ends
 after some attempts, because two readers that fence each other make no progress.
+
+With `available_now`, a query ends at the server's newest position of its start. A Spark without admission control makes
+one batch of such a query, which the queue bounds. Then the stage starts the query again, until the log has reached the
+newest position of the first start.
 """
 
 from __future__ import annotations
@@ -31,9 +35,10 @@ from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.faults import fault_line
 from spark_sink.mirror.values.names import folder_name, own_path
-from spark_sink.source.client import ConsumerClient
+from spark_sink.source.client import ConsumerClient, Session
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import newest_form
+from spark_sink.source.spark_abilities import ADMISSION_CONTROL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,6 +123,12 @@ class LogStage:
         self._query: StreamingQuery | None = None
         self._starter: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._target: Position | None = (
+            None  # how far the log has to reach; None: as far as a query
+        )
+        self._run_began: Position | None = (
+            None  # where the query has begun; None: at the stored position
+        )
         self._rows: dict[int, int] = {}  # number of changes of rows in the newest batches
         self._said = ""
         self._attempts = self._fenced = 0
@@ -175,7 +186,10 @@ class LogStage:
             if self._job.lost():
                 self._give_up()
                 return
+            if self._settings.available_now and not ADMISSION_CONTROL and self._target is None:
+                self._target = self._read_only_session().head
             end = self._claim()
+            self._run_began = end.position
             folder = own_path(self._settings.target, "checkpoints", folder_name(self.consumer))
             FileSystem(self._spark).delete(folder)
             options = self._settings.source_options(self.consumer)
@@ -215,11 +229,14 @@ class LogStage:
 
     def _stored_position(self) -> Position:
         """Returns the consumer's position in the daemon. Fences no other reader."""
+        session = self._read_only_session()
+        return newest_form(session.position, session.head)
+
+    def _read_only_session(self) -> Session:
         options = SourceOptions.parse(self._settings.source_options(self.consumer))
         client = ConsumerClient(options.address, self.consumer)
         try:
-            session = client.open_session(None, read_only=True)
-            return newest_form(session.position, session.head)
+            return client.open_session(None, read_only=True)
         finally:
             client.close()
 
@@ -242,11 +259,23 @@ class LogStage:
     def _ended(self) -> None:
         assert self._query is not None
         error: BaseException | None = self._failure or self._query.exception()
-        if error is None:
+        if error is None and self._is_short():
+            self.state, self._due = StageState.WAITING, self._clock()
+        elif error is None:
             self.state = StageState.DONE
             log.info("%s: all is in the log", self.consumer)
         else:
             self._failed(self._fault(error))
+
+    def _is_short(self) -> bool:
+        """True if the query has brought the log forward, and the log has not reached the target."""
+        if self._target is None:
+            return False
+        end = self._appender.log.end(self.consumer)
+        position = None if end is None else end.position
+        if position is None or position == self._run_began:
+            return False
+        return position.order < self._target.order
 
     def _fault(self, error: BaseException) -> StageFault:
         fault = stage_fault(error)

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.changes.metadata import CutTransaction
@@ -14,7 +16,9 @@ from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.decode.columns import column_decoders
 from dispatcher.binlog.decode.columns.column_decoders import Decoded
 from dispatcher.binlog.decode.delivered import Ddl
+from dispatcher.binlog.decode.events.row_walk import INSERT
 from dispatcher.binlog.decode.selected import (
+    LayoutEvents,
     LayoutPlan,
     SelectedDdl,
     SelectedRows,
@@ -59,19 +63,28 @@ def query_event(statement: str, kind: int = EventType.ROWS_QUERY) -> tuple[int, 
 
 
 class Chosen:
-    """Selects tables and columns by name, and statements that hold a word."""
+    """Selects tables and columns by name, statements that hold a word, and kinds of changes by their numbers."""
 
     def __init__(
-        self, tables: Sequence[str] = ("orders",), columns: Sequence[int] = (0, 1, 2)
+        self,
+        tables: Sequence[str] = ("orders",),
+        columns: Sequence[int] = (0, 1, 2),
+        *,
+        operations: Sequence[int] = (0, 1, 2),
+        newest: bool = False,
     ) -> None:
         self._tables, self._columns = tables, tuple(columns)
+        self._operations, self._newest = operations, newest
         self.layouts = 0
+
+    def chosen_events(self, events: LayoutEvents) -> NDArray[np.bool_]:
+        return np.isin(events.operations, self._operations)
 
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
         self.layouts += 1
         if table_map.table not in self._tables:
             return None
-        return LayoutPlan(self._columns, table_map.key)
+        return LayoutPlan(self._columns, table_map.key, newest=self._newest)
 
     def selects_statement(self, ddl: Ddl) -> bool:
         return "skip" not in ddl.query
@@ -163,6 +176,56 @@ def test_columns_that_are_not_selected_are_not_decoded(decoded: Counter[str]) ->
         {"id": 1}, {"id": 2}, {"id": 1}, {"id": 2}, {"id": 1},
     ]  # fmt: skip
     assert decoded == {"id": 10, "name": 10}
+
+
+def test_events_that_are_not_chosen_are_not_decoded_and_not_counted(
+    decoded: Counter[str],
+) -> None:
+    inserts = Chosen(operations=[INSERT])
+    statement, *rows = rows_of(history(), inserts, Metadata.TRANSACTION_ROWS)
+    assert statement[0] == "CREATE TABLE orders"
+    assert [(row["op"], row["transaction_rows"]) for row in rows] == [("insert", 2)] * 2
+    assert decoded == {"id": 2, "name": 2, "n": 2}
+    none = Chosen(("orders", "other"), operations=[])
+    assert rows_of(history(), none) == [("CREATE TABLE orders", {})]
+    assert none.layouts == 0, "a layout without chosen events cannot raise an error"
+
+
+def test_the_newest_image_of_each_row(decoded: Counter[str]) -> None:
+    _, *both = rows_of(history(), Chosen(), *Metadata)
+    decoded.clear()
+    _, *newest = rows_of(history(), Chosen(newest=True), *Metadata)
+    assert decoded == {"id": 10, "name": 5, "n": 5}, "one image, and the key"
+    for one, two in zip(newest, both, strict=True):
+        image, before, after = one.pop("row"), two.pop("before"), two.pop("after")
+        assert image == (before if two["op"] == "delete" else after)
+        assert one.pop("absent") is two.pop("before_absent") is two.pop("after_absent") is None
+        assert one == two
+    _, *without = rows_of(history(), Chosen(columns=(), newest=True), batch_bytes=1)
+    assert [row["row"] for row in without] == [{}] * 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "absent", "image"),
+    [
+        (UPDATE, ["id", "n"], {"id": None, "name": "b", "n": None}),
+        (DELETE, ["name", "n"], {"id": 1, "name": None, "n": None}),
+    ],
+)
+def test_the_columns_that_the_newest_image_lacks(
+    kind: int, absent: list[str], image: dict[str, Any]
+) -> None:
+    log = Delivered()
+    images: list[list[bytes | None]] = [[integer(1, 4)], [text("b", 1)]]
+    second = b"\x02" if kind == UPDATE else None
+    body = rows_body(
+        kind, images[: 2 if kind == UPDATE else 1], width=3, present=b"\x01", present_after=second
+    )
+    log.transaction(map_event(), (kind, body))
+    log.transaction(map_event(), rows_event(WRITE, cells(7, "whole")))
+    row, whole = rows_of(log.bytes(), Chosen(newest=True), Metadata.KEY)
+    assert (row["absent"], row["row"], row["key"]) == (absent, image, {"id": 1})
+    assert (whole["absent"], whole["key"]) == (None, {"id": 7})
 
 
 def test_metadata_of_rows_and_statements() -> None:

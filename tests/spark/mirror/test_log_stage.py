@@ -8,7 +8,9 @@ import pytest
 
 from dispatcher.model.errors import ErrorKind
 from spark_sink.mirror.log.stage import FENCED_MAX, JobCalls, LogStage, StageFault, StageState
+from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.settings import MirrorSettings
+from tests.support.fake_daemon import position
 
 FENCED = StageFault(ErrorKind.SESSION_FENCED, "session fenced: a newer session reads it")
 
@@ -71,6 +73,31 @@ def test_a_stage_that_has_its_claim_goes_on() -> None:
     stage = Stage()
     stage.stage.look_for_claims()
     assert stage.stage.state is StageState.WAITING
+
+
+@pytest.mark.parametrize(
+    ("reached", "began", "state"),
+    [
+        (7, None, StageState.DONE),  # as far as the query of a Spark with admission control
+        (9, 3, StageState.DONE),
+        (7, 3, StageState.WAITING),
+        (7, 7, StageState.DONE),  # it was no further before
+    ],
+)
+def test_a_query_that_ended_before_the_target_is_started_again(
+    reached: int, began: int | None, state: StageState
+) -> None:
+    """`began`: where the query began, for a Spark without admission control; its target is 9."""
+    stage = Stage(now=True).stage
+    if began is not None:
+        stage._target, stage._run_began = position(9), position(began)
+    stage._appender = MagicMock()
+    stage._appender.log.end.return_value = LogEnd(1, position(reached))
+    stage._query = MagicMock()
+    stage._query.exception.return_value = None
+    stage._ended()
+    assert stage.state is state
+    assert stage.restarts == 0
 
 
 def test_a_query_is_not_started_without_a_claim() -> None:

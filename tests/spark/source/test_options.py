@@ -86,10 +86,27 @@ def test_all_options_in_any_case() -> None:
             "transaction_rows, transaction_end, not 'keys', did you mean 'key'?",
         ),
         ({"metadata": "key", "raw": "true"}, "options 'metadata' and 'raw' exclude each other"),
+        ({"flat": "after"}, "option 'flat' needs 'table'"),
+        ({"flat": "before", "table": "a.b"}, "option 'flat' must be after or false, not 'before'"),
+        ({"flatPrefix": "__", "table": "a.b"}, "option 'flatPrefix' needs 'flat'"),
+        (
+            {"flat": "after", "flatPrefix": "a.", "table": "a.b"},
+            "option 'flatPrefix' must consist of letters, digits and _, like __, not 'a.'",
+        ),
+        (
+            {"ops": "insert, updat"},
+            "insert, update, delete, ddl, not 'updat', did you mean 'update'?",
+        ),
+        ({"ops": " ,"}, "option 'ops' is empty: leave it out for all kinds of changes"),
+        (
+            {"ops": "ddl", "table": "a.b"},
+            "option 'ops' selects statements alone, of which a stream",
+        ),
+        ({"ops": "insert", "raw": "true"}, "options 'ops' and 'raw' exclude each other"),
         ({"startingOffsets": "earlist"}, "not 'earlist', did you mean 'earliest'?"),
         (
             {"startingOffsets": "1763700000000"},
-            "must be stored, earliest, latest, a position as JSON, a GTID",
+            "must be stored, earliest, latest, snapshot, a position as JSON",
         ),
         ({"startingOffsets": '{"gtid": "x"}'}, "'x' is not a UUID"),
         ({"startingOffsets": f"{UUID}:5-x"}, "'5-x' is neither an interval nor a tag"),

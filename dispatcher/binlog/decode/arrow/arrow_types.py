@@ -83,6 +83,9 @@ ENVELOPE = (
     pa.field("after_absent", NAMES),
 )
 
+NEWEST_ENVELOPE = (*ENVELOPE[:-2], pa.field("absent", NAMES))
+"""The columns beside one image of each row: that after the change, or that before a deletion."""
+
 
 class Unsupported(Exception):
     """A column whose values have no Arrow type. `str()`: the column's type, such as `TYPED_ARRAY`."""
@@ -148,6 +151,11 @@ def images_schema(fields: Sequence[pa.Field]) -> pa.Schema:
     """Returns the schema of changes whose images have these fields."""
     row = pa.struct(fields)
     return pa.schema([*ENVELOPE, pa.field("before", row), pa.field("after", row)])
+
+
+def newest_schema(fields: Sequence[pa.Field]) -> pa.Schema:
+    """Returns the schema of changes with one image of each row, the column `row`, whose struct has these fields."""
+    return pa.schema([*NEWEST_ENVELOPE, pa.field("row", pa.struct(fields))])
 
 
 def change_schema(

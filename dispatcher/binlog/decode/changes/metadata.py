@@ -110,19 +110,17 @@ class MetadataColumns:
         return {name: value for name, value in values.items() if name in self.wanted}
 
     def of_rows(
-        self, rows: DecodedRows, decoder: TableDecoder, key: Sequence[int]
+        self, walked: WalkedRows, decoder: TableDecoder, key: pa.Array | None
     ) -> dict[Metadata, pa.Array]:
-        """Returns the columns of a batch. `key`: indexes of the key's fields in the decoder; if empty, there is no
-        column `KEY`."""
-        walked = rows.walked
+        """Returns the columns of a batch. `key`: the column `KEY`; None if the rows have no key."""
         txns = walked.events[walked.cells.event[: walked.n], row_walk.TXN]
         columns: dict[Metadata, pa.Array] = {}
         if Metadata.SERVER_ID in self.wanted:
             columns[Metadata.SERVER_ID] = arrow_buffers.fixed(pa.int64(), self._server_ids(txns))
         if Metadata.QUERY in self.wanted:
             columns[Metadata.QUERY] = self._queries(walked)
-        if Metadata.KEY in self.wanted and key:
-            columns[Metadata.KEY] = _keys(rows, decoder, key)
+        if Metadata.KEY in self.wanted and key is not None:
+            columns[Metadata.KEY] = key
         if Metadata.CHANGED in self.wanted:
             names = [column.name for column in decoder.table_map.columns]
             buf = walked.log.buf[walked.base :]
@@ -160,7 +158,8 @@ class MetadataColumns:
         return begins_in if start == CONTINUED else None
 
 
-def _keys(rows: DecodedRows, decoder: TableDecoder, key: Sequence[int]) -> pa.Array:
+def key_column(rows: DecodedRows, decoder: TableDecoder, key: Sequence[int]) -> pa.Array:
+    """Returns the column `KEY` of decoded rows. `key`: indexes of the key's fields in the decoder."""
     inserted = rows.walked.cells.op[: rows.walked.n] == row_walk.INSERT
     fields = [decoder.fields[i] for i in key]
     if inserted.all() or not inserted.any():

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dispatcher.binlog.decode.arrow import arrow_buffers
 from dispatcher.binlog.decode.arrow.arrow_types import NAMES, images_schema
 from dispatcher.binlog.decode.changes.missing_columns import MissingColumns, list_of_names
+from dispatcher.binlog.decode.changes.ops import ROW_OPS
 from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
 from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.decode.events.index import Index
@@ -31,7 +33,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 BATCH_ROWS = 65_536
 BATCH_BYTES = 128 << 20  # limit of row images: a batch of large rows has fewer rows
 
-_OPS = arrow_buffers.string_array(["insert", "update", "delete"])
+_OPS = arrow_buffers.string_array(ROW_OPS)
 
 
 class WalkedRows(NamedTuple):
@@ -67,6 +69,19 @@ def decoded_rows(
 
     Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE, or what the columns' decoders raise.
     """
+    for walked in walked_rows(index, events, decoder, batch_rows, batch_bytes):
+        yield _with_images(walked, decoder)
+
+
+def walked_rows(
+    index: Index,
+    events: NDArray[np.int64],
+    decoder: TableDecoder,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[WalkedRows]:
+    """Find the cells of rows events of one layout, in the batches of `decoded_rows`. The arrays of cells are valid
+    until the next batch is built. Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE."""
     sizes = events[:, row_walk.END] - events[:, row_walk.OFFSET]
     # A row has at least its null bits, so the size of the events bounds the number of rows, and thus of the arrays.
     columns = len(decoder.widths)
@@ -76,7 +91,7 @@ def decoded_rows(
     for run in runs:
         # Events of other tables may lie between the events of a run. A large event is cut between its rows.
         span = batch_bytes if sizes[run][0] > batch_bytes else max(batch_bytes, BATCH_BYTES)
-        yield from _decoded_run(index, events[run], decoder, cells, span)
+        yield from _walked_run(index, events[run], decoder, cells, span)
 
 
 def _runs(sizes: NDArray[np.int64], bytes_max: int) -> Iterator[slice]:
@@ -88,39 +103,73 @@ def _runs(sizes: NDArray[np.int64], bytes_max: int) -> Iterator[slice]:
         yield slice(start, end)
 
 
-def _decoded_run(
+def _walked_run(
     index: Index,
     events: NDArray[np.int64],
     decoder: TableDecoder,
     cells: row_walk.RowCells,
     bytes_max: int,
-) -> Iterator[DecodedRows]:
+) -> Iterator[WalkedRows]:
     state = np.zeros(row_walk.WALK_FIELDS, dtype=np.int64)
     while n := row_walk.walk(index.buf, events, decoder.widths, state, cells, bytes_max):
         if n < 0:
             raise _walk_error(n, int(state[4]), decoder.table_map)
-        base, op = int(state[3]), cells.op[:n]
-        images, invalid_dates = [], 0
-        for at, lacking in ((cells.before, row_walk.INSERT), (cells.after, row_walk.DELETE)):
-            missing = op == lacking
-            if missing.all():
-                images.append(pa.nulls(n, pa.struct(decoder.fields)))
-                continue
-            mask = missing if missing.any() else None
-            if mask is not None:
-                at[:, :n][:, mask] = -1
-            decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask, cells.before[:, :n])
-            images.append(decoded.array)
-            invalid_dates += decoded.invalid_dates
-        before, after = images
-        walked = WalkedRows(index, events, cells, n, base, sparse=bool(state[5]))
-        yield DecodedRows(walked, before, after, invalid_dates)
+        yield WalkedRows(index, events, cells, n, base=int(state[3]), sparse=bool(state[5]))
+
+
+def _with_images(walked: WalkedRows, decoder: TableDecoder) -> DecodedRows:
+    index, _, cells, n, base, _ = walked
+    op = cells.op[:n]
+    images, invalid_dates = [], 0
+    for at, lacking in ((cells.before, row_walk.INSERT), (cells.after, row_walk.DELETE)):
+        missing = op == lacking
+        if missing.all():
+            images.append(pa.nulls(n, pa.struct(decoder.fields)))
+            continue
+        mask = missing if missing.any() else None
+        if mask is not None:
+            at[:, :n][:, mask] = -1
+        decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask, cells.before[:, :n])
+        images.append(decoded.array)
+        invalid_dates += decoded.invalid_dates
+    before, after = images
+    return DecodedRows(walked, before, after, invalid_dates)
+
+
+def newest_image(walked: WalkedRows, decoder: TableDecoder) -> pa.StructArray:
+    """Decode one image of each row: that after the change, or that before a deletion. Raises `BinlogError`."""
+    return _one_image(walked, decoder, walked.cells.op[: walked.n] == row_walk.DELETE)
+
+
+def oldest_image(walked: WalkedRows, decoder: TableDecoder) -> pa.StructArray:
+    """Decode one image of each row: that before the change, or that after an insertion. Raises `BinlogError`."""
+    return _one_image(walked, decoder, walked.cells.op[: walked.n] != row_walk.INSERT)
+
+
+def _one_image(
+    walked: WalkedRows, decoder: TableDecoder, is_before: NDArray[np.bool_]
+) -> pa.StructArray:
+    index, _, cells, n, base, _ = walked
+    before, at = cells.before[:, :n], cells.after[:, :n]
+    if is_before.all():
+        at = before
+    elif is_before.any():
+        at = np.where(is_before, before, at)
+    return decoder.decode(index.buf[base:], at, base, None, before).array
 
 
 def envelope(rows: WalkedRows, table_map: TableMap) -> list[pa.Array]:
     """Returns the columns of `ENVELOPE`."""
-    index, events, cells, n, *_ = rows
-    return [*_envelope(index, events, table_map, cells, n), *absent_columns(rows, table_map)]
+    return [*_about_change(rows, table_map), *absent_columns(rows, table_map)]
+
+
+def newest_envelope(rows: WalkedRows, table_map: TableMap) -> list[pa.Array]:
+    """Returns the columns of `NEWEST_ENVELOPE`."""
+    before_absent, absent = absent_columns(rows, table_map)
+    if rows.sparse:
+        deleted = arrow_buffers.booleans(rows.cells.op[: rows.n] == row_walk.DELETE)
+        absent = pc.if_else(deleted, before_absent, absent)
+    return [*_about_change(rows, table_map), absent]
 
 
 def absent_columns(rows: WalkedRows, table_map: TableMap) -> list[pa.Array]:
@@ -167,9 +216,8 @@ def _unchanged(
     return list_of_names(lists)
 
 
-def _envelope(
-    index: Index, events: NDArray[np.int64], table_map: TableMap, cells: row_walk.RowCells, n: int
-) -> list[pa.Array]:
+def _about_change(rows: WalkedRows, table_map: TableMap) -> list[pa.Array]:
+    index, events, cells, n, *_ = rows
     txn_of_row = events[cells.event[:n], row_walk.TXN]
     starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
     lengths = np.diff(starts, append=n)

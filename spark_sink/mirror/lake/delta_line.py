@@ -1,0 +1,91 @@
+"""What differs between the lines of Delta Lake in the private interfaces that the mirror calls.
+
+A line holds the versions with the same first two numbers, such as 4.4. The mirror starts only with a line with which
+its tests have run (docs/spark-versions.md), because a private interface may change its meaning and keep its name. All
+other private calls of `delta_log` and `delta_commit` are the same in these lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FIRST_FIELDS = 4  # of the operation `Write`: mode, partition columns, predicate, user metadata
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLine:
+    """A line of Delta. `write_fields`: how many fields its operation `Write` has; `replace_using`: True if the last one
+    names the columns by which rows replace others."""
+
+    name: str
+    write_fields: int
+    replace_using: bool = False
+
+    def write_operation(
+        self, jvm: Any, replaced: Sequence[str] = (), user_metadata: str = ""
+    ) -> Any:
+        """Returns the operation of an append or, with columns by which rows replace others, that of Delta's
+        `replaceUsing`. A line without that operation has an overwrite, whose predicate names the columns. The table's
+        history shows this; no reader depends on it."""
+        option: Any = jvm.scala.Option
+        mode: Any = jvm.org.apache.spark.sql.SaveMode
+        columns = ", ".join(replaced)
+        fields = [mode.Overwrite if replaced else mode.Append, option.empty(), option.empty()]
+        fields.append(option.apply(user_metadata or None))
+        fields += [option.empty()] * (self.write_fields - _FIRST_FIELDS)
+        if self.replace_using:
+            fields[-1] = option.apply(columns or None)
+        elif replaced:
+            fields[2] = option.apply(f"{columns} of a new row")
+        return delta_operation(jvm, "Write")(*fields)
+
+
+LINES = {
+    line.name: line
+    for line in (
+        DeltaLine("4.0", 4),
+        DeltaLine("4.1", 7),
+        DeltaLine("4.2", 7),
+        DeltaLine("4.3", 9, replace_using=True),
+        DeltaLine("4.4", 9, replace_using=True),
+    )
+}
+
+
+def delta_operation(jvm: Any, name: str) -> Any:
+    return getattr(jvm, f"org.apache.spark.sql.delta.DeltaOperations${name}")
+
+
+def delta_line(spark: SparkSession) -> DeltaLine:
+    """Returns the line of the Delta Lake that the session has.
+
+    Raises `BinlogError` SETTINGS if it has none, or one that the mirror was never tried with.
+    """
+    return line_of(spark._jvm)  # noqa: SLF001
+
+
+def line_of(jvm: Any) -> DeltaLine:
+    try:
+        version = str(jvm.io.delta.package.VERSION())
+    except TypeError:  # py4j takes the name of a class that does not exist for that of a package
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            "this Spark has no Delta Lake, which the mirror needs",
+            remedy='give spark-submit the option --jars "$(python -m spark_sink.jars)", or set spark.jars',
+        ) from None
+    name = re.match(r"\d+\.\d+", version)
+    if name is None or name[0] not in LINES:
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            f"the mirror calls private interfaces of Delta Lake, and was never tried with version {version}",
+            remedy=f"use one of Delta Lake {', '.join(LINES)}",
+        )
+    return LINES[name[0]]

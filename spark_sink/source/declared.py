@@ -1,0 +1,153 @@
+"""A stream whose consumer the source declares itself (option `databases`): one consumer for each checkpoint.
+
+Spark does not tell a source the checkpoint of its query. But it stores the source's offsets there, and passes them back
+after a restart. So the name of the consumer is part of each offset, and the checkpoint itself is the identity: a query
+that is started again finds its consumer, and two queries with two checkpoints have two. The offsets of a query are
+
+    {"consumer": ""}                    a new query, before its first batch
+    {"consumer": "spark-4f0c..."}       the name is chosen, and the consumer not declared yet
+    {"server": ..., "consumer": ...}    a position of the consumer
+
+The first two batches only go from one of these forms to the next one, and are empty. Thus the name is in the checkpoint
+before its consumer is declared, and a query that is killed at any moment leaves no consumer behind that no query reads.
+The first position is in the checkpoint before anything is read.
+
+A process declares the consumer before it uses it for the first time. That changes nothing if the consumer exists. If it
+was removed, because the query did not run for long, the session is opened at the checkpoint's position, as after a loss
+of the daemon's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.source.client import ConsumerClient
+from spark_sink.source.data_source import BinlogStreamReader
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.spark_abilities import ReadLimit, SupportsTriggerAvailableNow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CONSUMER = "consumer"
+
+
+@dataclass(frozen=True)
+class DeclaredPartition(InputPartition):
+    """A partition of the consumer's reader. The executors get the reader from before the name was known."""
+
+    consumer: str
+    partition: InputPartition
+
+
+class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module. `BinlogStreamReader` does everything else."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._reader: BinlogStreamReader | None = None
+        self._consumer = ""
+        self._available_now = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_options"], state["_schema"])  # type: ignore[misc]
+
+    # -- planning, in one process on the driver --------------------------------------------------------------
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._available_now = True  # the consumer is not known yet
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return self._reader_of("").getDefaultReadLimit()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {CONSUMER: ""}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if not start[CONSUMER]:
+            assert self._options.declares is not None
+            self._consumer = self._consumer or f"{self._options.declares.prefix}{uuid4().hex[:16]}"
+            return {CONSUMER: self._consumer}
+        reader = self._declared(start[CONSUMER])
+        if len(start) == 1:
+            return self._with_consumer(reader.initialOffset())
+        return self._with_consumer(reader.latestOffset(_position(start), limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._reader is None else self._reader.reportLatestOffset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if len(start) == 1:
+            return []  # the batch before there was a position
+        consumer = end[CONSUMER]
+        planned = self._declared(consumer).partitions(_position(start), _position(end))
+        return [DeclaredPartition(consumer, partition) for partition in planned]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Does nothing, as `BinlogStreamReader`."""
+
+    def stop(self) -> None:
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader = None
+
+    # -- reading, in any number of processes -----------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, DeclaredPartition)
+        return self._reader_of(partition.consumer).read(partition.partition)
+
+    # -- the consumer ----------------------------------------------------------------------------------------
+
+    def _reader_of(self, consumer: str) -> BinlogStreamReader:
+        # The consumer begins at the place of the options, so the reader begins where the consumer does.
+        options = replace(self._options, consumer=consumer, start=None)
+        return BinlogStreamReader(options, self._schema)
+
+    def _declared(self, consumer: str) -> BinlogStreamReader:
+        """Returns the consumer's reader; the first call in a process declares the consumer."""
+        if self._reader is None:
+            self._declare(consumer)
+            self._consumer = consumer
+            self._reader = self._reader_of(consumer)
+            if self._available_now:
+                self._reader.prepareForTriggerAvailableNow()
+        return self._reader
+
+    def _declare(self, consumer: str) -> None:
+        assert self._options.declares is not None
+        client = ConsumerClient(self._options.address, consumer)
+        try:
+            client.declare(self._options.declares)
+        except BinlogError as error:
+            if error.kind is not ErrorKind.CONSUMER_EXISTS:
+                raise
+            differs = error
+        else:
+            return
+        finally:
+            client.close()
+        raise BinlogError(
+            differs.kind,
+            f"the query's consumer reads other tables than its options now name: {differs.what}",
+            where=differs.where,
+            remedy="give the options as they were, or begin with a new checkpoint",
+        )
+
+    def _with_consumer(self, offset: dict[str, Any]) -> dict[str, Any]:
+        return {**offset, CONSUMER: self._consumer}
+
+
+def _position(offset: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in offset.items() if key != CONSUMER}

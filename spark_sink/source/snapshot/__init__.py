@@ -1,0 +1,1 @@
+"""Streams that begin with the rows that exist: `startingOffsets=snapshot`."""

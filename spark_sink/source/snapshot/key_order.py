@@ -1,0 +1,79 @@
+"""Whether a key of the log lies behind the end of a chunk, by the order of the table's index. Pure.
+
+The server determines that order. It is known here for whole and decimal numbers and for bytes. The order of text
+depends on its collation, so such a key counts as one that is not behind the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from dispatcher.binlog.charset.collations import BINARY
+from dispatcher.binlog.table_map.column_types import Column, Type
+from spark_sink.source.snapshot.rules import Bound, KeyPart
+
+_WHOLE = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR))
+_BYTES = frozenset((Type.STRING, Type.VARCHAR))
+_DIGITS_MAX = 38  # of a DECIMAL that Arrow has as a number
+_NUMBER, _FIXED, _VARYING, _UNKNOWN = "number", "bytes", "varbytes", "other"
+
+
+def key_parts(columns: Sequence[Column]) -> tuple[KeyPart, ...]:
+    """Returns the columns of a key as an offset holds them: another type is another text."""
+    return tuple(KeyPart(column.name, _type_text(column)) for column in columns)
+
+
+def _type_text(column: Column) -> str:
+    order = _UNKNOWN
+    if column.type in _WHOLE or (column.type == Type.NEWDECIMAL and _is_decimal(column)):
+        order = _NUMBER
+    elif column.type in _BYTES and column.charset == BINARY and not column.declared:
+        order = _FIXED if column.type == Type.STRING else _VARYING
+    sign = " unsigned" if column.unsigned else ""
+    return f"{order}:{column.type}{sign}:{column.charset}"
+
+
+def _is_decimal(column: Column) -> bool:
+    """True if the values of a DECIMAL are decoded as numbers, and not as text."""
+    return column.meta >> 8 <= _DIGITS_MAX
+
+
+def is_ordered(key: Sequence[KeyPart]) -> bool:
+    """True if keys can be compared here."""
+    return all(_order(part) != _UNKNOWN for part in key)
+
+
+def _order(part: KeyPart) -> str:
+    return part.type.partition(":")[0]
+
+
+class KeyLimit:
+    """Compares keys with the end of a chunk."""
+
+    def __init__(self, key: Sequence[KeyPart], bound: Bound) -> None:
+        self._orders = [_order(part) for part in key]
+        self._bound: tuple[Any, ...] | None = None
+        if is_ordered(key):
+            pairs = zip(self._orders, bound, strict=True)
+            self._bound = tuple(_comparable(order, _value(literal)) for order, literal in pairs)
+
+    def includes(self, key: Sequence[Any]) -> bool:
+        """True if a key, as decoded values, is not behind the limit, or if that is not known."""
+        if self._bound is None:
+            return True
+        pairs = zip(self._orders, key, strict=True)
+        return tuple(_comparable(order, value) for order, value in pairs) <= self._bound
+
+
+def _value(literal: str) -> Any:
+    """Returns the value of a literal that `chunks.key_literal` has made."""
+    if literal.startswith("X'"):
+        return bytes.fromhex(literal[2:-1])
+    return Decimal(literal)
+
+
+def _comparable(order: str, value: Any) -> Any:
+    # In the log the zeros behind a BINARY are left out.
+    return value.rstrip(b"\0") if order == _FIXED else value

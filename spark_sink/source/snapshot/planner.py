@@ -1,0 +1,96 @@
+"""Plans the batches of a stream that begins with a snapshot: applies the rules to what a server and a daemon report.
+
+What it asks them for, `Sources`, is replaced in the simulation of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dispatcher.model.position import Position
+from spark_sink.source.snapshot import rules
+from spark_sink.source.snapshot.rules import Backlog, Bound, KeyPart, SnapshotState, TableName
+
+
+class Sources(Protocol):
+    """The daemon and the server, as the planner needs them. Raise `BinlogError`."""
+
+    def session_at(self, position: Position) -> int:
+        """Returns the number of this process's session, opened at the position if it is not open yet."""
+
+    def backlog(self, position: Position) -> Backlog:
+        """Returns what lies behind a position."""
+
+    def is_due(self) -> bool:
+        """True if the limit of rows per second allows a chunk now."""
+
+    def changes(self, position: Position) -> Position:
+        """Returns where a batch of changes ends: `position` if there are none yet."""
+
+    def tables(self, after: TableName | None) -> Sequence[TableName]:
+        """Returns the server's tables that the stream selects and the consumer reads: at least the first one whose name
+        is greater than `after`."""
+
+    def key(self, table: TableName) -> tuple[KeyPart, ...]:
+        """Returns the key of a table; () if it has none."""
+
+    def upper(self, table: TableName, after: Bound | None) -> Bound | None:
+        """Returns the end of the next chunk, None for the rest of the table."""
+
+    def head(self) -> tuple[int, int]:
+        """Returns the server's newest place."""
+
+
+class SnapshotPlanner:
+    """The plan of one process."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._planned: SnapshotState | None = None  # the chunk that this process has planned last
+        self._read: tuple[SnapshotState, bool] | None = None  # whether its batch has its rows
+
+    def next(
+        self, position: Position, state: SnapshotState
+    ) -> tuple[Position, SnapshotState | None] | None:
+        """Returns the end of the next batch, behind a committed one that ends with `position` and `state`; None as
+        state: the snapshot is over. Returns None if there is nothing to do now."""
+        session = self._sources.session_at(position)
+        read_here = self._read[1] if self._read is not None and self._read[0] == state else None
+        state = rules.settled(state, read=rules.is_settled(state, session, read_here))
+        start = position
+        while not rules.is_over(state, position.order):
+            backlog = self._sources.backlog(start)
+            # Transactions that do not concern the stream need no batch of their own.
+            position = backlog.quiet_to
+            if rules.is_over(state, position.order):
+                break
+            step = rules.next_step(state, backlog, due=self._sources.is_due())
+            if step is rules.Step.CHANGES:
+                end = self._sources.changes(start)
+                return None if end == start else (end, rules.with_changes(state))
+            if state.chunk is None and (state.table is None or state.whole):
+                names = self._sources.tables(state.table)
+                table = rules.next_table(state, names)
+                if table is None:
+                    state = rules.all_read(state, self._sources.head())
+                    continue
+                state = rules.with_table(state, table, self._sources.key(table))
+            return position, self._chunk(state, session)
+        return position, None
+
+    def _chunk(self, state: SnapshotState, session: int) -> SnapshotState:
+        table = state.table
+        assert table is not None
+        rules.check_key(state, self._sources.key(table))
+        upper = None if state.chunk else self._sources.upper(table, state.after)
+        self._planned = rules.with_chunk(state, upper, session)
+        return self._planned
+
+    def reads(self, position: Position, state: SnapshotState) -> bool:
+        """True if the batch at `position` gets the rows of the state's chunk. A batch that an earlier process has
+        planned gets them only if the queue holds the changes that are needed for that."""
+        self._sources.session_at(position)
+        read = state == self._planned or self._sources.backlog(position).servable
+        self._read = state, read
+        return read

@@ -1,0 +1,16 @@
+"""Which tables a snapshot reads: those of the options `table` and `tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dispatcher.model.subscription import TablePattern, literal
+from spark_sink.source.options import SourceOptions
+
+
+def selected_tables(options: SourceOptions) -> Sequence[TablePattern]:
+    """Returns their patterns."""
+    if options.table is not None:
+        database, table = options.table
+        return [(literal(database), literal(table))]
+    return options.tables or ()

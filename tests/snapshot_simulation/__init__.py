@@ -1,0 +1,1 @@
+"""A simulation of streams that begin with a snapshot."""

@@ -1,0 +1,27 @@
+"""The contract with each line of Spark beside that of `requirements.lock`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.spark.lines.installs import LINES, ROOT, contract_command, environment
+
+
+@pytest.mark.rotate(1)
+@pytest.mark.spark
+@pytest.mark.timeout(3600)  # on a busy machine; otherwise it takes a minute and a half
+@pytest.mark.parametrize("name", LINES)
+def test_the_contract(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        contract_command(tmp_path / "base"),
+        env=environment(LINES[name].folder()),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
