@@ -33,6 +33,7 @@ from benchmarks import (
     readers_cycle,
     scaling,
     source,
+    source_sinks,
     transport,
     two_daemons,
 )
@@ -67,6 +68,7 @@ PARTS = (
     Part(front.PART, log_part=front.measure, shapes=(logs.BULK, logs.OLTP)),
     Part("a reader's cycle", measure=readers_cycle.measure),
     Part(two_daemons.PART, measure=two_daemons.measure),
+    Part(source_sinks.PART, measure=source_sinks.measure_part),
     Part("memory", measure=memory.measure, full_only=True),
     Part("catching up", measure=catch_up.measure, full_only=True),
     Part("many sources", measure=many_sources.measure, full_only=True),

@@ -186,11 +186,11 @@ def _rate(spark: SparkSession, parts: Parts, form: str) -> Rate:
     with DescendantsMeter(jvm_pid()) as python:
 
         def first_batch_ended() -> None:
-            before.append(_processor_s(parts, python))
+            before.append(processor_s(parts, python))
 
         read_stream(spark, "binlog", options)
         reports = read_stream(spark, "binlog", options, first_batch_ended)
-        after = _processor_s(parts, python)
+        after = processor_s(parts, python)
     if len(reports) < 2:
         raise SystemExit(f"the {form} rows are one batch: take more rows, or smaller batches")
     counted = sum(_rows_in(report, form) for report in reports[1:])
@@ -218,7 +218,7 @@ def _rows_in(report: Any, form: str) -> int:
     return int(last - first) * ROWS_IN_TRANSACTION
 
 
-def _processor_s(parts: Parts, python: DescendantsMeter) -> dict[str, float]:
+def processor_s(parts: Parts, python: DescendantsMeter) -> dict[str, float]:
     """Returns the processor seconds of each process so far. `Python`: Spark's Python processes."""
     jvm = jvm_pid()
     return {

@@ -1,4 +1,4 @@
-"""A Spark session of the benchmarks, and a stream into its sink `noop`."""
+"""A Spark session of the benchmarks, and a stream into a sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 TIMEOUT_S = 600
 POLL_S = 0.02
@@ -46,16 +47,21 @@ def jvm_pid() -> int:
     return int(gateway.proc.pid)
 
 
+def _noop(frame: DataFrame) -> DataStreamWriter:
+    return frame.writeStream.format("noop")
+
+
 def read_stream(
     spark: SparkSession,
     source: str,
     options: Mapping[str, str],
     first_batch_ended: Callable[[], None] | None = None,
+    sink: Callable[[DataFrame], DataStreamWriter] = _noop,
 ) -> list[Any]:
     """Read up to the end of the log. Returns Spark's reports of the batches with rows. `first_batch_ended` is called
     once, after the first batch."""
     frame = spark.readStream.format(source).options(**options).load()
-    query = frame.writeStream.format("noop").trigger(availableNow=True).start()
+    query = sink(frame).trigger(availableNow=True).start()
     if first_batch_ended is not None:
         deadline = time.monotonic() + TIMEOUT_S
         while not query.recentProgress and query.isActive:
