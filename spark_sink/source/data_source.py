@@ -368,12 +368,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_ahead(self, after: Position) -> None:
         """Raise unless `after`, which is ahead of this run's target, lies in the server's log after all."""
-        session = self._session_at(after)  # the daemon refuses a position of another history
-        if after.order > session.head.order:
+        self._session_at(after)  # the daemon refuses a position of another history
+        # A snapshot may have gone on for long since the session was opened.
+        head = self._client_now().open_session(None, read_only=True).head
+        if after.order > head.order:
             raise BinlogError(
                 ErrorKind.POSITION_UNKNOWN,
                 f"the checkpoint is at {position_text(after)}, ahead of the server's newest position"
-                f" {position_text(session.head)}",
+                f" {position_text(head)}",
                 where=f"consumer {self._options.consumer}",
                 remedy="the server was restored or replaced: copy the tables afresh, and start with a new checkpoint",
             )
