@@ -53,8 +53,9 @@ _HADOOP = "hadoop-client-api"
 _AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
 _AWS_BUNDLE = ("software.amazon.awssdk", "bundle")
 _NETTY = ("io.netty", "*")  # Spark has all of these, too, in a newer version
-# By line of Spark: the oldest line of Delta that has an artefact for it.
-_OLDEST_DELTA = {"4.0": (4, 0), "4.1": (4, 1), "4.2": (4, 4)}
+# By line of Spark: the oldest line of Delta that has an artefact for it. Delta 4.1 and 4.2 have one for Spark 4.1, but
+# need classes that Spark 4.1.4 lacks.
+_OLDEST_DELTA = {"4.0": (4, 0), "4.1": (4, 3), "4.2": (4, 4)}
 _UNNAMED_LINE = (4, 0)  # the line of Delta whose artefact does not name the line of Spark
 _REMEDY = (
     "install Maven (`apt-get install maven`) or make Maven Central reachable; behind a mirror, configure it in"

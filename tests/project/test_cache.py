@@ -68,7 +68,7 @@ def test_coordinates_follow_from_the_installed_packages(monkeypatch: pytest.Monk
     [
         ("4.0.5", "4.0.1", "io.delta:delta-spark_2.13:4.0.1"),
         ("4.0.5", "4.4.0", "io.delta:delta-spark_4.0_2.13:4.4.0"),
-        ("4.1.4", "4.1.0", "io.delta:delta-spark_4.1_2.13:4.1.0"),
+        ("4.1.4", "4.3.1", "io.delta:delta-spark_4.1_2.13:4.3.1"),
         ("4.2.0", "4.4.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
     ],
 )
@@ -80,7 +80,7 @@ def test_coordinates_of_each_line_of_spark(pyspark: str, delta: str, coordinates
     ("pyspark", "delta", "what", "remedy"),
     [
         ("4.3.0", "4.4.0", "there is no Delta Lake for Spark 4.3.0", "pyspark 4.0, 4.1, 4.2"),
-        ("4.1.4", "4.0.1", "Delta Lake 4.0.1 is not for Spark 4.1.4", "delta-spark 4.1 or newer"),
+        ("4.1.4", "4.0.1", "Delta Lake 4.0.1 is not for Spark 4.1.4", "delta-spark 4.3 or newer"),
         ("4.2.0", "4.3.1", "Delta Lake 4.3.1 is not for Spark 4.2.0", "delta-spark 4.4 or newer"),
     ],
 )

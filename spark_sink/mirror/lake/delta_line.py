@@ -52,8 +52,6 @@ LINES = {
     line.name: line
     for line in (
         DeltaLine("4.0", 4),
-        DeltaLine("4.1", 7),
-        DeltaLine("4.2", 7),
         DeltaLine("4.3", 9, replace_using=True),
         DeltaLine("4.4", 9, replace_using=True),
     )
