@@ -106,11 +106,11 @@ def test_all_errors_of_settings_are_printed_together(name: str, tmp_path: Path) 
         "dispatcher.yaml:2: consumers.shop.databases: is missing",
         "dispatcher.yaml:2: consumers.shop.databses: unknown key; did you mean 'databases'?",
         "dispatcher.yaml:3: consumers.shop: duplicate key, already set in line 2",
+        "dispatcher.yaml:4: consumers.audit.databases: must not be empty",
         "dispatcher.yaml:4: consumers.audit.mysql: must not contain a password; set"
         " password_file or password",
         "dispatcher.yaml:4: consumers.audit.password_file: cannot read the file none: No such"
         " file or directory",
-        "dispatcher.yaml:4: consumers.audit.databases: must not be empty",
         "dispatcher.yaml:5: api.listen: without api.tokens the daemon listens on loopback"
         " addresses only; set api.tokens, or listen on 127.0.0.1:8085",
     ]

@@ -68,6 +68,7 @@ def test_a_state_moves_between_the_stores_of_two_settings(
     assert (moved.returncode, moved.stderr) == (0, "")
     assert moved.stdout.splitlines()[1:] == [
         "consumers: 1, with a position: 1, with a session: 1",
+        "declared consumers: 0",
         "connections: 0, table versions: 0",
         "prepared transactions: 0, 0 B",
         f"moved from {tmp_path}/state.db to {database.label}; start the daemon with the new settings",

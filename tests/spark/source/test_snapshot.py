@@ -161,6 +161,8 @@ def test_a_stream_delivers_the_rows_and_then_the_changes(
         assert path.is_dir() or READER_PASSWORD.encode() not in path.read_bytes()
 
 
+@pytest.mark.deep  # it starts another Spark beside that of the session
+@pytest.mark.timeout(3600)
 def test_a_query_that_is_killed_under_load_delivers_each_version_in_order(
     mysql97: Server, database: str, tmp_path: Path
 ) -> None:
@@ -179,6 +181,8 @@ def test_a_query_that_is_killed_under_load_delivers_each_version_in_order(
         assert len(result.reads) > 20_000
 
 
+@pytest.mark.deep  # it starts another Spark, too
+@pytest.mark.timeout(1200)
 def test_the_example_shows_the_present_rows(mysql97: Server, database: str, tmp_path: Path) -> None:
     fill(mysql97, database, "t", 5)
     with served(mysql97, database, tmp_path, {"tables": f"{database}.t"}) as given:
