@@ -94,10 +94,14 @@ class ServerChanges:
     def _add_column(self, name: TableName) -> None:
         if len(self._server.tables[name].columns) >= COLUMNS_MAX:
             return
-        self._server.add_column(name, self._new_column(), self._rng.choice((None, 3)))
+        self._server.add_column(name, self._new_column(name), self._rng.choice((None, 3)))
 
-    def _new_column(self) -> str:
-        return f"c{len(self._server.log.offsets)}x{self._rng.randrange(1000)}"
+    def _new_column(self, table: TableName) -> str:
+        """Returns a name that no column of the table has."""
+        while True:
+            column = f"c{len(self._server.log.offsets)}x{self._rng.randrange(1000)}"
+            if column not in self._server.tables[table].columns:
+                return column
 
     def _drop_column(self, name: TableName) -> None:
         columns = self._server.tables[name].columns
@@ -119,7 +123,7 @@ class ServerChanges:
             # If a statement also changes columns, the rules do not delete the rows of a table that it brings out of the
             # mirror.
             if not self._may_leave and self._rng.random() < 0.3:
-                self._server.rename_and_add(name, other, self._new_column())
+                self._server.rename_and_add(name, other, self._new_column(name))
             else:
                 self._server.rename((name, other))
             return
