@@ -106,9 +106,9 @@ class MirrorState:
         return find_record(candidates, name, lsn)
 
     def is_named_later(self, name: TableName, lsn: int) -> bool:
-        """True if no table had the name at `lsn`, but one got it by a later RENAME."""
+        """True if a table got the name by a RENAME behind `lsn`. See `records.is_named_later`."""
         candidates = (self.records[table_id] for table_id in self._named.get(name, ()))
-        return self.find(name, lsn) is None and is_named_later(candidates, name, lsn)
+        return is_named_later(candidates, name, lsn)
 
     def names(self, *, dropped: bool = False) -> list[TableName]:
         """The names of tables that are mirrored, or have work. `dropped`: include the names of dropped tables."""

@@ -42,7 +42,7 @@ class StepTask(TableTask):
             return
         # The table of an entry that was lost when it was due, and another table has its name since: when it gets
         # entries under its later name, it is treated as a table that is older than the mirror.
-        if self._stood or state.is_named_later(self.name, work.lsn):
+        if self._stood or (record is None and state.is_named_later(self.name, work.lsn)):
             self._finish(record)
             return
         context = state.context(self.name)
