@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.model.subscription import NamePatterns, covers, covers_database
+from dispatcher.model.subscription import NamePatterns, TablePattern, covers, covers_database
 from dispatcher.settings.model import (
     ConsumerSettings,
     DeclaredConsumer,
@@ -190,17 +190,19 @@ def _check_tables(
         remedy = f"set tables to some of {', '.join(source.tables or ())}"
         raise UserError(ErrorKind.FORBIDDEN, what, remedy=remedy)
     for text, (database, table) in zip(wanted.tables or (), patterns or (), strict=True):
-        if allowed is not None and not any(
-            covers(of_database, database) and covers(of_table, table)
-            for of_database, of_table in allowed
-        ):
+        if allowed is not None and not _is_covered(database, table, allowed):
             raise _not_permitted(declaration, "tables", text, source.tables or ())
-        if any(
-            covers(of_database, database) and covers(of_table, table)
-            for of_database, of_table in source.excluded_patterns
-        ):
+        if _is_covered(database, table, source.excluded_patterns):
             what = f"sources.{declaration.source}.exclude_tables excludes {text!r}"
             raise UserError(ErrorKind.FORBIDDEN, what, remedy="leave it out of tables")
+
+
+def _is_covered(database: str, table: str, patterns: Iterable[TablePattern]) -> bool:
+    """True if one of the patterns matches every name that this pattern matches."""
+    return any(
+        covers(of_database, database) and covers(of_table, table)
+        for of_database, of_table in patterns
+    )
 
 
 def _not_permitted(

@@ -107,34 +107,38 @@ class BinlogDataSource(DataSource):
                 'source "binlog": a stream has no end, so the options endingOffsets and endingTimestamp are not for it',
                 remedy="use spark.read for a batch, or Trigger.AvailableNow for a stream up to the newest change",
             )
-        if ADMISSION_CONTROL:
-            if self._parsed.declares is not None:
-                from spark_sink.source.declared import DeclaredStreamReader  # noqa: PLC0415 - imports this module
+        if not ADMISSION_CONTROL:
+            _require_admission_control_for(self._parsed)
+            from spark_sink.source.reader_without_limits import ReaderWithoutLimits  # noqa: PLC0415 - imports this module
 
-                return DeclaredStreamReader(self._parsed, schema)
-            if self._parsed.snapshot is not None:
-                from spark_sink.source.snapshot.reader import SnapshotStreamReader  # noqa: PLC0415 - others do not need it
-
-                return SnapshotStreamReader(self._parsed, schema)
-            return BinlogStreamReader(self._parsed, schema)
+            return ReaderWithoutLimits(self._parsed, schema)
         if self._parsed.declares is not None:
-            raise UserError(
-                ErrorKind.SETTINGS,
-                'source "binlog": this Spark does not tell a source where the last batch has ended, so the source'
-                " cannot find the consumer that it has declared",
-                remedy="name a consumer in the option consumer in place of databases, or use Spark 4.2 or newer;"
-                " POST /v1/consumers declares a consumer",
-            )
-        if self._parsed.snapshot is not None:
-            raise UserError(
-                ErrorKind.SETTINGS,
-                'source "binlog": this Spark does not tell a source where the last batch has ended, which'
-                " startingOffsets=snapshot needs",
-                remedy="use Spark 4.2 or newer, or read the rows with Spark's JDBC source",
-            )
-        from spark_sink.source.reader_without_limits import ReaderWithoutLimits  # noqa: PLC0415 - imports this module
+            from spark_sink.source.declared import DeclaredStreamReader  # noqa: PLC0415 - imports this module
 
-        return ReaderWithoutLimits(self._parsed, schema)
+            return DeclaredStreamReader(self._parsed, schema)
+        if self._parsed.snapshot is not None:
+            from spark_sink.source.snapshot.reader import SnapshotStreamReader  # noqa: PLC0415 - imports this module
+
+            return SnapshotStreamReader(self._parsed, schema)
+        return BinlogStreamReader(self._parsed, schema)
+
+
+def _require_admission_control_for(options: SourceOptions) -> None:
+    """Raise `UserError` for options of a stream that a Spark without admission control cannot have."""
+    what = 'source "binlog": this Spark does not tell a source where the last batch has ended, '
+    if options.declares is not None:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            f"{what}so the source cannot find the consumer that it has declared",
+            remedy="name a consumer in the option consumer in place of databases, or use Spark 4.2 or newer;"
+            " POST /v1/consumers declares a consumer",
+        )
+    if options.snapshot is not None:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            f"{what}which startingOffsets=snapshot needs",
+            remedy="use Spark 4.2 or newer, or read the rows with Spark's JDBC source",
+        )
 
 
 def _definition(options: SourceOptions) -> dict[str, Any] | None:
@@ -208,9 +212,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, in one process on the driver --------------------------------------------------------------
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        # Read-only, because a query for the newest position must not fence other readers.
         try:
-            self._target = self._head = self._client_now().open_session(None, read_only=True).head
+            self._target = self._head = self._head_now()
         except BinlogError as error:
             if self._options.start is None or error.action is not Action.FATAL:
                 raise
@@ -334,6 +337,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = ConsumerClient(self._options.address, self._options.consumer)
         return self._client
 
+    def _head_now(self) -> Position:
+        """Returns the server's newest position. Asked for in a read-only session, which fences no other reader."""
+        return self._client_now().open_session(None, read_only=True).head
+
     def _open(self, after: Position | None) -> Session:
         session = self._opened_at(after)
         if session is None:
@@ -370,7 +377,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raise unless `after`, which is ahead of this run's target, lies in the server's log after all."""
         self._session_at(after)  # the daemon refuses a position of another history
         # A snapshot may have gone on for long since the session was opened.
-        head = self._client_now().open_session(None, read_only=True).head
+        head = self._head_now()
         if after.order > head.order:
             raise BinlogError(
                 ErrorKind.POSITION_UNKNOWN,

@@ -226,7 +226,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         return chunks[-1].upper
 
     def head(self) -> tuple[int, int]:
-        return self._client_now().open_session(None, read_only=True).head.order
+        return self._head_now().order
 
     def _chunk_bytes(self) -> int:
         """Returns about how many bytes of rows a task reads."""
