@@ -41,8 +41,7 @@ SELECT (SELECT count(*) FROM consumer) + (SELECT count(*) FROM stream) + (SELECT
 @dataclass(frozen=True, slots=True)
 class StateCounts:
     """What was copied. `sessions`: consumers with a session; `declarations`: consumers that tokens have declared;
-    `prepared_bytes`: the bytes of rows of prepared
-    transactions.
+    `prepared_bytes`: the bytes of rows of prepared transactions.
 
     `losses`: consumers whose positions in the source are older than their acknowledged positions, see `newest`.
     """
