@@ -71,6 +71,7 @@ SESSION_FILES = tuple(
         "mirror/test_stopped_tables",
         "mirror/test_filters",
         "mirror/test_filtered_renames",
+        "mirror/test_taken_places",
         "mirror/test_schema_changes",
         "mirror/copy/test_copier",
         "mirror/copy/test_verify",

@@ -19,7 +19,7 @@ from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.states import CatchingUp, Dropped, LeftOut, Live, TableState
 from spark_sink.mirror.rules.table_record import TableRecord, Wish, forgetting, new_table_id
 from spark_sink.mirror.table_lines import selected
-from spark_sink.mirror.tables.delta import TABLE_ID_PROPERTY, MirroredTable
+from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.names import TableName
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def adopt_tables(
     adopted += [_adopted(consumer, name, folder_of(name), own) for name in map(_name, unowned)]
     for record in adopted:
         if record.folder:
-            _set_owner(spark, f"{target.rstrip('/')}/{record.folder}", record.table_id)
+            path = f"{target.rstrip('/')}/{record.folder}"
+            MirroredTable(record.table_id, path, record.label).own(spark)
         count(1)
     reason = f"adopted by {consumer}"
     given = [replace(r, state=Dropped(), folder="", move=None, reason=reason) for r in taken]
@@ -148,10 +149,3 @@ def _name(label: str) -> TableName:
 def _is_delta(spark: SparkSession, target: str, label: str) -> bool:
     path = f"{target.rstrip('/')}/{folder_of(_name(label))}"
     return "." in label and "*" not in label and delta_log.delta_version(spark, path) >= 0
-
-
-def _set_owner(spark: SparkSession, path: str, table_id: str) -> None:
-    table = MirroredTable(table_id, path, path)
-    spark.sql(
-        f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('{TABLE_ID_PROPERTY}' = '{table_id}')"
-    )

@@ -19,7 +19,13 @@ from spark_sink.mirror.rules.records import (
     renamed,
     without_old_names,
 )
-from spark_sink.mirror.rules.renames import Crossings, crossings, names_after, records_after
+from spark_sink.mirror.rules.renames import (
+    Crossings,
+    crossings,
+    names_after,
+    names_in_the_way,
+    records_after,
+)
 from spark_sink.mirror.rules.states import (
     CatchingUp,
     Copied,
@@ -259,11 +265,31 @@ def test_what_a_rename_makes_of_a_table(state: State, expected: State, from_lsn:
     assert after.names == (FormerName(10, "db", "t"),)
 
 
-def test_a_table_that_gets_the_name_of_one_that_was_asked_for_is_that_table() -> None:
-    known = {T: record("asked", table="t", state=Creating()), U: record("u")}
+@pytest.mark.parametrize(
+    ("pairs", "names"),
+    [
+        ([(U, T)], [T]),
+        ([(U, T), (T, U)], []),
+        ([(T, DEL), (U, T)], []),
+        ([(U, DEL), (DEL, T)], [T]),
+        ([(T, U)], [U]),
+        ([(GHO, T)], []),
+    ],
+)
+def test_tables_are_in_the_way_whose_names_others_get(
+    pairs: list[tuple[TableName, TableName]], names: list[TableName]
+) -> None:
+    known = {T: record("t"), U: record("u"), DEL: record("d", state=Dropped())}
+    assert names_in_the_way(known, pairs) == names
+
+
+def test_a_dropped_table_loses_its_place_to_one_without_rows() -> None:
+    known = {
+        T: record("gone", table="t", folder="db/t", state=Dropped()),
+        U: record("u", folder=""),
+    }
     after = {r.table_id: r for r in records_after(known, [(U, T)], 9)}
-    assert (after["u"].name, after["u"].state) == (T, Live())
-    assert after["asked"].state == Dropped()
+    assert (after["u"].name, after["u"].folder, after["gone"].folder) == (T, "", "")
 
 
 def test_records_that_an_older_version_has_doubled_are_dropped_but_for_the_live_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from spark_sink.mirror.rules.renames import (
     folder_of,
     misses,
     names_after,
+    names_in_the_way,
     records_after,
 )
 from spark_sink.mirror.rules.states import (
@@ -81,6 +83,15 @@ def statements(draw: st.DrawFn) -> tuple[dict[TableName, TableRecord], Pairs]:
     return records, draw(renames(on_server | set(unknown)))
 
 
+def _after(records: dict[TableName, TableRecord], pairs: Pairs) -> list[TableRecord]:
+    """Returns the records that a RENAME changes. Tables in the way are dropped before it."""
+    in_the_way = names_in_the_way(records, pairs)
+    dropped = {name: replace(records[name], state=Dropped()) for name in in_the_way}
+    after = {r.table_id: r for r in dropped.values()}
+    after |= {r.table_id: r for r in records_after(records | dropped, pairs, LSN)}
+    return list(after.values())
+
+
 @given(st.data())
 def test_names_are_those_of_renames_executed_one_after_the_other(data: st.DataObject) -> None:
     names = set(data.draw(st.lists(st.sampled_from(NAMES), unique=True)))
@@ -96,7 +107,7 @@ def test_tables_keep_their_ids_and_each_name_has_one_table(
     statement: tuple[dict[TableName, TableRecord], Pairs],
 ) -> None:
     records, pairs = statement
-    changed = records_after(dict(records), pairs, LSN)
+    changed = _after(records, pairs)
     before = {record.table_id: record for record in records.values()}
     after = before | {record.table_id: record for record in changed}
     assert after.keys() == before.keys()
@@ -114,7 +125,7 @@ def test_a_renamed_table_is_found_by_the_name_of_the_time(
     statement: tuple[dict[TableName, TableRecord], Pairs],
 ) -> None:
     records, pairs = statement
-    changed = {record.table_id: record for record in records_after(dict(records), pairs, LSN)}
+    changed = {record.table_id: record for record in _after(records, pairs)}
     after = [changed.get(record.table_id, record) for record in records.values()]
     for name, before in records.items():
         record = changed.get(before.table_id)
@@ -134,7 +145,7 @@ def test_a_table_misses_a_rename_that_has_not_made_anything_of_it(
     statement: tuple[dict[TableName, TableRecord], Pairs],
 ) -> None:
     records, pairs = statement
-    changed = records_after(dict(records), pairs, LSN)
+    changed = _after(records, pairs)
     before = {record.table_id: record for record in records.values()}
     for record in changed:
         if not before[record.table_id].is_dropped:

@@ -69,6 +69,8 @@ class Lake:
     def change(self, record: TableRecord, change: DeltaChange) -> str:
         """Returns why a change is refused."""
         if isinstance(change, MakeTable):
+            if change.replaces:
+                self._replace(record)
             self._make(record, change.entry)
             return ""
         table = self.folders.get(record.lies_at)
@@ -84,6 +86,13 @@ class Lake:
             case ChangeColumns() if change.lsn > table.version:
                 _change_columns(table, change)
         return ""
+
+    def _replace(self, record: TableRecord) -> None:
+        """Give the Delta table in the place of a record to its table, without rows."""
+        former = self.folders.pop(record.lies_at)
+        assert former.owner != FOREIGN, "a table of somebody else is replaced"
+        version = former.version if former.owner == record.table_id else -1
+        self.folders[record.lies_at] = LakeTable(record.table_id, former.columns, version=version)
 
     def _make(self, record: TableRecord, entry: LogEntry) -> None:
         columns = columns_of(entry)

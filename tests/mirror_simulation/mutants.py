@@ -422,8 +422,15 @@ _TABLES = (
         "a foreign folder is taken",
         "a Delta table of somebody else is not touched",
         "table_work._made",
-        If('facts.owner not in ("", record.table_id)', "False"),
+        If("not has_folder and facts.owner and not replaces", "False"),
         tests=_RULES + "test_a_folder_of_somebody_else_is_not_touched",
+    ),
+    _mutant(
+        "the rows of a dropped table are kept",
+        "a table without a folder takes the place of a dropped table, without its rows",
+        "table_work._made",
+        Assign("replaces", "False"),
+        tests=_RULES + "test_a_table_without_rows_gets_the_place_of_a_dropped_one",
     ),
     _mutant(
         "the table of another consumer",
@@ -668,9 +675,24 @@ _RENAMES = (
     _mutant(
         "a table in the way",
         "a table whose name another one gets does not exist",
-        "renames.records_after",
+        "renames.names_in_the_way",
         Assign("got", "set()"),
         tests=_RULES + "test_a_table_that_another_one_gets_the_name_of_is_dropped",
+    ),
+    _mutant(
+        "the rows of a table in the way stay",
+        "the rows of a table that does not exist any longer are deleted",
+        "tasks.rename_task.RenameTask._clear_the_way",
+        Assign("tables[name]", "replace(tables[name], state=Dropped(), folder='')"),
+        tests=_RULES + "test_a_table_in_the_way_leaves_no_rows",
+    ),
+    _mutant(
+        "a dropped table keeps the place of one without rows",
+        "a dropped table loses its place when another one gets its name",
+        "renames.records_after",
+        Assign("taken", "{record.folder for record in changed if record.folder}"),
+        tests="tests/mirror_rules/test_control.py::"
+        "test_a_dropped_table_loses_its_place_to_one_without_rows",
     ),
     _mutant(
         "a table of a later time is doubled",

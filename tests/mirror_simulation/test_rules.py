@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
+import pytest
+
 from spark_sink.mirror.rules.effects import (
     AskTable,
     CommitRows,
@@ -365,6 +367,38 @@ def test_a_table_that_another_one_gets_the_name_of_is_dropped() -> None:
     # A person requests a copy of a table that does not exist.
     made(stage, "copy c", "works", "rename a c", "append", "works")
     assert table(stage, "c").word == "complete"
+
+
+def test_a_table_in_the_way_leaves_no_rows() -> None:
+    stage = staged("settings purged=partial", "start", "create b", "insert b 1=1", "create a")
+    made(
+        stage, "append", "works", "purge", "drop b", "gap", "works", "rename a b", "append", "works"
+    )
+    assert not stage.world.lake.folders["shop/b"].rows
+    made(stage, "rename b c", "create b", "insert b 3=3", "append", "works")
+    assert table(stage, "b").word == "complete"
+    assert {dict(row)["id"] for row in stage.world.lake.folders["shop/b"].rows} == {3}
+
+
+@pytest.mark.parametrize("files", ["files=no", "files=yes"])
+def test_a_table_without_rows_gets_the_place_of_a_dropped_one(files: str) -> None:
+    stage = staged(f"settings {files}", "start", "create a", "insert a 1=1", "append", "works")
+    made(stage, "drop a", "create b", "append", "works", "rename b a", "append", "works")
+    made(
+        stage,
+        "insert a 5=5",
+        "append",
+        "work ReadLog AskTable ChangeTable",
+        "kill",
+        "start",
+        "works",
+    )
+    assert table(stage, "a").word == "complete"
+    made(stage, "rename a c", "create a", "insert a 6=6", "append", "works")
+    assert {table(stage, name).word for name in ("a", "c")} == {"complete"}
+    folders = stage.world.lake.folders
+    assert {dict(row)["id"] for row in folders["shop/a"].rows} == {6}
+    assert {dict(row)["id"] for row in folders["shop/c"].rows} == {5}
 
 
 def test_a_repair_goes_on_without_a_table_whose_place_is_taken() -> None:

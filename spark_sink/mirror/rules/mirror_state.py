@@ -246,7 +246,17 @@ class MirrorState:
     ) -> WorkContext:
         owners = self.owners
         return WorkContext(
-            self.situation(name), lambda n: owners.get(n, ""), self.options.path, snapshot
+            self.situation(name),
+            lambda n: owners.get(n, ""),
+            self._has_left,
+            self.options.path,
+            snapshot,
+        )
+
+    def _has_left(self, table_id: str, folder: str) -> bool:
+        record = self.records.get(table_id)
+        return record is not None and (
+            record.is_dropped or folder not in (record.folder, record.lies_at)
         )
 
     # -- requests ----------------------------------------------------------------------------------------------

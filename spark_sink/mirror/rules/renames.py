@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from spark_sink.mirror.rules.records import name_at, renamed
-from spark_sink.mirror.rules.states import Creating, Dropped
+from spark_sink.mirror.rules.states import Creating
 from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.rules.transitions import copied_again, in_copy
 from spark_sink.mirror.values.names import TableName, folder_name
@@ -71,15 +71,28 @@ def crossings(
     )
 
 
+def names_in_the_way(
+    tables: dict[TableName, TableRecord], pairs: Sequence[tuple[TableName, TableName]]
+) -> list[TableName]:
+    """Returns the names of tables that the statement does not rename, and whose name another table gets. Such a table
+    does not exist on the server. `tables`: by name, before the statement, dropped ones included.
+
+    Examples are a table whose DROP TABLE was purged before it was read, and a table whose copy was requested under a
+    name that the server gave to a table only later.
+    """
+    after = names_after((n for n, record in tables.items() if not record.is_dropped), pairs)
+    got = {new for old, new in after.items() if old != new}
+    return [name for name, new in after.items() if name == new and name in got]
+
+
 def records_after(
     tables: dict[TableName, TableRecord], pairs: Sequence[tuple[TableName, TableName]], lsn: int
 ) -> list[TableRecord]:
-    """Returns the records that change. `tables`: by name, before the statement, dropped ones included.
+    """Returns the records that change. `tables`: by name, before the statement, dropped ones included. None is in the
+    way.
 
     A table whose rows are being copied begins its copy again, because rows are read by name: some may come from the
-    table that has the name now. A dropped table whose name another table gets loses its folder. If another table gets
-    the name of a table that the statement does not rename, that table does not exist on the server and is dropped. An
-    example is a table whose copy was requested under a name that the server gave to a table only later.
+    table that has the name now. A dropped table whose name another table gets loses its folder.
     """
     existing = {name: record for name, record in tables.items() if not record.is_dropped}
     after = names_after(existing, pairs)
@@ -96,11 +109,8 @@ def records_after(
         if record.folder:
             record = replace(record, move=Move(lies_at), folder=folder_of(new))
         changed.append(record)
-    got = {record.name for record in changed}
-    for name in got & {old for old, new in after.items() if old == new}:
-        gone = replace(existing[name], state=Dropped(), folder="", signature="")
-        changed.append(replace(gone, reason="another table has got its name", from_lsn=lsn))
-    taken = {record.folder for record in changed if record.folder}
+    # The place of a table without a Delta table is its own, too.
+    taken = {folder_of(record.name) for record in changed}
     dropped = (record for record in tables.values() if record.is_dropped)
     lost = (record for record in dropped if record.folder in taken)
     return changed + [replace(record, folder="", move=None) for record in lost]

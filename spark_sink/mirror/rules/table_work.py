@@ -87,9 +87,10 @@ UNKNOWN = DeltaFacts()
 @dataclass(frozen=True, slots=True)
 class MakeTable:
     """Make the Delta table with the columns of an entry's rows, unless it exists. Refused if it exists with other
-    columns."""
+    columns. `replaces`: an existing Delta table, with its rows, is replaced."""
 
     entry: LogEntry
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +186,14 @@ Action = Done | Leave | Ask | Save | ChangeDelta | ApplyRows
 class WorkContext:
     """What actions depend on, besides record and facts.
 
-    `other_owner`: returns the other consumer that mirrors the table of a name, "" if there is none; `path`: returns the
-    path of a folder; `snapshot`: for a table without a key, the snapshot of its copy, while the log is replayed on the
-    copy.
+    `other_owner`: returns the other consumer that mirrors the table of a name, "" if there is none; `has_left`: tells
+    whether the table with an id no longer needs the rows that it has in a folder; `path`: returns the path of a folder;
+    `snapshot`: for a table without a key, the snapshot of its copy, while the log is replayed on the copy.
     """
 
     situation: Situation
     other_owner: Callable[[TableName], str]
+    has_left: Callable[[str, str], bool]
     path: Callable[[str], str]
     snapshot: tuple[Position, Position] | None = None
 
@@ -312,7 +314,9 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
     placed = record if has_folder else replace(record, folder=folder_of(record.name))
     if facts.owner is None:
         return Ask(placed.lies_at)
-    if not has_folder and facts.owner not in ("", record.table_id):
+    # A Delta table in the place of a record without a folder has rows of a table that does not exist any longer.
+    replaces = not has_folder and context.has_left(facts.owner, placed.lies_at)
+    if not has_folder and facts.owner and not replaces:
         raise BinlogError(
             ErrorKind.UNSUPPORTED_CHANGE,
             f"a Delta table that is not the mirror's of {record.consumer} is where {record.label} has to be",
@@ -324,7 +328,9 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
     signature = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)
     wanted = tuple(map(str, now.policy.extra))
     then = replace(placed, signature=signature, epoch=record.epoch or entry.epoch, metadata=wanted)
-    return ChangeDelta(MakeTable(entry), then, f"its columns are those of lsn {entry.lsn}")
+    return ChangeDelta(
+        MakeTable(entry, replaces), then, f"its columns are those of lsn {entry.lsn}"
+    )
 
 
 def _following(

@@ -207,10 +207,25 @@ class MirroredTable:
             )
 
     def replace_schema(self, spark: SparkSession, columns: StructType) -> None:
-        """Give an empty table other columns. This records no version, and can be repeated until rows are written."""
+        """Delete all rows, and give the table other columns. This records no version, and can be repeated until rows
+        are written."""
         empty = spark.createDataFrame([], all_nullable(columns))
         writer = empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.save(self.path)
+
+    def own(self, spark: SparkSession) -> None:
+        """Make the Delta table this table's, in a commit of its own."""
+        spark.sql(
+            f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('{TABLE_ID_PROPERTY}' = '{self.table_id}')"
+        )
+
+    def take_over(self, spark: SparkSession, columns: StructType, *, feed: bool = False) -> None:
+        """Make the existing Delta table this table's, without rows and with these columns; `feed`: with a change data
+        feed. This records no version, and can be repeated until rows are written: the owner changes last."""
+        self.replace_schema(spark, columns)
+        if feed:
+            self.feed_changes(spark)
+        self.own(spark)
 
     def add_columns(self, spark: SparkSession, columns: StructType) -> None:
         """Add columns at the end, NULL in existing rows. This records no version."""

@@ -79,9 +79,13 @@ class TableWorks:
         spark, table = session.spark, self._table(work.record)
         with _naming_damage(spark, table):
             match work.change:
-                case MakeTable(entry=entry):
+                case MakeTable(entry=entry, replaces=replaces):
                     columns = self._columns(work.record, entry)
-                    table.create(spark, columns, feed=self.options.policy(work.record.name).feed)
+                    feed = self.options.policy(work.record.name).feed
+                    if replaces and table.exists(spark):
+                        table.take_over(spark, columns, feed=feed)
+                        return ""
+                    table.create(spark, columns, feed=feed)
                     require_schema(spark, table, columns)
                 case ReplaceColumns(entry=entry):
                     table.replace_schema(spark, self._columns(work.record, entry))

@@ -20,7 +20,12 @@ from spark_sink.mirror.rules.events import Failure, FoldersMoved
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.plan import RenameBarrier
 from spark_sink.mirror.rules.queues import QueuedStep
-from spark_sink.mirror.rules.renames import crossings, names_after, records_after
+from spark_sink.mirror.rules.renames import (
+    crossings,
+    names_after,
+    names_in_the_way,
+    records_after,
+)
 from spark_sink.mirror.rules.states import CatchingUp, Creating, Dropped, LeftOut, Live, Stopped
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.table_work import (
@@ -83,6 +88,8 @@ class RenameTask(TableTask):
         self._leave(changed)
         if changed:
             state.save(*changed, why=f"renamed at lsn {lsn}")
+            for record in changed:
+                state.doubt(record.table_id)  # its place is another one, or another table's
         if not any(any(lsn == former.until for former in record.names) for record in changed):
             self._finish()
 
@@ -153,6 +160,7 @@ class RenameTask(TableTask):
                 self._require_rows(tables)
                 crossed = self._cross(effect, tables)
                 changed |= {record.table_id: record for record in crossed}
+                changed |= self._clear_the_way(effect, tables)
                 records = records_after(tables, effect.pairs, self.barrier.lsn)
                 changed |= {record.table_id: record for record in records}
                 continue
@@ -263,9 +271,23 @@ class RenameTask(TableTask):
         return list(changed.values())
 
     def _left(self, record: TableRecord) -> TableRecord:
+        return self._dropped(record, "renamed to a name that the settings leave out")
+
+    def _clear_the_way(
+        self, effect: RenameTables, tables: dict[TableName, TableRecord]
+    ) -> dict[str, TableRecord]:
+        """Returns the records, by id, of tables that do not exist on the server because another table gets their name.
+        They are dropped."""
+        reason = "another table has got its name"
+        in_the_way = names_in_the_way(tables, effect.pairs)
+        for name in in_the_way:
+            tables[name] = self._dropped(tables[name], reason)
+        return {tables[name].table_id: tables[name] for name in in_the_way}
+
+    def _dropped(self, record: TableRecord, reason: str) -> TableRecord:
         dropped = self._after(record.name, record, DropTable(record.name))
         assert dropped is not None
-        return replace(dropped, reason="renamed to a name that the settings leave out")
+        return replace(dropped, reason=reason)
 
     def _arrived(self, name: TableName, record: TableRecord | None) -> TableRecord:
         entry = self.barrier.entry
