@@ -426,6 +426,13 @@ _TABLES = (
         tests=_RULES + "test_a_folder_of_somebody_else_is_not_touched",
     ),
     _mutant(
+        "a replay begins behind a statement that the record lacks",
+        "a statement that the Delta table has is read again, until the record has it",
+        "tasks.replay_task.ReplayTask._forward",
+        Assign("self.cursor", "max(applied, record.from_lsn)"),
+        tests=_RULES + "test_a_statement_of_a_replay_gets_into_the_record_after_a_kill",
+    ),
+    _mutant(
         "the rows of a dropped table are kept",
         "a table without a folder takes the place of a dropped table, without its rows",
         "table_work._made",

@@ -9,6 +9,7 @@ import pytest
 
 from spark_sink.mirror.rules.effects import (
     AskTable,
+    ChangeTable,
     CommitRows,
     CompareVersions,
     CopyTable,
@@ -298,6 +299,15 @@ def test_a_place_that_is_taken_is_looked_at_again() -> None:
     assert isinstance(table(stage, "c").state, CatchingUp)
     made(stage, "free c", "wait 60", "works")
     assert table(stage, "c").word == "complete"
+
+
+def test_a_statement_of_a_replay_gets_into_the_record_after_a_kill() -> None:
+    stage = staged(*STOPPED, "add a c=7", "append", "works", "ask a retry")
+    while ChangeTable not in kinds(stage):
+        stage.world.finish(stage.world.running()[0])
+    made(stage, "kill ChangeTable", "start", "works")
+    assert table(stage, "a").word == "complete"
+    assert '"c"' in table(stage, "a").signature
 
 
 # -- moves ---------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def copy_folder(table_id: str) -> str:
 
 
 class ReplayTask(TableTask):
-    """`cursor`: the lsn up to which the table is applied, None until its Delta table was asked."""
+    """`cursor`: the lsn up to which the table and its record are applied, None until the Delta table was asked."""
 
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
@@ -118,7 +118,8 @@ class ReplayTask(TableTask):
         if not self._is_dealt_with(record, applied):
             return  # a statement of the queue has changed the Delta table, but not the record yet
         if self.cursor is None:
-            self.cursor = max(applied, record.from_lsn)
+            # If the job was killed after the Delta table had got a statement, the record does not have it yet.
+            self.cursor = max(applied - 1, record.from_lsn)
         if not self._items:
             self._read_on(record, self.cursor)
             return
