@@ -13,7 +13,7 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.support.commit_seed import VARIABLE, commit_seed
-from tests.support.rotation import leave_to_deep
+from tests.support.rotation import FileGroup, leave_files_to_deep, leave_to_deep
 from tests.support.secrets import leaks
 
 pytest_plugins = ["tests.servers.plugin"]
@@ -79,6 +79,23 @@ SESSION_FILES = tuple(
     )
 )
 
+# Nearly all tests of these files start servers, daemons or jobs, or use the shared Spark. For each commit, `make test`
+# draws other files of each group.
+_ROTATED_FILES = (
+    FileGroup(
+        4,
+        SESSION_FILES,
+        always=("tests/spark/lines/test_contract.py", "tests/spark/mirror/test_apply.py"),
+    ),
+    FileGroup(4, ("tests/daemon/",)),
+    FileGroup(4, ("tests/faults/",)),
+    FileGroup(3, ("tests/cli/",)),
+    FileGroup(3, ("tests/front/test_", "tests/front/clients/")),
+    FileGroup(3, ("tests/inspect/test_",)),
+    FileGroup(3, ("tests/source/mysql/",)),
+    FileGroup(3, ("tests/state/",)),
+)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def no_program_prints_a_secret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -121,6 +138,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:
 @pytest.hookimpl(tryfirst=True)  # before the deep ones are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_to_deep(items, commit_seed())
+    leave_files_to_deep(items, commit_seed(), _ROTATED_FILES)
     folders = Path(__file__).parent
 
     def place(item: pytest.Item) -> int:

@@ -1,4 +1,4 @@
-"""Which tests of a rotated group `make test` runs."""
+"""Which tests of rotated groups `make test` runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tests.support.rotation import leave_to_deep
+from tests.support.rotation import FileGroup, leave_files_to_deep, leave_to_deep
 
 
 class Item:
@@ -54,3 +54,23 @@ def test_what_is_deep_anyway_is_not_drawn_and_what_is_not_rotated_always_runs() 
     for seed in range(20):
         items = [Item("a", rotate, pytest.mark.deep), Item("b", rotate), Item("c")]
         assert drawn(items, seed) == ["b", "c"]
+
+
+def test_of_a_group_of_files_some_run_with_all_their_tests() -> None:
+    group = FileGroup(3, ("d/", "e/test_"), always=("d/main.py",))
+    files = ["d/main.py", *(f"d/{number}.py" for number in range(4)), "e/test_1.py", "e/pure.py"]
+
+    def runs(seed: int) -> dict[str, list[str]]:
+        items = [Item(f"{file}::{test}") for file in files for test in "ab"]
+        items.append(Item("e/test_deep.py::a", pytest.mark.deep))
+        leave_files_to_deep(cast("list[pytest.Item]", items), seed, [group])
+        left = [item.nodeid for item in items if item.get_closest_marker("deep") is None]
+        return {file: [test for test in left if test.startswith(f"{file}::")] for file in files}
+
+    for seed in range(50):
+        counts = {file: len(tests) for file, tests in runs(seed).items()}
+        assert counts.pop("d/main.py") == counts.pop("e/pure.py") == 2
+        assert sorted(counts.values()) == [0, 0, 0, 2, 2]
+    assert runs(7) == runs(7)
+    drawn = {file for seed in range(50) for file, tests in runs(seed).items() if tests}
+    assert drawn == set(files)

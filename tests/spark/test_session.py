@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.java import QUICK_JAVA
 
-pytestmark = pytest.mark.rotate(2, of="programs of Spark")
+pytestmark = pytest.mark.rotate(2, of="jobs of Spark")
 
 SCRIPT = """
 import json

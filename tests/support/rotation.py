@@ -1,9 +1,11 @@
-"""The marker `rotate`: `make test` runs only a few tests of a costly group, and other ones for each commit."""
+"""Which costly tests `make test` runs: a few of each group, and other ones for each commit."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -28,4 +30,33 @@ def leave_to_deep(items: Sequence[pytest.Item], seed: int) -> None:
         drawn = chance.sample(range(len(group)), min(marker.args[0], len(group)))
         for number, item in enumerate(group):
             if number not in drawn:
+                item.add_marker(pytest.mark.deep)
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """The files whose paths begin with one of `files`, without those of `always`. One in `one_in` of them is run."""
+
+    one_in: int
+    files: tuple[str, ...]
+    always: tuple[str, ...] = ()
+
+    def has(self, file: str) -> bool:
+        return file.startswith(self.files) and file not in self.always
+
+
+def leave_files_to_deep(
+    items: Sequence[pytest.Item], seed: int, groups: Sequence[FileGroup]
+) -> None:
+    """Draw some files of each group, and mark the tests of its other files as deep."""
+    for group in groups:
+        tests: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            file = item.nodeid.partition("::")[0]
+            if group.has(file) and item.get_closest_marker("deep") is None:
+                tests.setdefault(file, []).append(item)
+        chance = random.Random(f"{seed} {group.files[0]}")
+        drawn = chance.sample(sorted(tests), math.ceil(len(tests) / group.one_in))
+        for file in tests.keys() - set(drawn):
+            for item in tests[file]:
                 item.add_marker(pytest.mark.deep)
