@@ -118,7 +118,8 @@ class Log:
         return next((append for append in appends if append in self.lost), None)
 
     def is_rename(self, lsn: int) -> bool:
-        return any(e.query.startswith("RENAME") for e in self.between(lsn - 1, lsn + 1))
+        """True if the entry is a RENAME TABLE or an ALTER TABLE ... RENAME TO."""
+        return any("RENAME" in e.query for e in self.between(lsn - 1, lsn + 1))
 
     # -- the truth ---------------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class TableRules:
         table = self._lake.of(record)
         version = -1 if table is None else table.version
         if version > record.from_lsn and self._log.is_rename(version):
-            return  # its rows were deleted because it leaves the mirror; the record follows
+            return  # its columns were changed, or its rows deleted because it leaves the mirror; the record follows
         # Everything up to the watermark is applied to a live table, too.
         lsn = max(record.from_lsn, version, self._control.applied)
         truth = self._log.at(name_at(record, lsn + 1), lsn)
