@@ -24,6 +24,7 @@ def spark_session(home: Path) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     conf: dict[str, Any] = {
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",

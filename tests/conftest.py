@@ -22,6 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell lets its background jobs ignore Ctrl-C, and the programs that tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Without this Spark may listen on the address of another interface, also that of programs that tests start.
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
 # No deadline for a single example: it would measure the machine's other load. A failure prints how to repeat it.
 settings.register_profile("fast", deadline=None, print_blob=True, max_examples=60)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5000)

@@ -352,6 +352,7 @@ def _part(
         **environment,
         "TMPDIR": str(temporary),
         "SPARK_LOCAL_DIRS": str(temporary),
+        "SPARK_LOCAL_IP": "127.0.0.1",
         "JAVA_TOOL_OPTIONS": f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {java}".strip(),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
