@@ -426,6 +426,13 @@ _TABLES = (
         tests=_RULES + "test_a_folder_of_somebody_else_is_not_touched",
     ),
     _mutant(
+        "a copied folder is taken",
+        "a Delta table that somebody has copied is not touched",
+        "mirror_state.MirrorState._has_left",
+        Return("record is not None"),
+        tests=_RULES + "test_a_folder_that_somebody_copied_is_not_touched",
+    ),
+    _mutant(
         "a replay begins behind a statement that the record lacks",
         "a statement that the Delta table has is read again, until the record has it",
         "tasks.replay_task.ReplayTask._forward",

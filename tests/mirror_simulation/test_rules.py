@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import count
 
@@ -111,6 +112,15 @@ def test_a_folder_of_somebody_else_is_not_touched() -> None:
     stage = staged("settings", "put a", "start", "create a", "insert a 1=1", "append", "works")
     record = table(stage, "a")
     assert isinstance(record.state, Stopped) and "python -m spark_sink adopt" in record.reason
+
+
+@pytest.mark.parametrize("moves", [(), ("drop b", "append", "works")])
+def test_a_folder_that_somebody_copied_is_not_touched(moves: tuple[str, ...]) -> None:
+    stage = staged("settings", "start", "create b", "insert b 1=1", "append", "works")
+    folders = stage.world.lake.folders
+    folders["shop/a"] = replace(folders["shop/b"], rows=Counter(folders["shop/b"].rows))
+    made(stage, *moves, "create a", "insert a 2=2", "append", "works")
+    assert folders["shop/a"].rows and isinstance(table(stage, "a").state, Stopped)
 
 
 def test_rows_of_another_history_of_the_server_stop_a_table() -> None:

@@ -255,9 +255,10 @@ class MirrorState:
 
     def _has_left(self, table_id: str, folder: str) -> bool:
         record = self.records.get(table_id)
-        return record is not None and (
-            record.is_dropped or folder not in (record.folder, record.lies_at)
-        )
+        if record is None:
+            return False
+        # A person may have copied the folder of a table that has another one.
+        return not record.folder or (record.is_dropped and record.folder == folder)
 
     # -- requests ----------------------------------------------------------------------------------------------
 
