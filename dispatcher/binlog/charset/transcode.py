@@ -356,8 +356,8 @@ def from_wide(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
 
 @njit
 def quad_point(a: Int, b: Int, c: Int, d: Int, more: U16) -> Int:
-    """Return the code point of a four-byte code. It comes from the table in the BMP, and is computed in the other
-    planes, where the codes are in order."""
+    """Return the code point of a four-byte code. In the BMP it comes from the table. In the other planes it is
+    computed, because the codes there are in order."""
     if a < 0x81 or a > 0xFE or c < 0x81 or c > 0xFE or d < 0x30 or d > 0x39:
         return np.int64(_ILL_FORMED)
     number = quad_number(a, b, c, d)

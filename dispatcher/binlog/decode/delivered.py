@@ -43,7 +43,8 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# The limit of one `TableSlice`. A reader holds a few slices beside the delivered bytes, which may be 16 times as large.
+# The limit of one `TableSlice`. A reader holds a few slices beside the delivered bytes. The delivered bytes may be 16
+# times as large as a slice.
 MAX_PAYLOAD_BYTES = 4 << 20
 
 # `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`. Only needed for tables whose

@@ -44,8 +44,8 @@ from dispatcher.model.errors import BinlogError
 @dataclass(frozen=True, slots=True)
 class LayoutPlan:
     """How rows of one layout are decoded. `columns`: indexes of the columns of `before` and `after`, in this order.
-    `key`: indexes of the columns of `Metadata.KEY`, which need not be among `columns`. `newest`: True if of each row
-    only the newest image is decoded: that after the change, or that before a deletion."""
+    `key`: indexes of the columns of `Metadata.KEY`, which need not be among `columns`. `newest`: True if only the
+    newest image of each row is decoded: the image after the change, or for a deletion the image before it."""
 
     columns: tuple[int, ...]
     key: tuple[int, ...] = ()

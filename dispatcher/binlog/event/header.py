@@ -42,7 +42,7 @@ EVENT_BYTES_MAX = (1 << 30) + (1 << 16)
 FILE_NAME_BYTES_MAX = 255  # limit of a binlog file's name, on Linux and in our record
 
 FLAG_IN_USE = (
-    0x0001  # in a FORMAT_DESCRIPTION on disk: the server has the file open, or crashed while it had
+    0x0001  # in a FORMAT_DESCRIPTION on disk: the server has the file open, or crashed while it was open
 )
 # The statement, or the definition of a table that it opened, used a temporary table or CONNECTION_ID().
 FLAG_THREAD_SPECIFIC = 0x0004

@@ -1,8 +1,8 @@
 """Decompresses MariaDB's compressed events (`log_bin_compress`) into plain events.
 
-In a QUERY_COMPRESSED event the statement is compressed; in a rows event everything behind the column bitmaps is. The
-compressed part is a byte 0x80 | algorithm << 4 | n, the uncompressed size in n bytes, big-endian, and a zlib stream.
-The bytes before it are as in the plain event, so decompression needs no TABLE_MAP.
+In a QUERY_COMPRESSED event the statement is compressed; in a compressed rows event, all bytes behind the column
+bitmaps. The compressed part is a byte 0x80 | algorithm << 4 | n, the uncompressed size in n bytes, big-endian, and a
+zlib stream. The bytes before it are as in the plain event, so decompression needs no TABLE_MAP.
 
 Sources: MariaDB, sql/log_event.cc: query_event_uncompress, row_log_event_uncompress, binlog_buf_uncompress.
 """

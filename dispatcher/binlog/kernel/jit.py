@@ -1,8 +1,8 @@
 """numba's `njit` with types, and with the two options that every kernel uses.
 
-`cache`: numba stores a compiled kernel beside its source, in the user's cache folder or in NUMBA_CACHE_DIR, so that a
-daemon or a Spark worker loads it in milliseconds. If no folder is writable, each process compiles the kernel.
-NUMBA_CACHE_DIR outlives an upgrade, so each release uses a separate folder in it.
+`cache`: numba stores a compiled kernel in NUMBA_CACHE_DIR, or if this is not set, beside the kernel's source or in the
+user's cache folder. So a daemon or a Spark worker loads it in milliseconds. If no folder is writable, each process
+compiles the kernel. NUMBA_CACHE_DIR outlives an upgrade, so each release uses a separate folder in it.
 `nogil`: a kernel uses no Python objects, so it runs without the GIL, and other threads can run at the same time.
 
 With NUMBA_DISABLE_JIT=1 kernels run as Python, about a hundred times slower, for a fuzzer or a debugger.

@@ -197,8 +197,8 @@ def _maybe_temporary(kind: DdlKind, query: str) -> bool:
 
     Servers set the flag if a statement used a temporary table or CONNECTION_ID(), even if CONNECTION_ID() is only the
     default of a column of the table. ALTER, TRUNCATE and DROP without the flag were executed on a table. RENAME TABLE
-    never has the flag: MySQL cannot rename temporary tables by RENAME TABLE, and MariaDB logs this as a RENAME of the
-    table with that name. Tested on four servers (`test_temporary_tables`).
+    never has the flag: MySQL cannot rename temporary tables by RENAME TABLE, and MariaDB logs the RENAME of a temporary
+    table as if it renamed a table of that name. Tested on four servers (`test_temporary_tables`).
     """
     if kind is DdlKind.DROP_TABLE:
         return not query.endswith(_SPLIT_DROP)

@@ -75,8 +75,8 @@ class ConsumerLog:
     counts the segments in files. The bytes behind `committed` belong to an incomplete transaction. `rollback()` drops
     them, also after `allocate` has raised.
 
-    Bounds, in bytes: the segments that one `append` of n bytes begins hold at most 2 * n + `segment_max`, because the
-    unused rest of a segment is smaller than the unit that begins the next one. If the log has an `allocate`, the
+    Bounds, in bytes: an `append` of n bytes begins segments of at most 2 * n + `segment_max` in total, because the
+    unused rest of a segment is smaller than the unit that begins the next segment. If the log has an `allocate`, the
     segments in memory that an open transaction touches hold at most `large_bytes`.
     """
 
@@ -252,7 +252,7 @@ class ConsumerLog:
     def _use_last_segment(self, end: int | None = None) -> None:
         """Let the kernel write into the last segment. `end`: logical offset of the next byte; None: unchanged.
 
-        The segment of a spilled transaction that is complete gets no bytes of later batches.
+        If the last segment belongs to a complete transaction that was spilled, later batches write no bytes into it.
         """
         cs = self._cs
         end = self._end if end is None else end

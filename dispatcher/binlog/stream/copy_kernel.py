@@ -46,11 +46,11 @@ NEED = 9  # with NEED_ROOM: how many bytes
 HEAD_DONE = 10  # 1 if the open statement's head (its text and table maps) was copied
 _HEAD_FIRST = 11  # index of the head's first event, -1 = none
 _MAPS_OPEN = 12  # 1 if the head has a table map
-# Logical offsets, but for MAPS_EVENT and IN_HEAD.
+# Logical offsets, except MAPS_EVENT, IN_HEAD, ROOM_AT and ROOM.
 BASE = 13  # where the segment in use begins
 CUT_FROM = 14  # from this offset on, the open transaction may be cut before a rows event
 BEGINNING_END = 15  # end of the open transaction's record, GTID and BEGIN
-MAPS = 16  # begin of the table maps in force
+MAPS = 16  # beginning of the table maps in force
 MAPS_END = 17
 MAPS_EVENT = 18  # index of the first of these table maps, -1 = there are none
 IN_HEAD = 19  # with CUT: 1 if a statement's head follows

@@ -100,7 +100,7 @@ def roll_back_aborted(batch: Batch, logs: Sequence[Log]) -> None:
 @lru_cache(maxsize=64)
 def _record_of(file: str, checksum: bool) -> U8:
     """The record for all transactions of a file. The kernel writes each transaction's epoch, seq, offset and times into
-    its copy."""
+    a copy of this record."""
     return np.frombuffer(
         encode_record(Record(0, 0, file, 0, 0, 0), checksum=checksum), dtype=np.uint8
     )

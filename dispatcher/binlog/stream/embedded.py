@@ -1,8 +1,8 @@
 """Embedded transactions: events that the splitter reads in place of one event of the log.
 
 The replaced event is a TRANSACTION_PAYLOAD, or the commit of an XA transaction. The log has no offsets for embedded
-events. While the embedded transaction is open, the position is the begin of the replaced event; once the transaction
-has ended, the position is the end of that event.
+events. While the embedded transaction is open, the position is the beginning of the replaced event; once the
+transaction has ended, the position is the end of that event.
 
 A small embedded transaction is written into the receive buffer's scratch area and read at once: a server that
 compresses all transactions writes thousands of them a second, and a batch for each would cost more than everything
@@ -36,8 +36,8 @@ SMALL_BYTES = 1 << 18
 class EmbeddedTransaction:
     """The events of `rows`, and behind them the event `last`; no event has a checksum.
 
-    `begun`: True if the transaction's BEGIN was read already, as MariaDB's GTID event implies it. `faults`: errors for
-    some consumers, which stop before this transaction.
+    `begun`: True if the transaction's BEGIN was read already, because MariaDB's GTID event implies it. `faults`: errors
+    for some consumers, which stop before this transaction.
     """
 
     rows: Payload

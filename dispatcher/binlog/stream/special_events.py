@@ -4,11 +4,11 @@ Each such event is listed for the consumers, opens or ends a transaction, is cou
 fault for the consumers that it may concern. No event is skipped silently.
 
 Transactions that are rolled back: the log may hold their rows. MariaDB writes a rolled-back transaction with all its
-rows and with ROLLBACK at its end, and it writes rows that were undone with ROLLBACK TO behind them. MySQL does this if
-the transaction created or dropped a temporary table. In row format such a group holds only rows of transactional
-tables: every server since 5.5 writes changes of other tables at once, as separate groups that end with COMMIT
-(sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole group, and ROLLBACK TO undoes
-everything behind its savepoint.
+rows and a ROLLBACK at its end. It also writes the rows that a ROLLBACK TO has undone, with the ROLLBACK TO behind them.
+MySQL does the same if the transaction created or dropped a temporary table. In row format such a transaction holds only
+rows of transactional tables: every server since 5.5 writes changes of other tables at once, as separate groups that end
+with COMMIT (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole transaction, and
+ROLLBACK TO undoes everything behind its savepoint.
 
 Sources: MySQL source, sql/log_event.cc, sql/binlog.cc; MariaDB, sql/log_event_server.cc.
 """
@@ -149,7 +149,8 @@ class SpecialEvents:
         return None
 
     def new_source(self, raw: bytes, name: str | None = None) -> int:
-        """Add a source of GTIDs, and return its index. The kernel finds a UUID (`raw`); only Python finds a `name`."""
+        """Add a source of GTIDs, and return its index. The kernel looks up a source by its UUID (`raw`); only Python
+        looks up a source by its `name`."""
         builder = self._builder
         n = len(builder.sources)
         if n >= k.SOURCES_MAX:
@@ -278,7 +279,8 @@ class SpecialEvents:
     # -- statements --------------------------------------------------------------------------------------------
 
     def _query(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
-        """Read a QUERY event that the kernel has left: a DDL, or a begin or end other than plain BEGIN and COMMIT."""
+        """Read a QUERY event that the kernel leaves to Python: a DDL, or a begin or end other than plain BEGIN and
+        COMMIT."""
         builder, st, query = self._builder, self._builder.state, parse_query(body)
         statement = LoggedStatement.of(query, event.flags, self._server())
         text, kind = statement.text, statement.kind

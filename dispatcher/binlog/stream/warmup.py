@@ -39,7 +39,8 @@ class _Refusing(numba_event.Listener):
 
 
 def load_kept_kernels(load: Callable[[], None]) -> bool:
-    """Call `load`, which runs kernels that the cache should have. False, with no kernel compiled, if it lacks one."""
+    """Call `load`, which runs kernels that the cache should have. False if the cache lacks one; then none is
+    compiled."""
     try:
         with numba_event.install_listener("numba:compile", _Refusing()):
             load()

@@ -14,7 +14,7 @@ share the store, though they read different parts of the log.
 * The store is bounded in bytes; the recording of an open XA transaction may use the remaining bytes. An ended
   transaction is kept for consumers that have not passed its end, and is dropped first if room is short. A transaction
   that does not fit is kept without rows, as a fault for the tables that it changed.
-* A restart loses nothing: `changes` returns what is to be stored, in the same write as the progress and never after it.
+* A restart loses nothing: what `changes` returns must be stored in the same write as the progress, never after it.
 
 Pure. `state.store` makes the entries durable; the caller passes the progress of all consumers to `forget`.
 """
@@ -264,7 +264,8 @@ def _elsewhere(one: LogPoint, two: LogPoint) -> bool:
 
 
 def _before(one: LogPoint, two: LogPoint) -> bool:
-    """True if `one` lies before `two`, or if they cannot be compared, because they lie on two servers."""
+    """True if `one` lies before `two`. On two servers the numbers of their GTIDs decide; True if the GTIDs have two
+    sources."""
     if _one_log(one, two):
         return one.mark.key < two.mark.key and not _elsewhere(one, two)
     return one.source != two.source or one.gno < two.gno

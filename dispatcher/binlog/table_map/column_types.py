@@ -154,8 +154,8 @@ def cell_width(type_code: int, meta: int) -> int:
 
 
 class InvalidDates(StrEnum):
-    """What an invalid date such as '0000-00-00' becomes: NULL, which is counted; an error; or text; then all dates of
-    the column become text."""
+    """What an invalid date such as '0000-00-00' becomes: a NULL that is counted; an error; or text. With TEXT, all
+    dates of the column become text."""
 
     NULL = "null"
     ERROR = "error"

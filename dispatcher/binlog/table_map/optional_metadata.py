@@ -1,7 +1,7 @@
 """Parses the optional fields of a TABLE_MAP event: names, signedness, character sets, labels, key, and more.
 
 `OptionalMetadata` reads one field at a time and stores its values by the column's number in the table. But most fields
-number only the columns to which they apply, and each field applies to other columns. Most of this file maps such
+number only the columns to which they apply, and these columns differ from field to field. Most of this file maps such
 numbers to columns.
 
 Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),

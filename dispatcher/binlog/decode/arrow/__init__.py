@@ -1,1 +1,1 @@
-"""Arrow arrays and types of decoded columns, and the error of a cell that has no value."""
+"""Arrow arrays and types of decoded columns, and the error of a cell that cannot be decoded."""

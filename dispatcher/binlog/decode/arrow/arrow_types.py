@@ -84,7 +84,7 @@ ENVELOPE = (
 )
 
 NEWEST_ENVELOPE = (*ENVELOPE[:-2], pa.field("absent", NAMES))
-"""The columns beside one image of each row: that after the change, or that before a deletion."""
+"""The columns beside one image of each row: the image after the change, or for a deletion the image before it."""
 
 
 class Unsupported(Exception):
@@ -166,7 +166,7 @@ def change_schema(
     `before_absent`, `after_absent` list of the names of the columns that the image lacks (null if it lacks none);
     `before`, `after` struct of the table's columns (null if the operation has no such image), each field nullable.
 
-    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, which contains the column; `table` is for messages.
+    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, which names the column; `table` is for messages.
     """
     if not all(column.name for column in columns):
         raise BinlogError(ErrorKind.METADATA_MISSING, f"no column names for table {table}")

@@ -93,7 +93,7 @@ def put_integers(values: I64, state: I8, key: U8, cursor: I64, out: U8) -> None:
 
 @njit
 def put_decimals(words: Any, scale: Int, state: I8, key: U8, cursor: I64, out: U8) -> None:
-    """Write 128-bit two's complement numbers (low, high): with a fraction as strings, else as numbers."""
+    """Write 128-bit two's complement numbers (low, high): as strings if they have a fraction, else as JSON numbers."""
     for i in range(len(words)):
         if state[i] == ABSENT:
             continue

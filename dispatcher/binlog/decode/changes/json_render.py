@@ -35,8 +35,8 @@ IMAGES = ("before", "after")
 
 
 def json_text(batch: pa.RecordBatch, images: Collection[str] = IMAGES) -> pa.RecordBatch:
-    """Returns the same rows with the `images` as JSON strings, null for null. A column in the list `before_absent` or
-    `after_absent`, if the batch has these lists, gets no key."""
+    """Returns the same rows with the `images` as JSON strings, null for null. If the batch has the lists
+    `before_absent` and `after_absent`, the columns in a row's list get no key in the row's image."""
     names = batch.schema.names
     columns, fields = list(batch.columns), list(batch.schema)
     for name in images:

@@ -1,4 +1,5 @@
-"""Columns about a change that readers may ask for, besides the change itself. Other columns cost nothing.
+"""Columns about a change that readers may ask for, besides the change itself. A column that is not requested costs
+nothing.
 
 `query` needs one more pass over the bytes. `transaction_rows` and `transaction_end` need one more pass over the rows,
 because the number of rows is known only at the end of a transaction. A part of a transaction holds neither this number
@@ -33,9 +34,9 @@ COUNTED = frozenset({Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END})
 
 @dataclass(frozen=True, slots=True)
 class CutTransaction:
-    """The facts that a part of a transaction does not hold. `rows`, `last_ordinal`: the number of rows and the last
-    ordinal of the whole transaction. `query`: text of the statement in which the part begins; None if the transaction
-    begins in the bytes, or the text is unknown."""
+    """The facts that a part of a transaction does not hold. `rows`, `last_ordinal`: how many selected rows and
+    statements the whole transaction has, and the ordinal of the last of them. `query`: text of the statement in which
+    the part begins; None if the transaction begins in the bytes, or the text is unknown."""
 
     epoch: int
     seq: int

@@ -137,12 +137,14 @@ def _with_images(walked: WalkedRows, decoder: TableDecoder) -> DecodedRows:
 
 
 def newest_image(walked: WalkedRows, decoder: TableDecoder) -> pa.StructArray:
-    """Decode one image of each row: that after the change, or that before a deletion. Raises `BinlogError`."""
+    """Decode one image of each row: the image after the change, or for a deletion the image before it. Raises
+    `BinlogError`."""
     return _one_image(walked, decoder, walked.cells.op[: walked.n] == row_walk.DELETE)
 
 
 def oldest_image(walked: WalkedRows, decoder: TableDecoder) -> pa.StructArray:
-    """Decode one image of each row: that before the change, or that after an insertion. Raises `BinlogError`."""
+    """Decode one image of each row: the image before the change, or for an insertion the image after it. Raises
+    `BinlogError`."""
     return _one_image(walked, decoder, walked.cells.op[: walked.n] != row_walk.INSERT)
 
 
@@ -205,7 +207,8 @@ def _unchanged(
     cells: row_walk.RowCells,
     n: int,
 ) -> pa.Array:
-    """Add to `after` the JSON columns of partial updates that did not change and whose value the log does not hold."""
+    """Add to `after`, for partial updates, the JSON columns that did not change and whose values the log does not
+    hold."""
     partial = events[cells.event[:n], row_walk.TYPE] == EventType.PARTIAL_UPDATE_ROWS
     if not partial.any():
         return after

@@ -1,8 +1,8 @@
 """Builds a decoder for each column, which decodes the cells of a batch to an Arrow array.
 
 A decoder is built once per layout from the column's definition: sizes, labels, character set. It decodes whole arrays.
-Python runs per value only for MariaDB's compressed columns (zlib), for changes of JSON, and for distinct values if
-`np.unique` leaves few of them.
+Python runs once per value only for MariaDB's compressed columns (zlib) and for changes of JSON, and once per distinct
+value for SET, UUID and INET.
 """
 
 from __future__ import annotations

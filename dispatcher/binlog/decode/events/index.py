@@ -1,9 +1,9 @@
 """Indexes a delivered binlog: frames the events, verifies checksums and records offsets.
 
-The index consists of arrays: one has a line per rows event and per query other than BEGIN and COMMIT, others have a
-line per transaction, per distinct TABLE_MAP and per FORMAT_DESCRIPTION. No row is read. No byte is copied, unless there
-are events that MariaDB compressed, which are decompressed first. An unknown event is an error, because it may hold
-data, unless it has the ignorable flag.
+The index consists of arrays. One array has a line for each rows event and each query except BEGIN and COMMIT. The
+others have a line for each transaction, each distinct TABLE_MAP and each FORMAT_DESCRIPTION. No row is read. No byte is
+copied, except that MariaDB's compressed events are decompressed first. An unknown event without the ignorable flag is
+an error, because it may hold data.
 """
 
 from __future__ import annotations

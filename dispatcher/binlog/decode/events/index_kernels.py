@@ -154,7 +154,7 @@ def slot_of(arrays: Arrays, table_id: Int) -> Int:
 
 @part
 def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
-    """Read a RECORD: begin a transaction, or continue the present one behind left-out events."""
+    """Read a RECORD: begin a transaction, or continue the current one after events that were left out."""
     txns, files, state = arrays.txns, arrays.files, arrays.state
     if buf[at + record.VERSION_AT] != record.RECORD_VERSION:
         return RECORD_DIFFERS

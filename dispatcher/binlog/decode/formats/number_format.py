@@ -82,7 +82,7 @@ def unsigned(value: Int, out: U8, o: Int) -> Int:
     power = _TEN
     while value >= power and count < 20:
         count += 1
-        power *= _TEN  # overflows only at the 20th digit, at which it is not compared
+        power *= _TEN  # overflows only if `count` becomes 20, and then is not compared again
     return put_digits(value, count, out, o)
 
 

@@ -38,7 +38,7 @@ OPAQUE = 15
 MAX_DEPTH = 100
 GREATEST_UTF8 = np.int64(
     0xFF
-)  # for `invalid_utf8`: the greatest byte that it allows, so that no single byte is invalid
+)  # for `invalid_utf8`, as the greatest byte that it allows: all bytes are allowed
 
 # A container on the stack: type, offset, size in bytes, number of values, values written, offset of the value entries,
 # bytes before the first key or value.

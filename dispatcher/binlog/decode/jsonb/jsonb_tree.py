@@ -351,7 +351,8 @@ def _build(keys: Sequence[bytes] | None, values: Sequence[Raw], width: int) -> b
 
 
 def _entry(value: Raw, width: int) -> bytes:
-    """Return a value that its entry holds, as an integer of `width` bytes, sign-extended if its type is signed."""
+    """Return a literal or small integer as its entry holds it: in `width` bytes, sign-extended if its type is
+    signed."""
     sign = value.kind in (kernels.INT16, kernels.INT32)
     number = int.from_bytes(value.data, "little", signed=sign)
     return number.to_bytes(width, "little", signed=sign)
