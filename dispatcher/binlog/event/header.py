@@ -36,13 +36,13 @@ QUERY_DATABASE_SIZE_AT, QUERY_STATUS_SIZE_AT, QUERY_FIXED_SIZE = 8, 11, 13
 GTID_SOURCE_AT, GTID_NUMBER_AT, GTID_CLOCK_AT, GTID_COMMIT_AT, GTID_COMMIT_SIZE = 1, 17, 25, 42, 7
 MARIADB_DOMAIN_AT, MARIADB_FLAGS_AT, MARIADB_GTID_SIZE_MIN = 8, 12, 12
 
-# No server writes a larger event: max_allowed_packet is at most 1 GiB, and a server adds a few KiB to it. (Cells are
-# found by 32-bit offsets.)
+# No server writes a larger event: max_allowed_packet is at most 1 GiB, and a server adds a few KiB to it. The 32-bit
+# offsets of cells rely on this limit.
 EVENT_BYTES_MAX = (1 << 30) + (1 << 16)
 FILE_NAME_BYTES_MAX = 255  # limit of a binlog file's name, on Linux and in our record
 
 FLAG_IN_USE = (
-    0x0001  # in a FORMAT_DESCRIPTION on disk: the server has the file open, or crashed while it was open
+    0x0001  # in a FORMAT_DESCRIPTION on disk: the file is open, or was open when the server crashed
 )
 # The statement, or the definition of a table that it opened, used a temporary table or CONNECTION_ID().
 FLAG_THREAD_SPECIFIC = 0x0004

@@ -120,8 +120,8 @@ class Batch:
     Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
     `file`, `offset`: where the log goes on after the batch. `fault`: the fault, which lies behind all events of the
     batch. `sources`: names of the GTID sources, indexed by `tx.source`: a uuid, or MariaDB's "domain-server". `head`:
-    how the file began; set in the file's first batch, and in the next ones until a batch has transactions or the head's
-    GTIDs are read.
+    how the file began; set in the file's batches up to the first batch that has transactions, a fault, or the head's
+    GTIDs.
     """
 
     buf: U8

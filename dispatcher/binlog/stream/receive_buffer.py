@@ -54,7 +54,8 @@ class ReceiveBuffer:
         return self.scratch + size <= len(self.bytes)
 
     def compact(self, at: int, front: list[U8], room: int) -> int:
-        """Move the bytes from offset `at` on behind copies of `front`, and forget the rest. Return their new offset.
+        """Move the bytes from offset `at` on behind copies of `front`, and forget all other bytes. Return the new
+        offset of the moved bytes.
 
         `room`: how many more bytes must fit; 0 if the source writes no bytes before the next call.
         """

@@ -2,8 +2,8 @@
 
 A server writes XA START ... XA END, XA PREPARE as a group under one GTID, and later XA COMMIT or XA ROLLBACK alone
 under another GTID (MySQL since 5.7; MariaDB since 10.5, whose GTID event is the XA START). Only the last event of the
-group says whether it is prepared, since XA COMMIT ... ONE PHASE writes the same group with another last event. So from
-XA START on, rows are recorded instead of being listed for consumers, until one of these is read:
+group says whether the transaction is prepared, since XA COMMIT ... ONE PHASE writes the same group with another last
+event. So from XA START on, rows are recorded instead of being listed for consumers, until one of these is read:
 
 * XA PREPARE: the group counts as a transaction without events, and its recording goes to the `XaStore`;
 * XA COMMIT ... ONE PHASE: the recording is replayed in place of the group's last event, in the same transaction;

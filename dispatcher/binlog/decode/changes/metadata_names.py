@@ -12,5 +12,5 @@ class Metadata(StrEnum):
     QUERY = "query"  # the statement, if the server logs it
     KEY = "key"  # the primary key's columns; for an update or delete the values before the change
     CHANGED = "changed"  # names of the columns that an update changed
-    TRANSACTION_ROWS = "transaction_rows"  # number of the transaction's selected rows and statements
+    TRANSACTION_ROWS = "transaction_rows"  # selected rows and statements of the transaction
     TRANSACTION_END = "transaction_end"  # True for the last of these rows and statements

@@ -35,7 +35,7 @@ TABLE_ID = 0
 BODY = 1
 BODY_END = 2
 MAPPED_TXN = (
-    3  # the last transaction with this version; then offset and index of its TABLE_MAP in it
+    3  # the last transaction with this version; then its TABLE_MAP's offset, and index in it
 )
 MAPPED_AT = 4
 MAPPED_INDEX = 5
