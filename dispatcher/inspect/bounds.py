@@ -64,7 +64,7 @@ Bound: TypeAlias = PositionBound | GtidBound | TimeBound
 
 
 def parse_bound(text: str, option: str) -> Bound:
-    """Parses `1234`, `binlog.000003:1234`, a time, or a GTID or GTID set, which may follow `gtid:`. Raises
+    """Parses `1234`, `binlog.000003:1234`, a time, or a GTID or GTID set with or without the prefix `gtid:`. Raises
     `UserError`."""
     value = text.strip()
     gtids = value.removeprefix("gtid:")

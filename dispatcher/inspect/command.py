@@ -128,8 +128,8 @@ def compilation_announced() -> Iterator[None]:
 
 @contextmanager
 def _collector_disabled(*, unless: bool) -> Iterator[None]:
-    """Disable the garbage collector, unless `unless` is True. The collector would take half of the time to look for
-    cycles among the entries, which have no cycles."""
+    """Disable the garbage collector if `unless` is False. The collector would take half of the time to look for cycles
+    among the entries, which have no cycles."""
     if unless or not gc.isenabled():
         yield
         return

@@ -396,8 +396,9 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
 @njit
 def bodies_in_force(block: BlockEvents, first: Int, known: BodyArrays, ids: I64, found: I64) -> Int:
     """Find the TABLE_MAP in force of each rows event from line `first` on, up to a TABLE_MAP whose body is not known.
-    Sets `found` to the line of its body plus 1; to 0 for other events. Returns the line of the unknown TABLE_MAP, or
-    the number of events. `ids`: a copy of `known.ids`, which is changed."""
+    A rows event's entry in `found` becomes the line of its TABLE_MAP's body plus 1; the entry of any other event
+    becomes 0. Returns the line of the unknown TABLE_MAP, or the number of events. `ids`: a copy of `known.ids`, which
+    is changed."""
     buf, lines = block.buf, block.lines
     for line in range(first, len(lines)):
         kind = lines[line, TYPE]

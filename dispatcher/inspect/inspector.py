@@ -84,8 +84,8 @@ class Inspection:
                 self._write(text.encode("utf-8", "backslashreplace"))
 
     def _event_texts(self) -> EventTexts | None:
-        """Returns a writer that makes no object per event; None unless the options select every event, as text without
-        hexdump."""
+        """Returns a writer that makes no object per event; None if the options select only some events, or an output
+        other than text without hexdump."""
         options, output = self._options, self._output
         if options.summary or options.hexdump or not self._filter.selects_all:
             return None

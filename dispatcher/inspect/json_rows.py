@@ -1,4 +1,4 @@
-"""Rows of rows events as JSON, by the kernels and Arrow functions that write it for Spark."""
+"""Rows of rows events as JSON, by the kernels and Arrow functions that write JSON for Spark."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ HEAD_ROOM = 96  # the room for the head of a row, without the names of its table
 NUMBER_ROOM = 48
 
 ANY = 0xFF  # greatest byte of UTF-8
-# How each form from TEXT on is written: whether its bytes are in the log or in `Extras.data` makes no difference.
+# Maps each form from TEXT on to the form that is written, which is the same for bytes in the log and in `Extras.data`.
 _PLAIN: I64 = np.zeros(EXTRA_TEXT_OR_BYTES + 1, np.int64)
 _PLAIN[[TEXT, EXTRA_TEXT]] = TEXT
 _PLAIN[[BYTES, BITS, EXTRA_BYTES]] = BYTES
@@ -550,8 +550,8 @@ def put_rows(  # noqa: PLR0913 - numbers that live in registers
                 continue
             if which == 1 and op == row_walk.DELETE:
                 continue
-            # The newline of the mark ends the line before. Behind the first image of an UPDATE a newline is already
-            # written.
+            # The newline that begins the mark ends the previous line. Behind the first image of an UPDATE a newline is
+            # already written.
             skipped = np.int64(1 if which == 1 and op == row_walk.UPDATE else 0)
             mark = _SET if which == 1 else _WHERE
             size = np.int64(9 if which == 1 else 11) - skipped

@@ -40,7 +40,8 @@ _GTID_LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 class RemoteLog:
     """The log of a server from a file on, to the end of the log, or without end if `follow`.
 
-    It begins with `file`; if this is "", with the file in which `start` lies, or with the oldest file.
+    It begins with `file`. If `file` is "", it begins with the file in which `start` lies if this is a GTID or a
+    position with a file, else with the oldest file.
     """
 
     more = True
@@ -68,7 +69,7 @@ class RemoteLog:
 
 
 def _file_of(server: LogServer, files: Sequence[str], start: GtidBound) -> str:
-    """Returns the newest file before which none of the transactions was written, or the oldest file."""
+    """Returns the newest file before which no transaction of `start` was written, or the oldest file."""
     low, high = 0, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -80,7 +81,8 @@ def _file_of(server: LogServer, files: Sequence[str], start: GtidBound) -> str:
 
 
 def _any_before(server: LogServer, file: str, start: GtidBound) -> bool:
-    """True if one of the transactions was written before the file, according to the GTID list at its beginning."""
+    """True if a transaction of `start` was written before the file, according to the GTID list at the file's
+    beginning."""
     reader = DumpReader()
     for events in server.dump(file):
         for block in reader.feed(events):

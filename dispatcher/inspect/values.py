@@ -1,5 +1,5 @@
-"""Renders values that Arrow decodes in the form of the outputs, a whole column at a time: columns that no kernel writes
-from their cells, and columns whose character set the log does not tell.
+"""Renders values that Arrow has decoded, a whole column at a time, in the form of the outputs. These are columns that
+no kernel writes from their cells, and columns whose character set the log does not tell.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def index_of(buf: U8, events: I64) -> Index:
 
 
 def extra_form(kind: pa.DataType, *, no_charset: bool) -> int:
-    """Returns the form in which a kernel writes a column after `_written`. `kind`: the column's type in Arrow;
-    `no_charset`: True if its character set is unknown."""
+    """Returns the form in which a kernel writes a column that `_written` has rendered. `kind`: the column's type in
+    Arrow; `no_charset`: True if its character set is unknown."""
     if pa.types.is_string(kind):
         return kernels.EXTRA_TEXT
     if pa.types.is_binary(kind):

@@ -1,7 +1,7 @@
 """binlog-dispatcher as a library: one client of one server, and binlogs that a program iterates in its own process.
 
 The library is the daemon without HTTP: the same dispatching, runner, state store and spill files, put together by the
-same `runtime.client_service.ClientService`. So docs/sharing.md holds for binlogs as for consumers.
+same `runtime.client_service.ClientService`. So what docs/sharing.md says of consumers holds for binlogs, too.
 
 The module `client` is the entry point. `binlogs` holds what a program iterates; `transactions` holds what the iteration
 returns.

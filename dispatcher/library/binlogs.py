@@ -1,8 +1,8 @@
 """A binlog: the transactions of some databases, as a program iterates them.
 
-A binlog is a consumer with one reader, the program. It takes whole transactions from the queue, up to 1 MiB at a time,
-so that a loop over many of them waits once. Between two takes the asyncio loop runs other tasks, however fast the
-program reads.
+A binlog is a consumer with one reader, the program. The binlog takes whole transactions from the queue, up to 1 MiB at
+a time, so that a loop over many of them waits once. Between two takes the asyncio loop runs other tasks, however fast
+the program reads.
 
 Transactions stay in the queue until they are acknowledged, because they must be delivered again after a crash. Without
 a state store nothing is delivered again: the binlog acknowledges the returned transactions when it takes the next ones.
@@ -59,7 +59,7 @@ class Binlog:
         self._name = session.consumer.name
         self._after = session.acknowledged  # the end of what was taken from the queue
         self._ready: deque[Transaction] = deque()  # taken from the queue, not returned yet
-        self._returned: Transaction | Position = self._after  # the newest one returned, or its end
+        self._returned: Transaction | Position = self._after  # newest one returned, or its position
         self._closed = False
         self._warned = False
 
@@ -193,7 +193,8 @@ class Binlog:
     # -- acknowledging ---------------------------------------------------------------------------------------
 
     async def acknowledge(self, upto: Transaction | Position | None = None) -> None:
-        """Acknowledge all transactions up to one that was returned, or up to its position (None: all returned ones).
+        """Acknowledge all transactions up to `upto`, a returned transaction or its position (None: all returned
+        transactions).
 
         They are not delivered again. If the client has a state store, the acknowledgement is durable when this returns.
         An acknowledgement costs a write to the disk, which concurrent calls share: acknowledge many transactions
@@ -260,7 +261,7 @@ async def wait_until_started(
 ) -> None:
     """Wait until the server was reached and the start position is known.
 
-    Raises the BinlogError that prevents it: at once if it needs an operator, else after `wait_s` seconds.
+    Raises the BinlogError that prevents the start: at once if the error needs an operator, else after `wait_s` seconds.
     """
     deadline = None if wait_s is None else time.monotonic() + wait_s
     consumer = session.consumer

@@ -1,8 +1,9 @@
 """The entry point of the library: one client of one server, and the binlogs that a program reads from it.
 
-Opening a client opens the state store, whose lock excludes a daemon and other programs, loads the kernels, and starts
-the client without consumers; it connects to the server when the first binlog is created. Blocking calls run in threads.
-The client sets no signal handlers and configures neither the loop nor logging: these belong to the program.
+Opening a client opens the state store, whose lock excludes a daemon and other programs. It also loads the kernels, and
+starts the client without consumers. The client connects to the server when the first binlog is created. Blocking calls
+run in threads. The client sets no signal handlers and configures neither the loop nor logging: these belong to the
+program.
 
 Events (connections, merges, faults) are logged by the logger `dispatcher` of the standard library as
 `event key=value ...`, without row values and secrets.
@@ -188,8 +189,8 @@ class BinlogClient:
             store = StateStore(self._state.path)
             log_losses(store.losses, store.unreadable, self.log)
             return store
-        # A server takes two clients of one installation for one replica, so each client gets an id of its own. But
-        # positions in files without GTIDs contain this id, and the next run must accept them.
+        # To a server, two clients with the same installation id are one replica, so each client gets an id of its own.
+        # But positions in files without GTIDs contain this id, and the next run must accept them.
         return _NoStore(uuid4() if self._connection.files is None else UUID(int=0))
 
     def _open_spill(self) -> Allocate | None:
@@ -240,7 +241,7 @@ class BinlogClient:
         """Returns a binlog of some databases. Its positions are stored under `name`.
 
         The binlog continues behind what was acknowledged under this name, or begins at `start` if nothing is stored. A
-        Position as `start` replaces the stored position, and may make transactions come again. Returns once the start
+        Position as `start` replaces the stored position, so transactions may be delivered again. Returns once the start
         position is known and stored: with "latest", the binlog returns every transaction that is committed from then
         on.
 
@@ -326,7 +327,8 @@ class BinlogClient:
         return self._running
 
     def _on_error(self, name: str, error: BaseException) -> None:
-        """A task has ended that should never end: every later read and iteration raises its error."""
+        """Record that a task has ended which should never end. Every later read and iteration raises the task's
+        error."""
         self._broken = name, error
         for binlog in self._binlogs.values():
             binlog.wake()

@@ -1,6 +1,7 @@
 """The options of a connection and of a binlog. They are the daemon's settings, with the same names.
 
-The models of the settings check them, so the messages are the same. Sizes are bytes, or text like "64MiB".
+The models of the settings check the options, so error messages are those of the daemon. Sizes are bytes, or text like
+"64MiB".
 """
 
 from __future__ import annotations

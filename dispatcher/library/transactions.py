@@ -44,9 +44,10 @@ class Change(NamedTuple):
     int, float, str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a zone), timedelta for TIME,
     None for NULL.
 
-    For a DDL statement, `query` is its text, and `database` the session's default database, in which the table need not
-    be; `table` is "". `maybe_temporary`: the log does not tell whether the server executed the statement on a table or
-    on a temporary table of that name. `ordinal` orders the changes of a transaction, and is the same in every replay.
+    For a DDL statement, `query` is its text, and `database` is the session's default database, which need not be the
+    table's database; `table` is "". `maybe_temporary`: the log does not tell whether the server executed the statement
+    on a table or on a temporary table of that name. `ordinal` orders the changes of a transaction, and is the same in
+    every replay.
     """
 
     op: str  # "insert", "update", "delete", "ddl"
@@ -140,9 +141,9 @@ class Transaction:
     def changes(self, *, invalid_dates: InvalidDates = InvalidDates.NULL) -> Iterator[Change]:
         """Yields its changes, in the order in which they were made.
 
-        Decodes on the calling thread: milliseconds for the 256 KiB of a group, and for a larger transaction its tables
-        as Arrow first (see `tables`). `invalid_dates`: see docs/types.md. Raises BinlogError for what cannot be decoded
-        (UNSUPPORTED_TYPE, METADATA_MISSING, INVALID_VALUE, ROW_IMAGE, STATEMENT_FORMAT).
+        Decodes on the calling thread, which takes milliseconds for the 256 KiB of a group. A larger transaction is
+        first decoded to Arrow as a whole (see `tables`). `invalid_dates`: see docs/types.md. Raises BinlogError for
+        what cannot be decoded (UNSUPPORTED_TYPE, METADATA_MISSING, INVALID_VALUE, ROW_IMAGE, STATEMENT_FORMAT).
         """
         changes = self._group.changes(self._index, invalid_dates)
         return iter(changes) if changes is not None else self._changes(invalid_dates)
@@ -224,7 +225,7 @@ class DecodeGroup:
                         by_seq[seq].append(change)
                 else:
                     by_seq[part.seq].append(_statement(part))
-        except BinlogError:  # decoding alone, the transaction that causes it raises it again
+        except BinlogError:  # decoded alone, only the transaction that causes the error raises it
             self._decodable = False
             return {}
         for changes in decoded.values():

@@ -1,4 +1,4 @@
-"""Load the decoding kernels in advance, so that the first rows do not block the program's loop while they compile.
+"""Load the decoding kernels in advance, so that compiling them at the first rows does not block the program's loop.
 
 `dispatcher.binlog.stream.warmup` does the same for the kernels that read the log; the daemon needs only those.
 """

@@ -1,8 +1,8 @@
 """The addresses of the daemons that a reader was given, and the choice of the address for its next request. Pure.
 
 Of several daemons with one state store one is the leader, which answers the calls of readers. The others are standbys:
-they answer NOT_LEADER and name the leader. A request carries the reader's token, so it goes only to an address that the
-reader was given, whatever address a daemon names.
+they answer NOT_LEADER and name the leader. A request carries the reader's token. So it goes only to an address that the
+reader was given, even if a daemon names another address.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _FORM = "write it like http://host:8085, or several with commas between them"
 
 @dataclass(frozen=True, slots=True)
 class ApiAddress:
-    """The address of one daemon's API. Two are equal if they lead to the same place, however they were written.
+    """The address of one daemon's API. Two addresses are equal if they lead to the same API, even if they are written
+    differently.
 
     `text`: as it was written, without a slash at the end; `path`: what stands before `/v1`, such as a proxy's prefix.
     """
@@ -31,7 +32,7 @@ class ApiAddress:
 
     @classmethod
     def parse(cls, text: str) -> ApiAddress:
-        """Raises `UserError`, without the password that the text may hold."""
+        """Raises `UserError`, also for an address with a user or a password."""
         text = text.strip().rstrip("/")
         try:
             parts = urlsplit(text)
@@ -87,10 +88,11 @@ def _no_address(text: str) -> UserError:
 class AddressChoice:
     """Chooses the address of each request of a reader. Not thread-safe.
 
-    A call makes requests in rounds, until one has a final answer. In a round each address gets at most one request.
-    `begin` begins a call and its first round, `begin_round` a further round, both at the address that answered last. By
-    `failed`, `not_leader` and `busy` the caller says how a request ended; they choose the address of the next request
-    of the round. They return False if the round is over; the caller then waits, or gives up with `fault`.
+    A call makes requests in rounds, until a request gets a final answer. In a round each address gets at most one
+    request. `begin` begins a call and its first round, `begin_round` a further round, both at the address that answered
+    last. The caller reports each request without a final answer with `failed`, `not_leader` or `busy`. These choose the
+    address of the round's next request, or return False if the round is over; then the caller waits, or gives up with
+    `fault`.
 
     While the leader does not answer, a round begins at a standby that answers, although the standby still names that
     leader: the standby is probably the next leader, and a connection to a host that is down fails late.
@@ -101,7 +103,7 @@ class AddressChoice:
         self._addresses = addresses
         self._answered_last = self._at = first
         self._tried = 0  # a bit for each address that has had a request in this round
-        self._faults: dict[int, BinlogError] = {}  # the newest one of each address in this call
+        self._faults: dict[int, BinlogError] = {}  # the newest fault of each address in this call
 
     @property
     def current(self) -> ApiAddress:

@@ -127,7 +127,8 @@ class EventPoint:
 
     `index`: the number of the event in the delivered transaction. `offset`: number of delivered bytes from the first
     event behind BEGIN to this event. The offset is a check: if the daemon reads the transaction again from another
-    server, the transaction may consist of other events, and a reader that has some parts already would miss rows.
+    server, it may consist of other events there. Without the check, a reader that has some parts already would miss
+    rows.
     """
 
     index: int

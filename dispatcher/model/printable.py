@@ -35,13 +35,13 @@ _LETTERS = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: str) -> str:
-    """Returns the text in one line."""
+    """Returns the text in one line, with the unsafe characters escaped."""
     # `isprintable` is much faster than the expression, and True for nearly all texts.
     return text if text.isprintable() else _ANY.sub(_escape, text)
 
 
 def printable_lines(text: str) -> str:
-    """Returns the text, in which line feeds and tabs stay."""
+    """Returns the text with the unsafe characters escaped, except line feeds and tabs."""
     return text if text.isprintable() else _BUT_LINES.sub(_escape, text)
 
 
@@ -52,7 +52,7 @@ def indented(text: str) -> str:
 
 
 def printable_values(value: Any) -> Any:
-    """Returns a JSON value, in which each text, at any depth, is in one line."""
+    """Returns a JSON value in which each text, at any depth, has the form of `printable`."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """What the front shows of a server at one moment: variables, the log's files, where the log ends.
 
-`SHOWN_VARIABLES` are the only variables that a client of the front sees. They say how the server writes its log, and
-what drivers ask at their login. Variables with paths, addresses, accounts or secrets are not among them.
+`SHOWN_VARIABLES` are the only variables that a client of the front sees. They say how the server writes its log, or are
+what drivers ask for at their login. Variables with paths, addresses, accounts or secrets are not among them.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class ServerAnswer(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A global variable. `selected`: its value in SELECT; `shown`: that in SHOW VARIABLES, where a boolean is ON or
-    OFF; `integer`: True if SELECT returns a whole number."""
+    """A global variable. `selected`: its value in SELECT; `shown`: its value in SHOW VARIABLES, where a boolean is ON
+    or OFF; `integer`: True if SELECT returns a whole number."""
 
     selected: Cell
     shown: str
@@ -70,7 +70,8 @@ class Variable(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Picture:
     """`variables`: by name in lower case, in the server's order; those that the server lacks are missing. `logs`: the
-    answer to SHOW BINARY LOGS, without rows if the server writes no log; `status`: that to SHOW BINARY LOG STATUS."""
+    answer to SHOW BINARY LOGS, without rows if the server writes no log; `status`: the answer to SHOW BINARY LOG
+    STATUS."""
 
     variables: Mapping[str, Variable]
     logs: ServerAnswer
@@ -96,7 +97,7 @@ class Picture:
 
     @property
     def server_uuid(self) -> str:
-        """MariaDB has none: ""."""
+        """The server's uuid; "" on MariaDB, which has none."""
         return self.text("server_uuid")
 
     @property

@@ -2,8 +2,8 @@
 
 `*` stands for any text, `?` for one character, `[abc]`, `[a-z]` and `[!abc]` for one character of a set; `[*]` is a
 literal `*`. Names are compared as the server writes them into its log, case-sensitively. A pattern does not match the
-server's own databases (`SYSTEM_DATABASES`), as a shell's `*` does not match hidden files: to read them, write their
-names.
+server's own databases (`SYSTEM_DATABASES`), as a shell's `*` does not match hidden files: to read these databases,
+write their names.
 
 A table belongs to a subscription if its database matches `databases`, and the table matches `tables` (if there are any)
 and does not match `exclude_tables`. This depends only on the names. So a table that gets a matching name by CREATE or
@@ -41,8 +41,8 @@ def literal(name: str) -> str:
 
 
 def covers(allowed: str, wanted: str) -> bool:
-    """True if `allowed` matches every name that `wanted` matches. False if this cannot be told from the texts: a
-    pattern is covered by itself, and by a pattern like `shop_*` whose beginning it has."""
+    """True if `allowed` matches every name that `wanted` matches. False if the texts do not show this: a pattern counts
+    as covered only by itself, and, if it begins with `shop_`, by a pattern such as `shop_*`."""
     if not is_pattern(wanted):
         return NamePatterns([allowed]).match(wanted)
     prefix = allowed.removesuffix("*")
