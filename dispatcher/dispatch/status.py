@@ -91,9 +91,9 @@ def lag_behind(
 ) -> dict[str, Any]:
     """Returns how far `end`, a position that was returned to a reader, is from `head`, the end of the server's log.
 
-    The result has `lag_transactions`: number of transactions of the whole log, not only the consumer's, None without
-    MySQL's GTIDs, by which they are counted; `lag_bytes`: None if not known; `lag_seconds`: age of the consumer's first
-    transaction after `end`. For the other arguments see `lag_s`.
+    The result has `lag_transactions`: number of transactions of the whole log, not only the consumer's; None without
+    MySQL's GTIDs, because only GTIDs count them; `lag_bytes`: None if not known; `lag_seconds`: age of the consumer's
+    first transaction after `end`. For the other arguments see `lag_s`.
     """
     queue = consumer.queue
     counted = queue.mode is Mode.GTID and end.epoch == head.epoch

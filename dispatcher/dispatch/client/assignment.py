@@ -26,7 +26,7 @@ class Assignment:
     def __init__(self, files: ServerFiles, limits: ClientLimits) -> None:
         self._files = files
         self._limits = limits
-        # For each dispatcher: the values in the last step that decide whether it merges.
+        # For each dispatcher: the values that decide whether it may merge, as they were at the last call.
         self._states: dict[int, object] = {}
 
     def nearest_first(
@@ -49,8 +49,8 @@ class Assignment:
         if dispatcher.phase is not Phase.STREAMING or not consumer.started or not consumer.verified:
             return False
         if consumer.detached_at < dispatcher.stream_begun_at:
-            # The log may have been reset since the consumer was detached. Then its file and offset mean another place,
-            # and only a login can check that.
+            # The log may have been reset since the consumer was detached. Then the consumer's file and offset mean
+            # another place, and only a login can check that.
             return False
         unhindered = _unhindered((consumer, *dispatcher.attached), now)
         return unhindered and self._may_join_stream(consumer, dispatcher)

@@ -1,20 +1,21 @@
 """What a client does about full queues: it pauses reading, waits within budgets, detaches consumers, and limits all
 queues together.
 
-A dispatcher with a full queue stops reading, and waits for that consumer as long as the consumer's budget allows. Then
-it detaches the consumer. A detached consumer keeps its queue, and its reader sees no error. The consumer attaches again
-when half of the queue was read. A consumer that is alone on its dispatcher holds up no other consumer and is not
-detached.
+When a consumer's queue is full, its dispatcher stops reading, and waits for the consumer as long as the consumer's
+budget allows. Then it detaches the consumer. A detached consumer keeps its queue, and its reader sees no error. The
+consumer attaches again when half of the queue was read. A consumer that is alone on its dispatcher holds up no other
+consumer and is not detached.
 
 An administrator may pause a consumer's delivery. The other consumers do not wait for such a consumer, whatever its
 settings say: it is detached as soon as its queue is full, and does not attach before delivery is resumed.
 
-`queues_bytes_max` bounds the memory of all queues of a client. While the queues hold that much, or so much that a
-consumer with room in its queue cannot attach, all dispatchers wait for the largest queue, as long as the budget of its
-consumer allows. Then the client evicts that queue: it drops all bytes behind the acknowledged position, and reads them
-from the server again when there is room. Before the eviction the reader gets time to fetch some of the bytes, because
-otherwise the same bytes would be dropped again and again. The queue of a failed consumer is neither counted nor
-evicted: it does not grow, and after an eviction nothing would fill it again.
+`queues_bytes_max` bounds the memory of all queues of a client. While the queues hold that many bytes, all dispatchers
+stop reading; while they hold more than three quarters of it, no detached consumer attaches again. If this keeps a
+dispatcher from reading, or a consumer with room in its queue from attaching, the client waits for the largest queue, as
+long as the budget of its consumer allows. Then the client evicts that queue: it drops all bytes behind the acknowledged
+position, and reads them from the server again when there is room. Before the eviction the reader gets time to fetch
+some of the bytes, because otherwise the same bytes would be dropped again and again. The queue of a failed consumer is
+neither counted nor evicted: it does not grow, and after an eviction nothing would fill it again.
 """
 
 from __future__ import annotations
@@ -205,8 +206,8 @@ def _blocking(dispatcher: Dispatcher) -> list[Consumer]:
 
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
-    """True if the dispatcher may go on without the consumer. False for its only consumer, since no other waits for it,
-    and for a consumer with `on_queue_full: wait`."""
+    """True if the dispatcher may go on without the consumer. False for its only consumer, since no other consumer waits
+    for it, and for a consumer with `on_queue_full: wait`."""
     return _others_may_go_on(consumer) and len(dispatcher.attached) > 1
 
 

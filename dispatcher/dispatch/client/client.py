@@ -54,7 +54,7 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
 STORE_COVERED_EVERY_S = 1.0
-# After this many seconds the client asks a replica again that lacks transactions of a consumer.
+# If a replica lacks transactions of a consumer, the client asks it again after this many seconds.
 LACKING_RETRY_S = 1.0
 
 
@@ -80,7 +80,7 @@ class Client:
         self.files = ServerFiles()
         self.consumers: dict[str, Consumer] = {}
         self.last_poll: ServerPolled | None = None
-        # The positions in the question of the newest poll, as `recovery` needs them.
+        # The positions about which the newest poll asked, for `recovery`.
         self._surveyed: Mapping[str, Position] = {}
         self.new_epoch: Callable[[], int] = lambda: 0  # for consumers without stored progress
         self._allocate = allocate
@@ -388,7 +388,7 @@ class Client:
         return [consumer.store_progress(), Note("info", "sought", fields)]
 
     def _is_known(self, consumer: Consumer, executed: ExecutedPosition) -> bool:
-        """True if the server is known to have a position without a login."""
+        """True if it is known without a login that the server has a position."""
         if consumer.queue.server != self.files.server:
             return False
         if consumer.queue.mode is not Mode.GTID:

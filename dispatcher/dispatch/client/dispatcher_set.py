@@ -2,10 +2,10 @@
 
 `settle` runs after each step, whatever the event was, and applies these rules:
 
-1. A dispatcher with a full queue pauses, waits for that consumer as long as the consumer's budget allows, and then goes
-   on without it (`backpressure`). After a pause of `PAUSE_MAX_S` the dispatcher closes the connection. If it stayed
-   open, the server would end the dump after `net_write_timeout`, and could not purge its log until then. The dispatcher
-   connects again when there is room.
+1. A dispatcher with a full queue pauses, waits for the queue's consumer as long as the consumer's budget allows, and
+   then goes on without it (`backpressure`). After a pause of `PAUSE_MAX_S` the dispatcher closes the connection. If the
+   connection stayed open, the server would end the dump after `net_write_timeout`, and could not purge its log until
+   then. The dispatcher connects again when there is room.
 2. While all queues together hold too much, the largest queue is evicted.
 3. A consumer that waits attaches to the nearest dispatcher that may serve it (`assignment`), or to a new one.
 4. A dispatcher without consumers is retired.

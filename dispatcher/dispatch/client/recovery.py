@@ -1,12 +1,12 @@
 """Lets consumers that failed on another server than their own go on when their own server is back.
 
-After a failover, the new server may lack transactions that a consumer has read, or may have purged transactions that it
-needs. The consumer's own server may still have the log that the consumer has read. So every survey checks whether the
-server has the file of the consumer's position, with the creation time that the consumer knows.
+After a failover, the new server may lack transactions that a consumer has read, or may have purged transactions that
+the consumer needs. The consumer's own server may still have the log that the consumer has read. So every survey checks
+whether the server that answers has the file of the consumer's position, with the creation time that the consumer knows.
 
-GTIDs alone are no proof, whether the consumer's own server or another one has executed them: a server that lost
-transactions and became a primary again gives their numbers to other transactions. For the same reason, a consumer whose
-own server contradicts its position (RESET, restore) stays failed, whatever that server executes later.
+Executed GTIDs alone prove nothing, even if the consumer's own server has executed them: a server that lost transactions
+and became a primary again gives their numbers to other transactions. For the same reason, a consumer whose own server
+contradicts its position (RESET, restore) stays failed, whatever that server executes later.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
 def recover(
     consumers: Iterable[Consumer], surveyed: Mapping[str, Position], view: ServerView, label: str
 ) -> list[Effect]:
-    """Let each consumer that failed on another server go on, if this server has its log. A login checks the consumer
-    again.
+    """Let each consumer that failed on another server go on, if this server has the consumer's log. A login checks the
+    consumer again.
 
     `surveyed`: the result of `positions_to_survey` when the server was asked. A view from before a consumer failed is
-    not used for that consumer, because it may have read further since.
+    not used for that consumer, because the consumer may have read further since.
     """
     effects: list[Effect] = []
     for consumer in _failed_elsewhere(consumers):

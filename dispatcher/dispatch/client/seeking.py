@@ -9,7 +9,8 @@ error and nothing is changed:
 * MySQL's GTIDs: the set contains everything that was purged, and the server has executed all of the set. A set means
   the same on all replicas. File and offset are a hint only; they are dropped if the server does not list the file.
 * Files and offsets: the file exists and the offset lies within it, and a search of the log (`seek_starts`) has found
-  that a transaction begins there. A dump from the middle of a transaction would fail every consumer that shares it.
+  that a transaction begins there. A dump from the middle of a transaction would fail every consumer that shares the
+  dump.
 
 If the consumer has failed with HISTORY_DIFFERS, or if its stored progress cannot be read, the set alone does not prove
 that the position belongs to the server's present log: after a RESET the same numbers name other transactions. Then the
@@ -87,8 +88,8 @@ def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_
     present = _epoch_of(consumer)
     epoch = max(epoch_min, 0 if present is None else present + 1)
     created = view.created.get(executed.file, 0)
-    # The server's log shows what lies before a file and offset. For a set, nothing but the claim of the administrator
-    # says that its transactions lie before some place.
+    # The server's log shows what lies before a file and offset. For a GTID set, only the administrator claims that its
+    # transactions lie before a place in the log.
     anchored = not isinstance(start, AtGtid)
     return Target(view.server, view.mode, epoch, executed, created, anchored)
 
@@ -118,8 +119,8 @@ def holds(consumer: Consumer, position: Position) -> bool:
 
 
 def seek_starts(consumer: Consumer, after: Position, view: ServerView) -> list[Start]:
-    """Returns the starts whose positions must be searched in the server's log before `seek_target` can decide; often an
-    empty result."""
+    """Returns the starts that must be searched for in the server's log before `seek_target` can decide. The list is
+    often empty."""
     if not after.file or after.server != view.server:
         return []
     if view.mode is Mode.GTID and not _in_doubt(consumer, after):
@@ -207,7 +208,7 @@ def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None
 
 
 def _check_replica(consumer: Consumer, after: Position, view: ServerView) -> None:
-    """Raises BinlogError if another server has taken over, and may not have executed all of the set yet."""
+    """Raises BinlogError if another server has taken over and has not executed the whole set yet."""
     if view.mode is not Mode.GTID or consumer.failed is not None or not consumer.started:
         return
     if consumer.queue.server == view.server:

@@ -50,7 +50,7 @@ def _in_history(consumer: Consumer, view: ServerView, new_epoch: Callable[[], in
 def _purged_up_to(
     consumer: Consumer, view: ServerView, server: str, executed: ExecutedPosition
 ) -> list[Effect]:
-    """Returns a warning if it cannot be checked that the server still has the log that the consumer has read."""
+    """Returns a warning if no check can show that the server still has the log that the consumer has read."""
     if not history_check.is_purged_up_to(view, server, executed):
         return []
     warning = (
@@ -136,7 +136,7 @@ def lacking_transactions(
 ) -> BinlogError | None:
     """Returns an error while a replica that has replaced its source lacks transactions that consumers have.
 
-    After `wait_s` seconds without them, return None.
+    Returns None once the replica has lacked them for `wait_s` seconds.
     """
     if view.mode is not Mode.GTID:
         return None

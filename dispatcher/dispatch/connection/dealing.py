@@ -34,7 +34,8 @@ class Dealer:
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._stand: Stand | None = None
-        # The attached consumers and the changes of the stand from which `_level` to `_places` were computed.
+        # The attached consumers and the stand's counter `changes` when the fields from `_level` to `_places` were
+        # computed.
         self._attached: list[Consumer] = []
         self._changes = -1
         self._level: list[Consumer] = []
@@ -104,7 +105,7 @@ class Dealer:
         anchored: bool,
     ) -> Served:
         """Push a batch into all queues. `after`: the dispatcher's position after the batch. `others`: the consumers
-        that are not level, with True if in sync. `anchored`: see `Continuity`.
+        that are not level, each with True if it is in sync. `anchored`: see `Continuity`.
 
         For a consumer without room on disk no transaction of the batch counts, and the caller must detach it.
         """

@@ -5,7 +5,8 @@ fails the consumers that a fault of the log concerns, and opens a lost connectio
 which consumers are attached.
 
 If a batch raises a question that only the server can answer, the batch is held (`batch_gate`), and reading pauses until
-the answer comes, as it does for a full queue. If the answer does not suffice, the consumers that need more fail.
+the answer comes, as it does for a full queue. If the fetched definitions do not suffice, the consumers that need the
+missing ones fail.
 
 Phases: connecting → streaming ⇄ paused → (closed until there is room) → connecting ...; at the end of a log that does
 not grow: → ended.
@@ -393,8 +394,8 @@ class Dispatcher:
         """Returns the position after the last complete transaction of a batch.
 
         This position is never inside a transaction, where no dump may begin. Outside a transaction the position also
-        moves over other events, such as a rotation. If it did not, without GTIDs it would stay in files that the server
-        will purge.
+        moves over other events, such as a rotation. Otherwise, without GTIDs, the position would stay in files that the
+        server will purge.
         """
         before = self.read
         assert before is not None

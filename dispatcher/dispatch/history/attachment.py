@@ -6,8 +6,8 @@ because the dispatcher delivers nothing to the consumer before it reaches the co
 *queued* position: with the delivered or the acknowledged position, the consumer would get some transactions twice.
 
 A dispatcher may be inside a transaction, and may have copied a part of it to its consumers. Then a consumer may attach
-only if it has queued this transaction, so that it can skip the rest. On a stream that never pauses this is the usual
-case.
+only if it has queued this transaction, so that it can skip the rest. A dispatcher whose stream never pauses is usually
+inside a transaction.
 """
 
 from __future__ import annotations

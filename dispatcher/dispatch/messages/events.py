@@ -1,4 +1,4 @@
-"""What goes into `Client.step`: one frozen class per event. The table lists the effects of each event.
+"""What goes into `Client.step`: one frozen class per event. The table lists the effects of each event, without Notes.
 
 | event | effects of its own |
 |---|---|
@@ -6,11 +6,13 @@
 | BatchReceived | Wake; Pause with FetchSchema or PollServer where the server must be asked first |
 | Lost | Connect, after a backoff |
 | Ended | Wake |
-| ServerPolled | Close and Connect where the history differs; what a held batch causes |
-| SchemaFetched | what the held batch causes, StoreVersions |
+| ServerPolled | Close and Connect where the history differs; the effects of the held batch |
+| SchemaFetched | the effects of the held batch, StoreVersions |
 | SeekRequested, RelocationRequested | Store |
 | Tick | Store and StoreVersions, at most once a second |
-| Added, Removed, Acknowledged | none; only where rules are broken (see `Client`) a Store |
+| DeliveryChanged | Wake |
+| Added, Removed | none |
+| Acknowledged | none; a Store if the queue was evicted before the position was stored |
 
 After that, every step may return the effects of `DispatcherSet.settle`: Pause, Resume, Close, Connect, Retire, Wake.
 Any event that fails a consumer adds a Note and a Wake.
@@ -62,8 +64,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class ServerPolled:
-    """The source has described its present state, not through a dispatcher's connection. `expire_s`: the server purges
-    a file this many seconds after it closed the file; None if it never purges by age."""
+    """The source has described its present state over another connection than a dispatcher's. `expire_s`: the server
+    purges a file this many seconds after it closed the file; None if it never purges by age."""
 
     view: ServerView
     expire_s: int | None

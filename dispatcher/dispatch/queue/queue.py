@@ -81,11 +81,11 @@ class Queue(QueueContents):
         return executed.position(self.server, self.epoch)
 
     def locate(self, position: Position) -> FoundPosition:
-        """Returns where a position lies that was returned to a reader and is not yet acknowledged.
+        """Returns the place of a position that was returned to a reader and is not yet acknowledged.
 
-        The result has the executed position that the queue has recorded at the position's seq or, if it has recorded
-        none there, the nearest recorded position before it; the consumer has no transaction between the two. The
-        position's other fields are only checked.
+        The result has the executed position that the queue has recorded at the position's seq. If the queue has
+        recorded none there, the result has the nearest recorded position before it; the consumer has no transaction
+        between the two. The position's other fields are only checked.
 
         Raises UserError if the position is older than the acknowledged one, is ahead of what is queued
         (`RANGE_UNAVAILABLE`), or belongs to another history.
@@ -263,7 +263,7 @@ class Queue(QueueContents):
         """Drop everything up to a position that `locate` has found and that has been stored since."""
         _, executed, number, end = self.locate(position)
         if executed.seq < position.seq:
-            # The queue moved on while the position was being stored, and has recorded another one at its seq.
+            # The queue moved on while the position was being stored, and has no recorded position at its seq any more.
             executed = self.executed_of(position)
         self._acknowledged_end = end
         self.acknowledged = executed

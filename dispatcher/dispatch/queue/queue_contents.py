@@ -1,13 +1,14 @@
 """What a consumer's queue holds, and how it is filled: bytes, an index of transactions, and positions.
 
-What is acknowledged was delivered, and what is delivered was queued. The bytes lie in a `ConsumerLog`, which finds them
-by logical offset. A `TransactionIndex` has the seq, the logical end and the position of every transaction. A reader's
-position is found by its seq, because the seqs of one epoch have one order. Between two of the consumer's transactions
-there are only markers. A position among them means "everything up to here", so it needs no entry.
+Every acknowledged transaction was delivered before, and every delivered transaction was queued before. The bytes lie in
+a `ConsumerLog`, which finds them by logical offset. A `TransactionIndex` has the seq, the logical end and the position
+of every transaction. A reader's position is found by its seq, because the seqs of one epoch have one order. Between two
+of the consumer's transactions there are only markers. A position among them means "everything up to here", so it needs
+no entry.
 
-*Covered* is a position at the acknowledged one or after it; the consumer has no transaction between the two. It never
-moves back, because the server may purge its log up to this position. An evicted queue (`evict`) is filled again from
-this position on.
+*Covered* is a position at the acknowledged one or after it; the consumer has no transaction between the two. The
+covered position never moves back, because the server may purge its log up to this position. An evicted queue (`evict`)
+is filled again from this position on.
 
 The queues that have the same position as their dispatcher share one `Stand`, and the dispatcher moves it for all of
 them: a batch that has nothing for a consumer changes nothing in its queue.
@@ -56,8 +57,8 @@ _seq = attrgetter("seq")
 class FoundPosition(NamedTuple):
     """A position that was returned to a reader, and its place in the queue.
 
-    `executed`: the newest executed position up to its seq that the queue has recorded; `number`: the number of the
-    first transaction after the position; `offset`: the logical offset of the position.
+    `executed`: the newest executed position that the queue has recorded up to the position's seq; `number`: the number
+    of the first transaction after the position; `offset`: the logical offset of the position.
     """
 
     position: Position
@@ -80,7 +81,8 @@ class Stand:
 class QueueContents:
     """A queue has no position until `reset()`. Every position that it returns has its `server` and its `epoch`.
 
-    `allocate`: allocates segments on disk for transactions that do not fit; without it they stay in memory.
+    `allocate`: allocates segments on disk for transactions that are larger than the queue; without it they stay in
+    memory.
     """
 
     def __init__(self, filter_: Filter, bytes_max: int, allocate: Allocate | None = None) -> None:
@@ -97,7 +99,7 @@ class QueueContents:
         # than it was.
         self.needed_seq = 0
         self.files = QueueFiles()
-        self.transactions = self.events = 0  # numbers of those that are queued and not acknowledged
+        self.transactions = self.events = 0  # how many are queued and not acknowledged
         self.pushed_transactions = self.pushed_bytes = 0  # totals since the start
         self.newest_commit_us = 0  # commit time of the last pushed transaction
         # An eighth, so that acknowledged segments are soon given back.
@@ -109,9 +111,9 @@ class QueueContents:
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # a logical offset
         self._appended_end = 0  # logical offset of the end of what is committed and counted
-        # The newest delivered positions, oldest first. Of older ones, those at the ends of transactions suffice.
+        # The newest delivered positions, oldest first. For older ones, the ends of transactions in the index suffice.
         self._delivered: deque[ExecutedPosition] = deque(maxlen=DELIVERED_MAX)
-        # Both ends of the newest readable range. Its reader will ask for its bytes, and acknowledge it.
+        # Both ends of the newest readable range. The reader will ask for the range's bytes, and acknowledge its end.
         self._found: tuple[FoundPosition, ...] = ()
 
     def reset(
@@ -289,8 +291,8 @@ class QueueContents:
     def take(
         self, format_: FormatDescription, gtids: BatchGtids, copying: CopiedShares, lane: int
     ) -> None:
-        """Count at least one transaction that was appended to the log as a lane. Call this while `queued` is still the
-        position before the batch."""
+        """Count the transactions, at least one, that were appended to the log as a lane. Call this while `queued` is
+        still the position before the batch."""
         count, _, events, commit_us, kept = copying.totals[lane]
         if not (kept and self._index.extend(gtids, count)):
             self._add(gtids, copying.appended(lane))
@@ -359,5 +361,5 @@ class QueueContents:
 
 
 def is_behind(after: ExecutedPosition, queued: ExecutedPosition) -> bool:
-    """True if `queued`, which has the same seq, is the better place to go on reading."""
+    """True if both positions have the same seq, and `queued` lies further ahead in the log."""
     return after.seq == queued.seq and after.log_order < queued.log_order

@@ -1,8 +1,8 @@
 """What is known about a consumer's reader: the calls of its newest session, and the state that follows from them.
 
-The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: either can be in
-order while the other is not. Only calls that may acknowledge count: a read-only session makes no room in the queue, so
-its calls do not show that the reader is still there.
+The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: a consumer can be
+in order while its reader is not, and the reverse. Only calls that may acknowledge count: a read-only session makes no
+room in the queue, so its calls do not show that the reader is still there.
 
 Times are seconds of a monotonic clock.
 """

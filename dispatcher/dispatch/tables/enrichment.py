@@ -47,7 +47,7 @@ SUFFIXES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequirement:
-    """What the consumers that still need a transaction require of the definition for a TABLE_MAP in it.
+    """What the consumers that still need a transaction require of the table definition for one of its TABLE_MAPs.
 
     `proven`: True if at least one consumer accepts only a proven definition; `current`: True if at least one accepts
     the current definition, provided that it fits; `later`: True if at least one needs a proven definition, but perhaps
@@ -201,7 +201,7 @@ class Enrichment:
     def advance(self, batch: Batch, created: int) -> None:
         """Move the position behind a batch that was delivered."""
         after = self._starts.after(batch, created)
-        # Before the first transaction that it sends, a dump by GTIDs passes files whose transactions are all executed.
+        # A dump by GTIDs may pass files whose transactions are all executed, before it sends its first transaction.
         # Until that transaction, the position stays where the stream began.
         if self._begun:
             self.position = after

@@ -89,8 +89,8 @@ class AlteredTables:
 class AlteringStatement:
     """A statement in the log that may alter tables: old versions are valid up to `before`, new ones from `after` on.
 
-    `before` is the beginning of the statement's transaction, and so is `after`, unless the transaction has rows of a
-    table before the statement, as in CREATE TABLE ... SELECT. Then `after` is the end of the transaction.
+    `before` is the beginning of the statement's transaction. Usually `after` is the same point. If the transaction has
+    rows of a table before the statement, as in CREATE TABLE ... SELECT, `after` is the end of the transaction.
     """
 
     before: LogPosition
@@ -308,7 +308,7 @@ class Versions:
         if stored is None:
             return cls()
         self, position = cls(stored.server, stored.position), stored.position
-        # A version that was open is opened again when the stream begins within it. Before that, it ends at the stored
+        # A version that was open is opened again when the stream begins within it. Until then, it ends at the stored
         # position.
         self.changed = any(open_ for *_, open_ in stored.versions)
         for name, start, end, definition, open_ in stored.versions:
@@ -360,8 +360,8 @@ def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
 
 @dataclass(slots=True)
 class TransactionStarts:
-    """Computes where the transactions of consecutive batches begin, from the end of an event, which MySQL and MariaDB
-    write into its header."""
+    """Computes where the transactions of consecutive batches begin, from the end of their first events, which MySQL and
+    MariaDB write into the events' headers."""
 
     _open: LogPosition | None = None  # beginning of the transaction that goes on in the next batch
 

@@ -12,9 +12,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """`owner`: the name of the token, "" if the settings had no tokens; `source`: a name of the settings' `sources`;
-    `databases`, `tables`, `exclude_tables`: names or patterns, in the order of their texts, `tables` None for all;
-    `start`: where the consumer begins, as JSON in the form of the settings; `declared_s`, `read_s`: when it was
-    declared, and when a reader called last as far as stored, seconds since 1970."""
+    `databases`, `tables`, `exclude_tables`: names or patterns, sorted as text, `tables` None for all tables; `start`:
+    where the consumer begins, as JSON in the form of the settings; `declared_s`, `read_s`: when the consumer was
+    declared, and the last stored time of a reader's call, seconds since 1970."""
 
     name: str
     owner: str

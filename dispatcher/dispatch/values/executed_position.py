@@ -130,8 +130,8 @@ class GtidRanges:
 
 @dataclass(slots=True)
 class BatchGtids:
-    """The GTIDs and ends of a batch's transactions, shared by all consumers of the batch. `runs`: each run is
-    transactions in succession with consecutive numbers of one source."""
+    """The GTIDs and ends of a batch's transactions, shared by all consumers of the batch. `runs`: each run is a series
+    of successive transactions with consecutive numbers of one source."""
 
     file: str
     sources: list[str]

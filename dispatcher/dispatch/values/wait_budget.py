@@ -6,7 +6,7 @@ would slow down all others to its own speed. With a budget, a slow consumer cost
 of any long time.
 
 A dispatcher does not wait at all for a consumer that was detached three times in ten minutes. With each detach in that
-time, the delay grows after which the consumer may merge, so that it does not open and close connections all the time.
+time, the consumer waits longer before it may merge, so that connections are not opened and closed all the time.
 """
 
 from __future__ import annotations
