@@ -1,1 +1,1 @@
-"""The event loop's side: tasks that execute the effects of the rules."""
+"""The code on the event loop: tasks that execute the effects of the rules."""

@@ -1,8 +1,8 @@
 """Consumers that tokens declare over the API: stored in the state, and run beside the consumers of the settings.
 
 `dispatcher.settings.declared` has the rules. A declaration is stored before its consumer runs, and deleted after its
-consumer has stopped. So whatever ends the daemon, the next start finds either no declaration, or one whose consumer it
-runs. A reload applies the new settings together with all declarations.
+consumer has stopped. So whatever ends the daemon, the next start finds either no declaration, or a declaration whose
+consumer it then runs. A reload applies the new settings together with all declarations.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Declarations:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`store`: the thread that makes all calls of `state`; `make_decls` builds what settings declare; `make_server`
-        returns what answers for a source's server; `clock`: seconds since 1970."""
+        returns an object that asks the server of a source; `clock`: seconds since 1970."""
         self.owners: Mapping[str, str] = {}
         self._clients = clients
         self._store = store
@@ -126,7 +126,7 @@ class Declarations:
             existing = admit(wanted, self._all, settings)
             if existing is not None:
                 if existing.name not in self._clients.sessions.names():
-                    await self._run()  # it is stored, but could not run then
+                    await self._run()  # it was stored, but could not run then
                 return existing, False
             declared = {**self._all, wanted.name: wanted}
             decls = self._make_decls(with_declared(settings, declared.values()).settings)
@@ -144,7 +144,7 @@ class Declarations:
 
     async def remove(self, name: str, owner: str | None) -> None:
         """Remove a declared consumer with its stored position. `owner`: the name of the token, None for an
-        administrator, who may remove each."""
+        administrator, who may remove every declared consumer."""
         async with self._lock:
             settings = self._current()
             declaration = self._all.get(name)
@@ -187,7 +187,7 @@ class Declarations:
     # -- consumers that nothing reads ------------------------------------------------------------------------
 
     async def sweep_regularly(self) -> None:
-        """Sweep every `SWEEP_EVERY_S`, for the first time after this time, so that readers have called again after a
+        """Sweep every `SWEEP_EVERY_S`. The first sweep also waits this long, so that readers have called again after a
         start. Never returns."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
@@ -198,8 +198,8 @@ class Declarations:
                 self._log.log(logging.ERROR, what, error=str(error))
 
     async def sweep(self) -> None:
-        """Store which declared consumers readers have called since the last sweep, and remove those that none has
-        called for `max_days_unread` of their source."""
+        """Store which declared consumers readers have called since the last sweep, and remove those that no reader has
+        called for the `max_days_unread` of their source."""
         async with self._lock:
             settings, now_s = self._current(), int(self._clock())
             sessions = self._clients.sessions

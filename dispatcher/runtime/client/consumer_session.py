@@ -72,8 +72,8 @@ class ConsumerSession:
 
     @property
     def lacks_room(self) -> bool:
-        """True if the queue is full. After that it stays True while the consumer is detached or its connection closed,
-        until the queue has more room."""
+        """True if the queue is full. After that it stays True while the consumer is detached or its connection is
+        closed, until the queue has more room."""
         dispatcher = dispatcher_of(self.runner.client, self.consumer)
         if dispatcher is None:
             stopped = self.consumer.waiting and self.consumer.started

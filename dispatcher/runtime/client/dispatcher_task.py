@@ -1,12 +1,12 @@
 """One dispatcher's task: connect, log in, request the dump and read, again and again until the rules retire the
 dispatcher.
 
-Each `Connect` makes an `_Attempt`, which keeps the orders of the rules for it. One task executes them, so there is only
-one connection at a time, even if the rules order the next one early. After `Close` the rules get no more events of that
-attempt. A login that still runs in its thread cannot be cancelled: the task waits for its end, closes the connection,
-and only then begins the next attempt. For the same reason a dispatcher with the number of a retired one waits until the
-retired one's task has ended: both have the same identity, and if two replicas have one identity, the server kills the
-older one.
+Each `Connect` makes an `_Attempt`, which keeps the orders of the rules for this connection. One task executes the
+orders, so there is only one connection at a time, even if the rules order the next connection early. After `Close` the
+rules get no more events of that attempt. A login that still runs in its thread cannot be cancelled: the task waits for
+its end, closes the connection, and only then begins the next attempt. For the same reason a new dispatcher with the
+number of a retired dispatcher waits until the task of the retired dispatcher has ended: both have the same identity,
+and if two replicas have one identity, the server ends the dump of the older one.
 """
 
 from __future__ import annotations
@@ -163,8 +163,7 @@ class DispatcherRunner:
         if attempt.closed():
             return
         name, client = f"log in {self.number}", self._owner.client
-        # The rules will compare the server's answer with what was read before the question, so collect the question
-        # first.
+        # The rules will compare the server's answer with the positions from before the login, so ask the rules first.
         files, places = client.files_to_probe(self.number), client.offsets_to_probe(self.number)
         open_ = partial(self._owner.source.open, self.number)
         with self._owner.guarded(name):

@@ -1,8 +1,8 @@
 """Looks up the present definitions of tables, and the statements that may have altered the tables since an event.
 
 The server's definition comes with the log position at which it was read. Then a look-up reads the log from the event to
-that position, over a connection of its own. It keeps only those statements, so it needs memory for them and for one
-buffer.
+that position, over a connection of its own. The look-up keeps only the statements that may have altered the tables, so
+it needs memory for them and for one buffer.
 """
 
 from __future__ import annotations

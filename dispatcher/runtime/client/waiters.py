@@ -2,7 +2,7 @@
 
 A waiting call costs one timer. The effect `Wake` of the rules wakes it (`wake`). For changes without that effect, such
 as progress without data, a call may pass a condition. After `changed` the conditions of all calls are checked soon, and
-only the calls are woken whose condition has become true.
+only the calls whose condition has become true are woken.
 """
 
 from __future__ import annotations

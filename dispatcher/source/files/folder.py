@@ -260,7 +260,7 @@ class Folder:
 
     def tip(self, names: list[str], heads: dict[str, FileHead]) -> Tip:
         """Returns the end of the log, or the place of the first damage. A consumer that reaches the damage fails with
-        its error."""
+        the error of the damage."""
         first = len(names) - 1
         while first > 0 and (head := heads[names[first]]).previous_gtids is None and not head.first:
             first -= 1
@@ -384,7 +384,8 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def batches_of(path: Path, head: FileHead, offset: int) -> Iterator[Batch]:
-    """Yield a file's batches from `offset` on, which must lie between two transactions. They have their own routes.
+    """Yield a file's batches from `offset` on, which must lie between two transactions. The batches have routes of
+    their own.
 
     Each batch is valid until the caller asks for the next one. Raises BinlogError where the file is damaged, OSError
     where it cannot be read.

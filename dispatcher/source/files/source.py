@@ -120,7 +120,7 @@ class OpenedFiles:
         files = tuple(self.files)
         if (
             self.end.file not in self._heads
-        ):  # the newest file's ROTATE names one that does not exist yet
+        ):  # the newest file's ROTATE names a file that does not exist yet
             files += ((self.end.file, self.end.offset),)
         return ServerView(
             server=self._server,

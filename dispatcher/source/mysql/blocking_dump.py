@@ -191,8 +191,8 @@ def _payloads(data: bytes, parts: list[bytes], label: str) -> tuple[list[bytes],
 
 
 def _check_large(parts: Sequence[bytes], beginning: bytes, label: str) -> None:
-    """Raise BinlogError for a packet of 16 MiB, before the whole packet is received, unless it is part of an event of a
-    possible size.
+    """Raise BinlogError if a packet of 16 MiB cannot be part of an event of a possible size. The check needs only the
+    beginning of the packet.
 
     `parts`: the earlier packets of the same event. `beginning`: the bytes of this packet that were received so far.
     """

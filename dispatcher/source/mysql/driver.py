@@ -109,7 +109,7 @@ class Driver(_Base):
             super().close()
 
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        """Replace PyMySQL's own context for preferred TLS, which loads authorities and does not use them."""
+        """Replace PyMySQL's own context for preferred TLS: that context loads authorities and does not use them."""
         return given if isinstance(given, ssl.SSLContext) else trusting_context()
 
 

@@ -58,7 +58,7 @@ def read_picture(connection: Connection, earlier: Picture | None = None) -> Pict
 
     The end of the log is read first, then the list of its files, then the variables: so the list has the file in which
     the log ends, and gtid_executed has all transactions before the end. `earlier`: the picture that was read before
-    from the same server; the server is spared SHOW VARIABLES, which is slow, if no variable has changed since.
+    from the same server; if no variable has changed since, the slow SHOW VARIABLES is not executed.
     """
     log = "BINARY LOG" if says_replica(server_version(connection)) else "MASTER"
     status = _log_table(connection, f"SHOW {log} STATUS")
@@ -81,7 +81,7 @@ def read_look_up(connection: Connection, statement: str) -> ServerAnswer:
 
 
 def _text(value: Value) -> Cell:
-    # The server names a type binary whose bytes need not be UTF-8.
+    # The server calls a type binary if its bytes need not be UTF-8.
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
@@ -106,7 +106,7 @@ def _variables(connection: Connection) -> dict[str, Variable]:
 
 
 def _changed(connection: Connection, earlier: Picture) -> dict[str, Variable] | None:
-    """Return the variables of an earlier picture, with today's GTIDs; None if other variables have changed."""
+    """Return the variables of an earlier picture, with the present GTIDs; None if other variables have changed."""
     try:
         selected = _selected(connection, tuple(earlier.variables))
     except BinlogError as error:

@@ -81,7 +81,7 @@ def parse_grants(lines: Iterable[str]) -> Grants:
             databases.append((_unquoted(database), frozenset(privileges)))
         if not privileges.isdisjoint({"SELECT", "ALL PRIVILEGES", "ALL"}):
             select.append((_unquoted(database), _unquoted(table), granted))
-    # A REVOKE follows the GRANT that it restricts, but a GRANT on a table of that database still counts.
+    # REVOKE lines come first: a GRANT on a table counts even if a REVOKE excludes the database from the GRANT on *.*.
     select.sort(key=lambda entry: entry[2])
     return Grants(account, frozenset(everywhere), tuple(select), tuple(databases))
 
