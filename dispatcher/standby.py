@@ -1,11 +1,12 @@
 """Executes the effects of the rules of leadership: asks the database about the lease, lets the daemon lead and resign.
 
 The requests have a session of their own with the database, and each runs in a thread. A daemon that leads no more is a
-standby again in the same process. The process does not restart, because a term begins and ends by the same code as a
-daemon, which many tests run. The listener stays open, so the daemon answers readers and probes all the time; the
-kernels stay loaded, so the next term begins in milliseconds; and no supervisor sees a restart: systemd allows only a
-few (StartLimitBurst), and Kubernetes delays each one more. A thread that still waits for a slow answer of a server ends
-by itself, because nothing uses what it returns (`loop.threads`, `StoreThread.abandon`).
+standby again in the same process. The process need not restart: a term begins and ends with the code that also starts
+and ends a daemon, and many tests run that code. Without a restart the listener stays open, so the daemon answers
+readers and probes all the time. The kernels stay loaded, so the next term begins in milliseconds. No supervisor sees a
+restart: systemd allows only a few restarts (StartLimitBurst), and Kubernetes delays each further restart longer. A
+thread that still waits for a slow answer of a server ends by itself, because nothing uses what it returns
+(`loop.threads`, `StoreThread.abandon`).
 """
 
 from __future__ import annotations

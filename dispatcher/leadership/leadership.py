@@ -6,10 +6,10 @@ duration of the lease from the moment at which it sent the newest request that t
 counts it from a later moment, so a leader whose clock is right stops before another daemon can lead. Nothing depends on
 that: the store refuses the writes of a former leader anyway.
 
-A daemon leads a term only after the database has answered its own campaign for it. If that answer is lost, the term
-passes without a leader, and the daemon campaigns again when the lease has expired. After each term the daemon has a new
-id. So no id leads twice, even if the database loses its newest commits and gives the number of a term twice: the store
-always refuses a write that was delayed since an earlier term.
+A daemon leads a term only after the database has answered its own campaign for this term. If that answer is lost, the
+term passes without a leader, and the daemon campaigns again when the lease has expired. After each term the daemon has
+a new id. So no id leads twice, even if the database loses its newest commits and gives the number of a term twice: the
+store always refuses a write that was delayed since an earlier term.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dispatcher.leadership.states import Gone, Leading, Leaving, Resigning, Stan
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 POLL_S = 0.5
-"""How often a standby reads the lease, and tries again after an error."""
+"""How long a standby waits before it reads the lease again, also after an error."""
 RENEWALS = 3
 """How often a leader renews its lease while one lease lasts."""
 ATTEMPTS = 4
@@ -249,7 +249,7 @@ class Leadership:
             effects.append(LogEvent("warning", "lease not reached", {"error": str(error)}))
         match self.state:
             case StandingBy() as state:
-                # Until it is known that the lease was given back, ask for that again. Do not repeat a campaign.
+                # Repeat a release until the database has confirmed it. Do not repeat a campaign.
                 after = state.next if isinstance(state.next, Release) else ReadLease()
                 self.state = replace(state, next=after, due_s=now + POLL_S)
             case Leading() as state:

@@ -1,4 +1,5 @@
-"""The states of `Leadership`. Each holds what its rules need. All times are of the local monotonic clock."""
+"""The states of `Leadership`. Each state holds the values that the rules need in it. All times are of the local
+monotonic clock."""
 
 from __future__ import annotations
 

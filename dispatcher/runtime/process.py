@@ -33,7 +33,8 @@ def _raise_file_limit() -> None:
 
 
 def warm_up_kernels(*more: Callable[[], None]) -> None:
-    """Load the kernels before the first connection needs them. `more`: functions that load those of other packages.
+    """Load the kernels before the first connection needs them. `more`: functions that load the kernels of other
+    packages.
 
     If the cache has no compiled kernels, a child process compiles them, because the compiler leaves about 100 MB of
     memory in its process. Then this process loads them from the cache; if the cache is not writable, this process

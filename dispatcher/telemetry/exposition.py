@@ -31,7 +31,7 @@ class Family:
         self._template = f"{name}{{{names}}} %s\n" if labels else f"{name} %s\n"
 
     def add(self, values: tuple[str, ...], value: float) -> None:
-        """`values`: the label_text values of the labels."""
+        """`values`: the values of the labels, escaped by `label_text`."""
         self.lines.append(self._template % (*values, _text(value)))
 
 
@@ -44,7 +44,7 @@ class HistogramFamily:
         self._labels = tuple(labels)
 
     def add(self, values: tuple[str, ...], durations: Durations) -> None:
-        """`values`: the label_text values of the labels."""
+        """`values`: the values of the labels, escaped by `label_text`."""
         pairs = [f'{n}="{v}"' for n, v in zip(self._labels, values, strict=True)]
         plain = f"{{{','.join(pairs)}}}" if pairs else ""
         counts = durations.cumulative()

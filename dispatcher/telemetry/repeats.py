@@ -1,12 +1,12 @@
-"""Logs a fault that repeats once, and later how often it was repeated.
+"""Logs a repeated fault once, and later how often it was repeated.
 
 A line repeats another one if it has the same level (warning or error), event and fields; how long the daemon waits
 until it tries again is not compared. The first such line is written, the others are counted. At the end of a window one
 line tells the number of repetitions, with `repeated`, `in_s` and `last_at`. The next window is twice as long, up to an
 hour. After a window without a repetition, the next such line is written again.
 
-If a line says that a fault is over, the number so far is written before that line, so that no count follows it. Then a
-short window begins, in which repetitions of the fault are still counted.
+If a line says that a fault is over, the number of repetitions so far is written before that line, so that no count
+follows the line. Then a short window begins, in which repetitions of the fault are still counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rates: events and bytes per second, between two samples at least a second apart.
 
-After a gap of more than `RATE_WINDOW_S` between two samples the rate is 0: an average over hours says nothing about
-now.
+After a gap of more than `RATE_WINDOW_S` between two samples the rate is 0: an average over hours says nothing about the
+present rate.
 """
 
 from __future__ import annotations

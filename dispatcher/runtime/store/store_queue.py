@@ -46,7 +46,7 @@ class StoreQueue:
     def put_progress(self, consumer: str, progress: Progress) -> None:
         """Queue progress, unless an acknowledgement beyond it is being stored.
 
-        The rules do not know of that acknowledgement yet, and queue its progress when they do.
+        The rules do not know of that acknowledgement yet. Once they do, the progress that they queue includes it.
         """
         coming = self._acknowledging.get(consumer)
         if coming is None or coming.acknowledged.order <= progress.acknowledged.order:

@@ -156,7 +156,7 @@ class MqttPublisher:
             pass
 
     async def _session(self) -> None:
-        """Connect, and publish until the daemon ends (returns) or the connection does (raises)."""
+        """Connect, and publish. Returns when the daemon ends; raises an exception when the connection ends."""
         client = self._client()
         try:
             async with client:
@@ -248,8 +248,8 @@ class MqttPublisher:
                 self._outbox.put(MessageKind.STATUS, topic, b"")
 
     async def _sweep(self, client: _BrokerClient) -> None:
-        """Let the broker send the statuses that it has retained. If the broker refuses the subscription, it keeps
-        them."""
+        """Let the broker send the statuses that it has retained. If the broker refuses the subscription, the statuses
+        of removed consumers stay there."""
         await client.subscribe(self._topics.statuses)
         await asyncio.sleep(SWEEP_S)
         await client.unsubscribe(self._topics.statuses)
