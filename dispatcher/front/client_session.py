@@ -55,7 +55,7 @@ class ClientSession:
         self._connected = Connected(self._name, channel.close)
 
     async def run(self) -> None:
-        """Serve the client until it leaves. Raises WireError for what ends the connection."""
+        """Serve the client until it leaves. Raises WireError for an error that ends the connection."""
         connections, number = self._services.connections, self._login.connection_id
         connections.add(number, self._connected)
         try:

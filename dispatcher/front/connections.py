@@ -10,8 +10,8 @@ from dispatcher.front.dump.request import Registration
 
 @dataclass(slots=True)
 class Connected:
-    """A client. `close` ends its connection; `registration`: None if it has not registered as a replica; `uuid`: as it
-    names itself, "" if it does not."""
+    """A connected client. `close` ends its connection. `registration`: None if the client has not registered as a
+    replica. `uuid`: the UUID that the client names, "" if it names none."""
 
     consumer: str
     close: Callable[[], None]
@@ -36,7 +36,7 @@ class Connections:
         return [client for client in self._clients.values() if client.consumer == consumer]
 
     def kill(self, connection_id: int, consumer: str) -> bool:
-        """End a connection of the same consumer. Returns False if there is none of this number."""
+        """End the consumer's connection with this number. Returns False if the consumer has no such connection."""
         client = self._clients.get(connection_id)
         if client is None or client.consumer != consumer:
             return False

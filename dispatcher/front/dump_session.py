@@ -2,8 +2,8 @@
 
 The client's request decides where the session begins (`start`). Ranges of the consumer's queue become packets (`dump`),
 and the socket's backpressure is the reader's speed. A client of MySQL's protocol does not say what it has stored. So
-what was sent counts as acknowledged after a time, or at once if the queue has no room: if the client returns with an
-older place, the consumer reads the log from there again.
+what was sent counts as acknowledged after a time, or at once if the queue has no room. If the client returns with an
+older place, the consumer reads the log again from there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class DumpOutput(Protocol):
     def write(self, packets: bytes | memoryview) -> None: ...
 
     async def drain(self) -> None:
-        """Wait until the client has received most of it. Raises an error if it receives nothing for too long."""
+        """Wait until the client has received most of what was written. Raises an error if it receives nothing for too
+        long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +189,9 @@ class DumpSession:
         self._output.write(packets)
         self._wrote_at = self._clock()
         await self._output.drain()
-        # `drain` does not wait for a client that is fast. A range of small chunks is sent in one turn: otherwise the
-        # source's next batch would come before each of them, and the client would wait until the log has been read.
+        # `drain` does not wait for a client that is fast, so small chunks are sent in one turn of the event loop. If
+        # each chunk took a turn of its own, the daemon would read a batch of the source before each one, and the client
+        # would wait until the log has been read.
         if self._clock() >= self._yielded_at + _TURN_S:
             await asyncio.sleep(0)
             self._yielded_at = self._clock()

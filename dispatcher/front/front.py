@@ -85,8 +85,8 @@ class Front:
     # -- logins ----------------------------------------------------------------------------------------------
 
     def _version(self) -> str:
-        """The version in the greeting, which comes before the client names its consumer: that of the first consumer
-        whose server was reached."""
+        """The version in the greeting: that of the first consumer whose server was reached. The greeting comes before
+        the client names its consumer."""
         try:
             consumers = self._consumers()
             formats = filter(None, map(consumers.format, consumers.names()))
@@ -105,8 +105,9 @@ class Front:
         await asyncio.sleep(self._guesses.wait_s(client, None))
 
     async def _wait_after_guesses(self, login: FrontLogin) -> None:
-        """Behind wrong tokens of the client's network, let a right one wait as long as they do, but only once.
-        Otherwise a guesser could take each login that is not confirmed at once for wrong, and try the next token."""
+        """After wrong tokens from the client's network, delay a login with a right token as long as those, but only
+        once. Otherwise a guesser could conclude that a token is wrong because it is not confirmed at once, and try the
+        next one."""
         if login.secret is None or time.monotonic() >= self._guesses.slow_until:
             return
         client = login.host, 0

@@ -1,4 +1,4 @@
-"""A dump over a client's connection: what the client has asked for, and how it ends."""
+"""A dump over a client's connection: what the client has asked for, and how the dump ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BY_FILE_REFUSED = (
 
 
 class ServedDump:
-    """Serves one dump on a connection, which ends with it."""
+    """Serves one dump on a connection. The connection ends with the dump."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ServedDump:
             await asyncio.shield(channel.closed)
             raise ClientGone("the client has left")
 
-        # During a dump, a client only says that it leaves.
+        # During a dump, the only command of a client is COM_QUIT.
         channel.watch(lambda _: channel.abort(), _QUIT_BYTES_MAX)
         try:
             async with asyncio.TaskGroup() as group:

@@ -1,12 +1,12 @@
 """Decides where a dump begins: within the consumer's queue, or at a place that the server must find.
 
-What a client asks for decides, not the stored position. It begins in the queue if the queue holds everything that the
-client lacks; then events that the client has are dropped before they are sent. Otherwise the session begins at the
-client's place, and the consumer reads the log from there.
+The client's request decides, not the stored position. The session begins in the queue if the queue holds everything
+that the client lacks; then events that the client has are dropped before they are sent. Otherwise the session begins at
+the client's place, and the consumer reads the log from there.
 
-Three kinds of requests exist. By file and offset, also an offset inside of a transaction: a client may count its
-position event by event. By MySQL's set of GTIDs: everything that is not in the set. By MariaDB's state: in each domain
-everything behind the state's number.
+Three kinds of requests exist. By file and offset; the offset may lie inside a transaction, because a client may count
+its position event by event. By MySQL's set of GTIDs: everything that is not in the set. By MariaDB's state: in each
+domain everything behind the state's number.
 
 Sources: sql/rpl_binlog_sender.cc, Binlog_sender::check_start_file; MariaDB, sql/sql_repl.cc,
 check_slave_start_position.
@@ -54,7 +54,7 @@ def beginning(wanted: Wanted, held: HeldRange | None, executed: GtidSet | None =
 
 
 def _holds_place(held: HeldRange, file: str, offset: int) -> bool:
-    """True if everything behind the place is behind the acknowledged position, too, and was read."""
+    """True if the place lies between the acknowledged position and the queued one."""
     first, last = held.acknowledged, held.queued
     if not (file and first.file and last.file):  # after a failover the files are not known at first
         return False
@@ -68,8 +68,8 @@ def _same_log(executed: ExecutedPosition, file: str) -> bool:
 
 
 def _holds_gtids(held: HeldRange, gtids: GtidSet | MariadbGtids) -> bool:
-    """True if the client has everything up to the acknowledged position. What it has of the transactions behind it is
-    dropped."""
+    """True if the client has everything up to the acknowledged position. Later transactions that the client has, too,
+    are dropped."""
     acknowledged = held.acknowledged.gtids
     if isinstance(gtids, MariadbGtids):
         return isinstance(acknowledged, MariadbGtids) and gtids.contains(acknowledged)

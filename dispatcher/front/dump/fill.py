@@ -21,7 +21,7 @@ from dispatcher.front.dump.sent_gtids import Missing
 
 CHUNK_BYTES = 1 << 18
 
-# Numbers below these limits have an encoding of 1, 2, ... 9 bytes: half of each value is for negative numbers.
+# A number in [_LIMITS[n - 1], _LIMITS[n]) is encoded in n bytes. Half of the values of n bytes are negative numbers.
 _LIMITS = [1, *(1 << 7 * size - 1 for size in range(1, 9)), (1 << 63) - 1]
 
 
@@ -53,7 +53,7 @@ def empty_transactions(
 def _alike(
     source: str, starts: I64, ends: I64, made: MadeTransaction
 ) -> Iterator[tuple[EmptyTransaction, I64, I64]]:
-    """Divide the numbers of a source by the size of their encoding, which matters for numbers with a tag."""
+    """Group the numbers of a source by the size of their encoding. Only numbers of GTIDs with a tag differ in size."""
     if "-" in source and source.count("-") == 1:
         domain, server = map(int, source.split("-"))
         yield made.mariadb(domain, server), starts, ends

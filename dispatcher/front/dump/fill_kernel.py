@@ -13,10 +13,11 @@ from dispatcher.binlog.kernel.jit import njit
 
 
 class Template(NamedTuple):
-    """The packets of an empty transaction, which differ in sequence numbers and in the number of the GTID.
+    """The packets of an empty transaction. Copies differ in the packets' sequence numbers, the GTID's number and its
+    checksum.
 
-    `packets`: their bytes; `starts`: where each packet begins. `event`, `checksum`: where the GTID event begins, and
-    where its checksum is, or 0. `number`, `number_size`, `varied`: see `made_events.EmptyTransaction`.
+    `packets`: their bytes; `starts`: where each packet begins. `event`: where the GTID event begins. `checksum`: where
+    its checksum is, 0 = none. `number`, `number_size`, `varied`: see `made_events.EmptyTransaction`.
     """
 
     packets: U8
@@ -36,7 +37,7 @@ STATE_SIZE = 3
 def fill(out: U8, at: Int, template: Template, starts: I64, ends: I64, st: I64) -> Int:
     """Write the empty transactions of the numbers [starts[i], ends[i]) to `out` from `at` on, as many as fit.
 
-    Returns the offset behind them. It is done when st[INTERVAL] is len(starts).
+    Returns the offset behind the last one. All are written when st[INTERVAL] is len(starts).
     st[INTERVAL], st[NUMBER]: the interval and number to go on with; number 0 = at the interval's beginning.
     """
     size = len(template.packets)

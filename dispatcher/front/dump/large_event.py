@@ -23,7 +23,7 @@ class LargeEvent:
         self._size = header.size - strip
         self._left = header.size  # bytes of the event that have not come
         self._to_send = 0 if dropped else len(prefix) + self._size
-        self._packet_size = self._in_packet = 0  # of the present packet, and what it lacks
+        self._packet_size = self._in_packet = 0  # bytes of the present packet: all, unsent
         self._begun = dropped
 
     @property
@@ -31,8 +31,8 @@ class LargeEvent:
         return not self._left
 
     def take(self, view: memoryview) -> tuple[int, list[bytes | memoryview]]:
-        """Take the event's next bytes. Returns how many they are, and what is sent. The first view must hold at least
-        the header."""
+        """Take the event's next bytes from `view`. Returns how many they are, and the bytes to send for them. The first
+        view must hold at least the header."""
         taken = view[: self._left]
         self._left -= len(taken)
         out: list[bytes | memoryview] = []

@@ -75,8 +75,9 @@ def format_description(format_: FormatDescription, *, begin: bool, checksum: boo
     """Return a FORMAT_DESCRIPTION as a server sends it.
 
     `begin`: True if the file's beginning follows. In a dump from within a file the event has no position, so that the
-    client keeps that of the ROTATE, and no time of creation, at which a replica would drop its temporary tables.
-    `checksum`: False if the checksums of the events that follow are stripped. The event's own checksum stays.
+    client keeps the position of the ROTATE. It also has no time of creation, because a replica that gets one drops its
+    temporary tables. `checksum`: False if the checksums of the events that follow are stripped. The event's own
+    checksum stays.
     """
     event = bytearray(format_.raw)
     flags = int.from_bytes(event[FLAGS_AT : FLAGS_AT + 2], "little") & ~FLAG_IN_USE
@@ -92,8 +93,8 @@ def format_description(format_: FormatDescription, *, begin: bool, checksum: boo
 
 
 def same_format(a: FormatDescription, b: FormatDescription) -> bool:
-    """True if two FORMAT_DESCRIPTIONs say the same of the events behind them. Their times may differ, and the one of a
-    dump from within a file has no position."""
+    """True if two FORMAT_DESCRIPTIONs describe the events behind them in the same way. Their times and positions are
+    not compared."""
     return (a.server_version, a.checksum, a.has_algorithm, a.post_headers) == (
         b.server_version,
         b.checksum,
@@ -144,11 +145,11 @@ class MadeTransaction:
         return self.event(EventType.QUERY, bytes(14) + text, flags=_SUPPRESS_USE)
 
     def mysql(self, source: str, number_size: int = 8) -> EmptyTransaction:
-        """Return the empty transactions of a source, `uuid` or `uuid:tag`, in the form that its version writes. An
-        empty transaction is GTID, BEGIN, COMMIT.
+        """Return the empty transactions of a source, `uuid` or `uuid:tag`, in the form that the server's version
+        writes. An empty transaction is GTID, BEGIN, COMMIT.
 
-        Their commit has no place in the order of the server's commits (its logical clock is 0), so a replica with
-        several workers executes it alone. `number_size`: with a tag, the bytes of the encoded number.
+        Its logical clock is 0: it has no place in the order of the server's commits, so a replica with several workers
+        executes it alone. `number_size`: the bytes of the encoded number, if the source has a tag.
         """
         uuid, _, tag = source.partition(":")
         rest = (self.query(b"BEGIN"), self.query(b"COMMIT"))

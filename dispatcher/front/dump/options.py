@@ -11,9 +11,10 @@ from dispatcher.model.gtid import GtidSet, MariadbGtids
 class Checksum(Enum):
     """What a client has said about checksums (@source_binlog_checksum).
 
-    UNSET: it knows none, so they are stripped. (Servers refuse such a client if their logs have checksums.) NONE,
-    CRC32: it obeys the FORMAT_DESCRIPTION, so events keep the checksums that they have: no server strips them for NONE.
-    The value decides only whether the first ROTATE has one, which precedes the FORMAT_DESCRIPTION.
+    UNSET: the client knows no checksums, so they are stripped. (Servers refuse such a client if their logs have
+    checksums.) NONE, CRC32: the client obeys the FORMAT_DESCRIPTION, so events keep the checksums that they have. A
+    server does not strip them for NONE either. The value decides only whether the first ROTATE, which precedes the
+    FORMAT_DESCRIPTION, has a checksum.
     """
 
     UNSET = "unset"
@@ -23,10 +24,10 @@ class Checksum(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """What a client has asked for, and the source. `server_id`: of the source, for events that the front makes.
-    `semi_sync`: True if the client expects the two bytes of semi-synchronous replication before each event. `annotate`:
-    True if it gets MariaDB's ANNOTATE_ROWS events. `mariadb_capability`: @mariadb_slave_capability; below 4, it gets
-    BEGIN in place of MariaDB's GTID events."""
+    """What a client has asked for, and what the relay needs to know of the source. `server_id`: of the source, for
+    events that the front makes. `semi_sync`: True if the client expects the two bytes of semi-synchronous replication
+    before each event. `annotate`: True if the client gets MariaDB's ANNOTATE_ROWS events. `mariadb_capability`:
+    @mariadb_slave_capability; below 4, the client gets BEGIN in place of MariaDB's GTID events."""
 
     server_id: int
     checksum: Checksum
@@ -47,7 +48,7 @@ class AfterPlace:
 
 @dataclass(frozen=True, slots=True)
 class AfterGtids:
-    """A dump by GTID. The client has these transactions. They must contain all that precede the first range."""
+    """A dump by GTID. The client has these transactions. They must contain all transactions before the first range."""
 
     gtids: GtidSet | MariadbGtids
 

@@ -18,7 +18,8 @@ def without_magic(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
 
 
 def join(joined: bytearray, view: memoryview) -> int:
-    """Append the bytes to `joined` that complete its event's header, or its event. Return how many."""
+    """Append to `joined` the bytes of `view` that complete its event's header or, behind the header, its event. Return
+    how many."""
     need = HEADER_SIZE if len(joined) < HEADER_SIZE else _size(joined)
     more = view[: need - len(joined)]
     joined += more

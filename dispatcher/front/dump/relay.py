@@ -1,11 +1,12 @@
 """The packets of a dump, made of a consumer's delivered bytes.
 
 A delivered range is a binlog: the magic bytes, FORMAT_DESCRIPTIONs, and for each transaction a record and its events.
-The client gets what a server would send: a ROTATE that is not in the file and a FORMAT_DESCRIPTION, at the beginning
-and wherever the record's file changes, and the events. The kernel (`relay_kernel`) copies events of up to 64 KiB into
+The client gets what a server would send: the events and, at the beginning and wherever the record's file changes, a
+ROTATE that is not in the file and a FORMAT_DESCRIPTION. The kernel (`relay_kernel`) copies events of up to 64 KiB into
 chunks of packets. Of a larger event only the packets' headers are made, and its bytes are passed on as they are.
 
-What the client has already is dropped: by file up to its place, by GTID each transaction of its set.
+Events that the client already has are dropped: in a dump by file those before its place, in a dump by GTID each
+transaction of its set.
 
 Sources: MySQL source, sql/rpl_binlog_sender.cc; MariaDB, sql/sql_repl.cc; both compared with dumps of real servers.
 """
@@ -95,7 +96,7 @@ class Relay:
     def packets(self, parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
         """Yield the packets of a delivered range, in chunks of 256 KiB, or views of parts of at most 1 MiB.
 
-        While events are dropped, an empty chunk follows on each 256 KiB of the range.
+        While events are dropped, it yields an empty chunk for each 256 KiB of the range.
 
         Raises BinlogError: MALFORMED_EVENT, UNSUPPORTED_EVENT, CHECKSUM_MISMATCH.
         """
@@ -214,7 +215,7 @@ class Relay:
         st[k.CHECKED] = format_.checksum
         unset = self._options.checksum is Checksum.UNSET
         st[k.STRIP] = CHECKSUM_SIZE if format_.checksum and unset else 0
-        # The next record decides whether the client is told: it may name another file.
+        # `_enter_file` tells the client at the next record, which may name another file.
         if self._told is None or not made_events.same_format(format_, self._told):
             st[k.NAME_SIZE] = 0
 
@@ -276,7 +277,8 @@ class Relay:
         return self._told.checksum and self._options.checksum is not Checksum.UNSET
 
     def _arrive(self, file: str, offset: int) -> None:
-        """Move on to a place that no event has, if it lies in another file."""
+        """Advance to a place that no event that was sent has reached. Send a ROTATE to it if it lies in another
+        file."""
         if self._asked is not None:
             self._begin()
         self._begun = True
@@ -289,12 +291,12 @@ class Relay:
     def heartbeat(self, file: str, offset: int) -> bytes:
         """Return the packets that tell the client that it has all of the log up to a place. `offset`: bytes.
 
-        A replica counts its offset by the sizes of events, and fails at a heartbeat with a lower one. It counts too
-        much if there are empty transactions, or if the source has compressed a transaction. So in a dump by GTID, where
-        offsets mean nothing, the heartbeat has the replica's own offset if that is higher.
+        A replica counts its offset by the sizes of events, and fails at a heartbeat with a lower offset. Its count is
+        too high if it got empty transactions, or if the source has compressed a transaction. So in a dump by GTID,
+        where offsets mean nothing, the heartbeat has the replica's own offset if that is higher.
 
-        Call it only between ranges, and after `packets` has been given at least the range without transactions, which
-        holds the FORMAT_DESCRIPTION.
+        Call it only between ranges. `packets` must have been given the FORMAT_DESCRIPTION before, at least in a range
+        without transactions.
         """
         self._arrive(file, offset)
         options = self._options
@@ -308,15 +310,16 @@ class Relay:
         return self._taken()
 
     def arrive(self, file: str, offset: int) -> bytes:
-        """Return the packets that tell the client that the log goes on at a place, if it lies in another file."""
+        """Return the packets that tell the client that the log goes on at a place; none if it already reads that
+        file."""
         self._arrive(file, offset)
         return self._taken()
 
     def fill(
         self, end: GtidSet | MariadbGtids, file: str, offset: int, timestamp: int = 0
     ) -> Iterator[bytes]:
-        """Yield, in chunks, the packets of empty transactions for what the client lacks of `end`: what the range, which
-        ends there, has left out. In a dump by file there is nothing to fill.
+        """Yield, in chunks, the packets of empty transactions for the GTIDs of `end` that the client lacks: those that
+        the range, which ends there, has left out. In a dump by file there is nothing to fill.
 
         `end`: the executed set at the range's end, with all that was sent. `file`, `offset`: the place there.
         `timestamp`: seconds since 1970 UTC for these events; 0: that of the last transaction that was read. Call it

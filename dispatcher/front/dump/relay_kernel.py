@@ -17,9 +17,10 @@ from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import bytes_at, copy, integers_at, load32
 from dispatcher.binlog.kernel.jit import njit, part
 
-# Why `relay` returned: the piece is done, or ends inside an event; the buffer is full; Python must handle the event at
-# st[AT]: a record that names another file, a FORMAT_DESCRIPTION, a GTID of a new source, an event that does not fit the
-# buffer; the list of GTIDs is full; an event that no server and no daemon writes.
+# Why `relay` returned. MORE: the piece is done, or ends inside an event. ROOM: the buffer is full. RUNS: the list of
+# GTIDs is full. MALFORMED: an event that no server and no daemon writes. Or Python must handle the event at st[AT]:
+# FILE: a record that names another file; FORMAT: a FORMAT_DESCRIPTION; SOURCE: a GTID of a new source; LARGE: an event
+# larger than LARGE_BYTES.
 MORE, ROOM, FILE, FORMAT, SOURCE, LARGE, RUNS, MALFORMED = range(8)
 
 # The state between calls: indexes in its array.
@@ -37,7 +38,7 @@ SOURCES = 10  # sources of GTIDs that are known
 LAST_SOURCE = 11
 N_RUNS = 12
 # Options:
-TRACK = 13  # 1 if GTIDs are noted, and transactions dropped that the client has
+TRACK = 13  # 1 if the kernel notes GTIDs, and drops transactions that the client has
 STRIP = 14  # bytes of checksum that are removed from each event
 CHECKED = 15  # 1 if events end in a checksum
 SEMI_SYNC = 16
@@ -107,7 +108,8 @@ def _put_key(key: I64, at: Int, byte: Int) -> None:
 
 @part
 def _read_tagged(buf: U8, at: Int, end: Int, key: I64) -> Int:
-    """Write the source of a GTID_TAGGED event's body to `key`, behind zeros. Return its number, or -1."""
+    """Write the source of a GTID_TAGGED event's body to `key`, which must hold zeros. Return the GTID's number, or
+    -1."""
     for _ in range(3):  # version, size, last mandatory field
         _, at = _varied(buf, at, end)
     number = np.int64(-1)
@@ -135,7 +137,8 @@ def _read_tagged(buf: U8, at: Int, end: Int, key: I64) -> Int:
 
 @part
 def _read_gtid(buf: U8, at: Int, end: Int, key: I64) -> Int:
-    """Write the source of the GTID event at buf[at] to `key`. Return its number, or -1 if the event is damaged."""
+    """Write the source of the GTID event at buf[at] to `key`. Return the GTID's number, or -1 if the event is
+    damaged."""
     kind = buf[at + header.TYPE_AT]
     body = at + header.HEADER_SIZE
     for k in range(KEY_WORDS):
@@ -206,7 +209,7 @@ def _note(runs: I64, st: I64, source: Int, number: Int) -> None:
 @part
 def _begin(out: U8, at: Int, size: Int, checked: Int) -> None:
     """Turn the GTID event of MariaDB at out[at] into the QUERY event BEGIN of the same size, as MariaDB does for a
-    client that does not know it."""
+    client that does not know its GTID events."""
     end = at + size - header.CHECKSUM_SIZE * checked
     body = at + header.HEADER_SIZE
     spare = end - body - _QUERY_BEGIN - 5
@@ -251,9 +254,11 @@ def full_offset(st: I64, log_pos: Int) -> Int:
 
 @part
 def is_dropped(st: I64, kind: Int, log_pos: Int) -> bool:
-    """True if the client does not get an event of the open transaction: it has it, or has not asked for its type.
+    """True if the client does not get an event of the open transaction: it has the event, or has not asked for the
+    type.
 
-    MariaDB's events within a transaction have no position since 11.7. They are sent if the transaction's end is."""
+    MariaDB's events within a transaction have no position since 11.7. They are dropped only if the client has the whole
+    transaction."""
     if st[SKIP]:
         return True
     if st[PLACE] == BEGINNING and log_pos and full_offset(st, log_pos) <= st[PLACE_OFFSET]:

@@ -1,8 +1,9 @@
 """The GTIDs that a client has: its own set at the beginning of a dump, and what it was sent since.
 
 The kernel notes the GTIDs that are sent as *runs* of consecutive numbers of one source. If a consumer gets every tenth
-transaction, a range may have tens of thousands of runs. No set is made of them while the dump goes on: at a range's end
-all transactions up to it are in the client's set, because `fill` sends those that were left out.
+transaction, a range may have tens of thousands of runs. The runs are not made into a set while the dump goes on: at a
+range's end the client's set holds all transactions up to that end, because `fill` sends the transactions that were left
+out.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SentGtids:
         self._ends = np.zeros(0, dtype=np.int64)
 
     def use(self, st: I64) -> None:
-        """Give the arrays to the kernel whose state this is."""
+        """Give the arrays to the kernel: write their addresses and sizes to its state."""
         st[k.SOURCES], st[k.INTERVALS] = len(self._names), len(self._starts)
         st[k.RUNS_AT], st[k.KEY_AT] = address(self._runs), address(self._key)
         st[k.KEYS_AT], st[k.SPANS_AT] = address(self._keys), address(self._spans)

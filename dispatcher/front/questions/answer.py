@@ -31,8 +31,8 @@ class Reads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The client. `host`: its address; `unix_time`: the seconds of the moment of the question; `tls_version`,
-    `tls_cipher`: "" without TLS."""
+    """The client. `host`: its address; `unix_time`: when the question came, in seconds; `tls_version`, `tls_cipher`: ""
+    without TLS."""
 
     consumer: str
     user: str
@@ -58,7 +58,7 @@ class Ok:
 @dataclass(frozen=True, slots=True)
 class LookUp:
     """A question for the server. `statement` consists of constants, quoted names, and names of columns of an
-    allow-list; `result` makes the answer of the server's. `database`, `table`: for messages; "" = none."""
+    allow-list; `result` makes the client's answer from the server's. `database`, `table`: for messages; "" = none."""
 
     statement: str
     result: Callable[[ServerAnswer], ResultSet]
@@ -67,8 +67,8 @@ class LookUp:
     table: str = ""
 
     def refusal(self, number: int) -> WireError:
-        """Return the error for the client if the server has refused the statement. `number`: the server's; 0 if it has
-        not answered."""
+        """Return the error for the client if the server has refused the statement. `number`: the server's error, 0 if
+        it has not answered."""
         if number == 1049 or (number == 1146 and not self.table):
             return unknown_database(self.database)
         if number in (1051, 1102, 1103, 1146):
@@ -84,7 +84,7 @@ Answer: TypeAlias = ResultSet | Ok | LookUp
 
 
 def result_set(names: Sequence[str], rows: Iterable[Sequence[Cell]]) -> ResultSet:
-    """Return a result set; a column whose values are all numbers, and at least one, is a column of numbers."""
+    """Return a result set. A column with at least one number and without text is a column of numbers."""
     cells = tuple(tuple(row) for row in rows)
     columns = tuple(
         AnswerColumn(name, _kind([row[at] for row in cells])) for at, name in enumerate(names)

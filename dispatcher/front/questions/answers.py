@@ -1,8 +1,8 @@
 """Answers questions from the picture of the server and the variables of the connection, or with a look-up.
 
 Values, names of columns and numbers of errors are the server's, with these exceptions: databases and tables that the
-consumer does not read do not exist; of the variables there are those of `SHOWN_VARIABLES`; the statements of every
-version about the log work with every version; other replicas of the server are not shown.
+consumer does not read do not exist; only the variables of `SHOWN_VARIABLES` exist; statements about the log work in the
+syntax of any version, whatever the server's version; other replicas of the server are not shown.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from dispatcher.model.server_picture import Picture, ServerAnswer
 
 ROW_CHARACTERS_MAX = 64 << 20
 MADE_CHARACTERS_MAX = 4 << 20
-"""Of a row, without the variables of the server, each counted once: what a client can make long with a short
+"""Of a row, without the distinct values of the server's variables: the part that a client can make long with a short
 question."""
 _GTID_OF_PLACE = "binlog_gtid_pos"
 
@@ -69,7 +69,7 @@ def answer_to(question: Question, picture: Picture, variables: Variables, who: W
     """Return the answer. Raises `WireError`. Changes `variables` if the question does.
 
     For a `LookUp` the caller asks the server, and gets the answer from the look-up's `result` or `refusal`. A `Kill` is
-    refused here: the caller, who knows the connections, answers it if one of them is meant.
+    refused here: the caller, who knows the connections, answers it if it names one of them.
     """
     context = Context(picture, variables, who)
     if isinstance(question, Select):
@@ -125,7 +125,7 @@ def _of_schema(question: Question, context: Context) -> Answer:
 
 
 def check_database(name: str, picture: Picture, who: Who) -> None:
-    """Raise `WireError` 1049 if the connection may not have this database. "" and information_schema are allowed."""
+    """Raise `WireError` 1049 if the connection may not use this database. "" and information_schema are allowed."""
     if not name or name.lower() == look_ups.INFORMATION_SCHEMA:
         return
     if not look_ups.reads_database(name, who, picture):
@@ -178,7 +178,7 @@ def _gtid_of_place(question: Select, call: FunctionCall, context: Context) -> An
 
 
 def _set(question: SetVariables, context: Context) -> Ok:
-    """Set all variables of the statement, or none. Values are of the variables before the statement."""
+    """Set all variables of the statement, or none. Values are computed from the variables before the statement."""
     values = [
         None if assignment.value is None else evaluate(assignment.value, context)
         for assignment in question.assignments

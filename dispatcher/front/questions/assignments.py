@@ -1,6 +1,6 @@
 """Parses SET.
 
-Source: MySQL manual, "SET Syntax for Variable VariableSetting", "SET NAMES Statement", "SET TRANSACTION Statement".
+Source: MySQL manual, "SET Syntax for Variable Assignment", "SET NAMES Statement", "SET TRANSACTION Statement".
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def read_set(reader: Reader) -> Question:
 
 
 def _transaction(reader: Reader, scope: Scope) -> tuple[VariableSetting, ...]:
-    """SET [SESSION] TRANSACTION. Without SESSION it is for the next transaction only, and the front has none."""
+    """SET [SESSION] TRANSACTION. Without SESSION it applies to the next transaction only, and the front has no
+    transactions."""
     assignments = [_characteristic(reader, scope)]
     while reader.accept(","):
         assignments.append(_characteristic(reader, scope))
@@ -82,7 +83,7 @@ def _value(reader: Reader, target: SystemVariable | UserVariable) -> Expression 
         return value
     if reader.accept("DEFAULT"):
         return None
-    # `on` is a word of the language, which `expression` reads as the name of a column, as it does `utf8mb4`.
+    # `expression` reads a bare word, such as `on` or `utf8mb4`, as the name of a column.
     value = reader.expression()
     return Constant(value.name) if isinstance(value, ColumnName) else value
 

@@ -45,8 +45,8 @@ class LikePattern:
         return f"LikePattern({self.text!r})"
 
     def matches(self, text: str) -> bool:
-        """Compare with the last `%` as the only point of return, so that the time is at most the product of the
-        lengths."""
+        """True if the whole text matches. After a mismatch the comparison returns only to the last `%`, so that its
+        time is at most the product of the lengths."""
         pieces, at, piece = self._pieces, 0, 0
         any_at: int | None = None  # the piece after the last `%`, and where its text began
         any_from = 0
@@ -67,8 +67,8 @@ class LikePattern:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """True if the column has one of the values, which are casefolded. `negated`: if it has a value, and none of them.
-    `given`: the values as the client has written them."""
+    """Tests if a column has one of the values, which are casefolded. `negated`: tests if it has another value; NULL
+    never matches. `given`: the values as the client has written them."""
 
     column: str
     values: frozenset[str]

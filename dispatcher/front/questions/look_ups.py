@@ -1,9 +1,9 @@
-"""Composes the statements that the front asks the server, and makes its clients' answers of the server's.
+"""Composes the statements that the front asks the server, and makes the clients' answers from the server's answers.
 
 A statement consists of constants, of names of columns and views of an allow-list, and of names of databases and tables.
-A name is quoted with backticks, in which no character but the backtick is special in any sql_mode, or written as a
-hexadecimal constant. So the text of a client cannot become a part of a statement. The daemon's connection is in
-utf8mb4, and names are valid UTF-8.
+A name is written as a hexadecimal constant, or quoted with backticks, between which only the backtick is special in any
+sql_mode. So the text of a client cannot become a part of a statement. The daemon's connection is in utf8mb4, and names
+are valid UTF-8.
 
 Rows of databases and tables that the consumer does not read are left out, by the names in the server's answer.
 """
@@ -228,7 +228,7 @@ def _order(asked: SelectSchema) -> str:
 
 
 def _reads_owner(owner: Sequence[str], who: Who, picture: Picture) -> bool:
-    """True if the consumer reads a database, or a table of one."""
+    """True if the consumer reads the database or table that `owner` names."""
     if len(owner) == 1:
         (database,) = owner
         is_schema = database.lower() == INFORMATION_SCHEMA
@@ -249,7 +249,8 @@ def _column(expression: Expression) -> str:
 
 
 def _server_name(written: str, picture: Picture) -> str:
-    """The name that the server gives to a column: MySQL's own from 8.0 on, else as the client has written it."""
+    """The name of a column in the server's answer: in upper case from MySQL 8.0 on, else as the client has written
+    it."""
     name = written.rpartition(".")[2].strip().strip("`")
     version = server_numbers(picture.version)
     return name.upper() if not picture.mariadb and version >= _UPPER_CASE_SINCE else name

@@ -1,4 +1,4 @@
-"""Parses what a client asks to a `Question` of the closed set, or refuses it.
+"""Parses what a client asks into a `Question` of the closed set, or refuses it.
 
 The client's text goes no further: answers are made from the values of the question. What is refused gets the number
 that a MySQL server has for the nearest case, and a text that names docs/front.md.

@@ -1,7 +1,7 @@
 """What a client asks, as values: the closed set of questions that the front answers.
 
 Names of system variables, functions and columns are in lower case, names of databases and tables as the client writes
-them. No other text of the client is kept but constants, names of user variables and names for columns of the answer.
+them. Of the client's other text only constants, names of user variables and names for columns of the answer are kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The views of information_schema that the front answers, and the columns of each that a client may select.
 
-They tell what the log's bytes do not: the columns, keys and character sets of the consumer's tables. Columns that name
-tables of other consumers, such as those of foreign keys, or accounts are not among them.
+They show what the log's bytes do not show: the columns, keys and character sets of the consumer's tables. Columns that
+name accounts, or tables of other consumers as those of foreign keys do, are not among them.
 
 Source: MySQL manual, "INFORMATION_SCHEMA Tables".
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SchemaView:
-    """`owner`: the columns that say whose a row is: a database, or a database and a table."""
+    """`owner`: the columns that name what a row describes: a database, or a database and a table."""
 
     columns: frozenset[str]
     owner: tuple[str, ...] = ("table_schema", "table_name")

@@ -37,7 +37,7 @@ def _of_schema(reader: Reader, items: tuple[Item, ...]) -> Question:
 
 
 def _skip_alias(reader: Reader) -> None:
-    """Consume the alias of the only table: columns are looked up by their names, so it is not needed."""
+    """Consume the alias of the only table. It is not needed, because columns are looked up by their names alone."""
     if reader.accept("AS"):
         reader.identifier()
     elif not any(reader.at(word) for word in ("WHERE", "ORDER", "LIMIT", ";")):

@@ -37,7 +37,7 @@ _SETTABLE = frozenset((
     "transaction_isolation", "transaction_read_only", "tx_isolation", "tx_read_only", "unique_checks",
     "wait_timeout",
 ))  # fmt: skip
-# Those that clients set, and that make no difference here. A client sees them only if it has set them.
+# System variables that clients set, and that make no difference here. A client sees them only if it has set them.
 _ACCEPTED = frozenset((
     "max_heap_table_size", "optimizer_switch", "profiling", "session_track_gtids", "session_track_schema",
     "session_track_state_change", "session_track_transaction_info", "sql_big_selects", "sql_notes", "sql_warnings",
@@ -55,7 +55,7 @@ _CHARSETS = ("character_set_client", "character_set_connection", "character_set_
 
 class Variables:
     """`collation`: the id in the client's handshake. `database`: the connection's, which USE changes; "" = none.
-    `mariadb`: True if the server is one."""
+    `mariadb`: True if the server is MariaDB."""
 
     def __init__(
         self, collation: int = _UTF8MB4, database: str = "", *, mariadb: bool = False
@@ -69,7 +69,7 @@ class Variables:
         self._system |= dict.fromkeys(_CHARSETS, charset if charset.isalnum() else "utf8mb4")
 
     def copy(self) -> Variables:
-        """Return variables for the assignments of one statement, which all take effect or none."""
+        """Return a copy for the assignments of one statement, so that all of them take effect or none."""
         other = Variables(database=self.database, mariadb=self.mariadb)
         other._user, other._system = dict(self._user), dict(self._system)
         return other
@@ -136,7 +136,7 @@ class Variables:
         self._system["collation_connection"] = collation or _collation_of(charset, picture)
 
     def set_charset(self, charset: str | None, picture: Picture) -> None:
-        """Execute SET CHARACTER SET, which sets the connection's to that of the database."""
+        """Execute SET CHARACTER SET, which sets the connection's character set to that of the database."""
         self.set_names(charset, "", picture)
         self._system.pop("character_set_connection", None)
         self._system.pop("collation_connection", None)
@@ -162,7 +162,7 @@ class Variables:
 
     @property
     def binlog_checksum(self) -> str | None:
-        """ "NONE" or "CRC32"; None if the client says nothing, so that it is an old one without checksums."""
+        """ "NONE" or "CRC32"; None if the client says nothing, as an old client without checksums does."""
         value = self._first("source_binlog_checksum", "master_binlog_checksum")
         return None if value is None else _CHECKSUMS.get(str(value).upper())
 
@@ -179,7 +179,7 @@ class Variables:
 
     @property
     def mariadb_capability(self) -> int:
-        """From 4 on the client understands MariaDB's GTID events; 0 = nothing of MariaDB's."""
+        """From 4 on the client understands MariaDB's GTID events; 0 = the client knows nothing of MariaDB."""
         return self._number("mariadb_slave_capability")
 
     @property
@@ -204,7 +204,8 @@ class Variables:
         return next((self._user[name] for name in names if name in self._user), None)
 
     def _number(self, *names: str) -> int:
-        """Return the first of these user variables that is set, as a number from 0 on; 0 if it is none."""
+        """Return the first of these user variables that is set, as a number from 0 on; 0 if its value is no such
+        number."""
         value = self._first(*names)
         if isinstance(value, int):
             return max(value, 0)

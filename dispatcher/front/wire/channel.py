@@ -4,8 +4,8 @@ The channel asks the transport for the bytes of one packet, first the header, th
 after the last one. So a ClientHello, which a client sends right behind its request for TLS, stays in the socket until
 the handshake of TLS reads it. And a packet that is too large is refused by its header, before memory is taken for it.
 
-A connection that is not read from does not tell that its client has gone. While no command is expected, as in a dump,
-`watch` reads what the client sends, so that `closed` tells it at once.
+A channel that does not read does not notice that its client has gone. While no command is expected, as in a dump,
+`watch` reads what the client sends, so that `closed` is done at once.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class TlsFailed(ClientGone):
 class Channel(asyncio.BufferedProtocol):
     """One connection, from its start. `bytes_max`: of the first packet that is read.
 
-    The sequence number of the next packet is kept for both directions: `send` and the reads count it on. `write` takes
-    packets that are ready, and leaves it as it is.
+    One sequence number serves both directions: `send` and the reads increment it. `write` takes packets that are ready,
+    and does not change the number.
     """
 
     def __init__(self, bytes_max: int, on_open: Callable[[Channel], None]) -> None:
@@ -146,7 +146,7 @@ class Channel(asyncio.BufferedProtocol):
     def watch(self, on_packet: Callable[[bytes], None], bytes_max: int) -> None:
         """From now on, call `on_packet` for each packet that the client sends, such as acknowledgements of a replica;
         each begins a new sequence. The channel is closed on a packet that `read_packet` would refuse, or for which
-        `on_packet` raises WireError. It ends with `unwatch`."""
+        `on_packet` raises WireError. `unwatch` ends the watch."""
         self._watcher = on_packet
         self._want(bytes_max, begins=True)
 
@@ -259,7 +259,7 @@ class Channel(asyncio.BufferedProtocol):
     async def start_tls(self, context: ssl.SSLContext, bytes_max: int, timeout_s: float) -> None:
         """Do the handshake of TLS as the server; then expect a packet of at most `bytes_max` bytes.
 
-        Raises TlsFailed, also if it takes more than `timeout_s`.
+        Raises TlsFailed, also if the handshake takes more than `timeout_s`.
         """
         self._raise_if_gone()
         assert self._socket is not None and self._payload is None
@@ -291,7 +291,7 @@ class Channel(asyncio.BufferedProtocol):
             secured.pause_reading()
 
     def _end_handshake(self) -> None:
-        """Close the socket, unless the handshake has done so: it does not tell the channel."""
+        """Close the socket if the handshake has not done so, and end the channel, which the handshake does not do."""
         if self._socket is not None and not self._socket.is_closing():
             self._socket.abort()
         self._end()

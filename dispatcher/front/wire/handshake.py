@@ -110,7 +110,7 @@ def parse_response(payload: bytes, offered: Capability) -> HandshakeResponse:
     """Read the client's response, HandshakeResponse41. `offered`: the capabilities of the greeting.
 
     Raises WireError: 1251 for clients older than MySQL 4.1, 1043 if it cannot be read. The client's own capabilities
-    say which fields there are: some clients send one that was not offered.
+    say which fields there are: some clients send a field whose capability was not offered.
     """
     reader = PayloadReader(payload)
     low = reader.integer(2)

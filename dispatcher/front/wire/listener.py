@@ -1,8 +1,8 @@
 """Accepts connections, logs their clients in, and hands them to the caller's handler; bounds how many there are.
 
-Of `connections_max` connections at most a quarter may not have logged in yet: for each further one the oldest of these
-is closed. So a program that opens connections and is silent does not keep others out. Whatever a client sends, its
-connection ends without a message in the log; only an error of the handler itself is reported.
+At most a quarter of `connections_max` connections may be without a login: for each further one, the oldest connection
+without a login is closed. So a program that opens connections and is silent does not keep others out. Whatever a client
+sends, its connection ends without a message in the log; only an error of the handler itself is reported.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _BY_NUMBER = {
 
 @dataclass(slots=True)
 class FrontCounts:
-    """For the metrics. `open` and `waiting` are of now: all connections, and those without a login or at their end; the
-    others count since the start."""
+    """For the metrics. `open`: all connections now. `waiting`: those without a login, or at their end, now. The others
+    count since the start."""
 
     open: int = 0
     waiting: int = 0
@@ -95,8 +95,8 @@ class FrontListener:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self, grace_s: float = 1.0) -> None:
-        """Close the listener, end the handlers, and close all connections: those that have to send something yet after
-        `grace_s`."""
+        """Close the listener, end the handlers, and close all connections. Those that still have bytes to send are
+        closed after `grace_s`."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._tasks.values())

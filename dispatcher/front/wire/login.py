@@ -50,7 +50,8 @@ class LoginRules:
     """Who may log in, and how.
 
     `version`: of the server, for the greeting; `tls`: None = not offered; `require_tls`: True = refuse clients without
-    TLS; `key`: encrypts passwords where there is no TLS, None = such logins need a right proof.
+    TLS; `key`: the key with which clients encrypt passwords where there is no TLS, None = a login without TLS needs a
+    right proof.
 
     `secrets`: the secrets of a user: () for an unknown user, None if no password is needed. `wrong` is awaited with the
     user (printable) and the client's address after a wrong password, before the client is told; `admit` before a
@@ -205,9 +206,9 @@ class _Exchange:
 
 
 def _is_native(response: HandshakeResponse) -> bool:
-    """True if the client is to use mysql_native_password: if it says so, or is MariaDB's and uses another method or has
-    no plugin for the one of the greeting. A client that names no method uses the one of the greeting if it knows it, as
-    the size of its proof tells."""
+    """True if the client is to use mysql_native_password: if it names this method, or is a client of MariaDB that names
+    another method than the greeting. A client that names no method has used the greeting's if its proof has the size of
+    that method's."""
     if response.plugin == "":
         return len(response.proof) != SHA2_PROOF_BYTES
     if response.plugin == NATIVE:

@@ -74,7 +74,7 @@ def framed(payload: bytes | memoryview, sequence: int) -> bytes:
 
 
 def packets_in(payload: bytes | memoryview) -> int:
-    """How many packets `framed` makes of a payload: by so many the sequence number grows."""
+    """The number of packets that `framed` makes of a payload, by which the sequence number grows."""
     return len(payload) // PACKET_BYTES_MAX + 1
 
 

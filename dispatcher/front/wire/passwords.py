@@ -1,12 +1,12 @@
 """Compares what a client has answered with the secrets of its user.
 
 `caching_sha2_password`: the proof is SHA256(secret) XOR SHA256(SHA256(SHA256(secret)) + nonce). If it fits no secret,
-the client is asked for the secret itself, over TLS or encrypted with the front's RSA key. MySQL's server does so for
-each login that it has not cached, so a client works with it even if its proofs are wrong.
+the client is asked for the secret itself, over TLS or encrypted with the front's RSA key. A MySQL server does so for
+each login that it has not cached, so a client whose proofs are wrong can log in, too.
 `mysql_native_password`: SHA1(secret) XOR SHA1(nonce + SHA1(SHA1(secret))).
 
-Every comparison takes all candidates, and as long for a wrong secret as for the right one. A user without secrets is
-compared with one that nothing fits. Source: sql/auth/sha2_password.cc, sql/auth/password.cc of MySQL.
+Every comparison tries all secrets, and takes as long for a wrong one as for the right one. For a user without secrets
+it tries a text that nothing fits. Source: sql/auth/sha2_password.cc, sql/auth/password.cc of MySQL.
 """
 
 from __future__ import annotations
