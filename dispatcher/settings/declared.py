@@ -4,9 +4,9 @@ A source of the settings (`SourceSettings`) limits the names of its consumers, t
 and their number. What a consumer may read is checked at each start and reload, too: a consumer that the settings no
 longer permit stays stored, but does not run. Names and numbers are checked once, when a consumer is declared.
 
-No consumer of the settings has a name that a token may declare (`load`). If there is one nevertheless, because the
-settings have changed since, the consumer of the settings runs and the declared one is removed: a token must not keep
-the daemon from a consumer that an administrator has declared.
+The settings may not have a consumer whose name a token may declare (`load` checks it). If changed settings have a
+consumer with the name of a declared one, the consumer of the settings runs and the declared one is removed: a token
+must not keep out a consumer of an administrator.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _check_tables(
 
 
 def _is_covered(database: str, table: str, patterns: Iterable[TablePattern]) -> bool:
-    """True if one of the patterns matches every name that this pattern matches."""
+    """True if one of `patterns` matches every table that the patterns `database` and `table` match."""
     return any(
         covers(of_database, database) and covers(of_table, table)
         for of_database, of_table in patterns

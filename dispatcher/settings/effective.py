@@ -51,15 +51,13 @@ def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
 
 
 def _of_the_other_source(tree: Tree, path: tuple[str, str], key: str) -> bool:
-    """True if the key belongs to servers and the consumer or source reads files, or the key belongs to files and it
-    reads a server."""
+    """True for a key of servers if the consumer or source reads files, and for a key of files if it reads a server."""
     from_files = "files" in tree.values[path[0]][path[1]]
     return key == ("tls" if from_files else "files")
 
 
 def _of_the_other_store(tree: Tree, key: str) -> bool:
-    """True if the key belongs to a database and the state is in a file, or the key belongs to a file and the state is
-    in a database."""
+    """True for a key of a database if the state is in a file, and for a key of a file if the state is in a database."""
     state = tree.values.get("state")
     if isinstance(state, dict) and "mysql" in state:
         return key == "path"

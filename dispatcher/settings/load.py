@@ -200,7 +200,7 @@ def _named_sections(
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> dict[str, C]:
-    """The valid ones of the consumers or sources, whose keys are completed with the defaults."""
+    """The consumers or sources that are valid, with the defaults of keys that they do not set."""
     valid = {}
     for name, value in given.items():
         path = (section, name)

@@ -386,7 +386,8 @@ class TablePatternSettings(SettingsSection):
         return self
 
     def _may_read(self, database: str) -> bool:
-        """True if the consumer reads this database; for a pattern, if it may read a database that matches it."""
+        """True if the consumer reads this database. For a pattern: if the consumer may read a database that the pattern
+        matches."""
         if not is_pattern(database):
             return Subscription(self.databases).has_database(database)
         pattern = NamePatterns([database])

@@ -1,5 +1,5 @@
-"""What all sections of the settings use: the frozen base model, addresses, and secrets, each of which one of two keys
-sets."""
+"""What all sections of the settings use: the frozen base model, addresses, and secrets, which a person sets as text or
+as a file."""
 
 from __future__ import annotations
 

@@ -94,8 +94,7 @@ class Tree:
         return Origin("settings")
 
     def report(self, path: KeyPath, message: str) -> None:
-        """Add a finding, unless the value could not be read completely: then the tree already has a finding about
-        it."""
+        """Add a finding. A value that could not be read completely already has one, and gets no other."""
         partly_read = len(path) > 2 and any(u[: len(path)] == path for u in self.unread)
         if path not in self.unread and not partly_read:
             self.findings.append(Finding(self.origin(path), path, message))

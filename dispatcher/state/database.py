@@ -2,8 +2,8 @@
 
 It has the same contract and the same tables as the store in a file (`store`). Invariants:
 
-* `save` and `next_session` return once their transaction is committed. The store reports nothing as stored that is not
-  known to be committed, and a daemon whose lease another daemon has taken writes nothing: `server.fence`.
+* `save` and `next_session` return once their transaction is committed. The store reports as stored only what is known
+  to be committed. A daemon whose lease another daemon has taken writes nothing: `server.fence`.
 * A transaction is short, because it holds the lock of the lease, for which renewals wait. So large rows of prepared
   transactions are written before it, in parts, each part in a transaction of its own. A part counts once a row of
   `prepared` contains its id.
@@ -156,7 +156,8 @@ class DatabaseStore:
     def _write(
         self, rows: Mapping[str, Progress], client: str = "", prepared: XaChanges | None = None
     ) -> None:
-        """Write all that waits, too, so that the log is not read again for long, and stays as far as its versions."""
+        """Write also what waits, so that a restart reads little of the log again, and the stored log position keeps
+        up."""
         rows = {**self._waiting, **rows}
         parts = PartRows(prepared.put if prepared is not None else ())
         for part in parts.large:
@@ -273,7 +274,7 @@ class DatabaseStore:
 
         with self._calling():
             self._forget_rows(consumer)
-            # A position that waits must not be written behind the deletion.
+            # A position that waits must not be written after the deletion.
             for rows in (self._stored, self._waiting):
                 rows.pop(consumer, None)
             self.epoch = self._fence.write(replace_)

@@ -42,9 +42,9 @@ Slot = tuple[str, Holder | _Reserved]
 class Slots:
     """Counts the open requests of one kind, for each consumer and holder, and refuses too many.
 
-    A consumer has twice `maximum` slots. A holder may take a slot while it has fewer than `maximum`, and fewer than are
-    free. So one holder cannot take all slots, and each further holder can take half of the slots that the earlier
-    holders have left. The newest session of a consumer always has one more slot.
+    A consumer has twice `maximum` slots. A holder may take a slot while it holds fewer than `maximum` slots, and fewer
+    than are free. So one holder cannot take all slots, and each further holder can take half of the slots that the
+    earlier holders have left. The newest session of a consumer always has one more slot.
     """
 
     def __init__(

@@ -12,9 +12,9 @@ bytes of reads.
 
 At the limit of connections the protocol closes the connection that has waited longest for a request: idle, in its TLS
 handshake, with incomplete headers, or closing. It never closes a connection whose request is being processed. So in a
-flood of incomplete requests, probes and readers that send complete requests are still served. Therefore the protocol
-does the TLS handshake itself: otherwise the event loop would report a connection to the protocol only after the
-handshake.
+flood of incomplete requests, probes and readers that send complete requests are still served. To close connections in
+their handshake, too, the protocol does the TLS handshake itself: otherwise the event loop would report a connection to
+the protocol only after the handshake.
 """
 
 from __future__ import annotations
@@ -321,7 +321,8 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, status: int, what: str) -> None:
-        """Answer the newest request, unless an answer to it or to an earlier request has begun; then close."""
+        """Answer the newest request, unless an answer to it or to an earlier request has begun; then close the
+        connection."""
         if self._refused:
             return
         self._refused = True

@@ -4,8 +4,8 @@ The first statement of each write increments the count of writes in the row of t
 holder and the term. So the row is locked until the write is committed:
 
 * While the row is locked, no other daemon takes the lease. If another daemon took it before, nothing is written:
-  NOT_LEADER. This is also true for a daemon that was stopped or lost the network within its transaction. It is true in
-  a cluster with several writable servers, too, because its certification compares changed rows; rows that are only
+  NOT_LEADER. The same holds for a daemon that was stopped or lost the network within its transaction. It also holds in
+  a cluster with several writable servers, because the cluster's certification compares changed rows; rows that are only
   locked would not suffice.
 * A commit without an answer does not count as a success. The next attempt reads the count: if the write was committed,
   the count is one higher; otherwise the write is made again.
@@ -13,10 +13,10 @@ holder and the term. So the row is locked until the write is committed:
   Data that this daemon believes to be stored, such as rows of prepared transactions, may be missing. So the daemon has
   to begin again from what is stored; it does that after NOT_LEADER.
 
-A fence cannot notice a loss that happened before the fence was made. If a reader opens a session with its own position,
-and this is newer than the stored position, the daemon goes on at the reader's position. A reader without a position of
-its own gets again what it had acknowledged behind the stored position. A consumer whose first position was lost begins
-at its `start`, in an epoch never used before.
+A fence cannot notice a loss that happened before the fence was made. If a reader opens a session with a position of its
+own that is newer than the stored one, the daemon goes on at the reader's position. A reader without such a position
+gets again what it had acknowledged after the stored position. A consumer whose first position was lost begins at its
+`start`, in an epoch never used before.
 """
 
 from __future__ import annotations

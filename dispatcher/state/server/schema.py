@@ -24,7 +24,8 @@ from dispatcher.state.statements import Statements
 
 PROGRAM = "binlog-dispatcher"
 _LIKE = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-# Columns of names that are compared are VARBINARY: the collations that all servers have ignore spaces at the end.
+# Columns with names that are compared are VARBINARY, because the collations that all servers have ignore spaces at the
+# end.
 _INSTALLATION = """
 CREATE TABLE IF NOT EXISTS installation (
   place    TINYINT NOT NULL PRIMARY KEY,   -- 1: there is one row
