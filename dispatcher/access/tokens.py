@@ -29,7 +29,7 @@ class Scope(StrEnum):
 
 
 Owners = Callable[[], Mapping[str, str] | None]
-"""Returns the name of the token that has declared each declared consumer; None if it is not known, on a standby."""
+"""Returns the name of the token that has declared each declared consumer; None on a standby, which does not know it."""
 
 
 def no_owners() -> Mapping[str, str]:

@@ -195,8 +195,7 @@ def _line(label: str, finding: ServerFinding) -> str:
 def _unshared(
     settings: Settings, examined: Sequence[tuple[list[str], list[HostReport]]]
 ) -> Iterator[str]:
-    """Yields a warning for each two connections that read one server, although their consumers could share a
-    connection."""
+    """Yields a warning for each pair of connections to one server whose consumers could share one connection."""
     from dispatcher.source.mysql.examination import separate_connections  # noqa: PLC0415
 
     servers, consumers = {}, {}

@@ -122,7 +122,7 @@ class ClientSession:
         return [ok_packet()]
 
     def _own_answer(self, question: Question) -> Answer | None:
-        """Answer what only the front knows: its connections."""
+        """Answer a question about the front's own connections. Returns None for any other question."""
         if isinstance(question, Kill):
             killed = self._services.connections.kill(question.connection_id, self._name)
             if not killed:

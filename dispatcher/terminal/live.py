@@ -82,7 +82,7 @@ def _read(readings: Readings) -> None:
 def _print(readings: Readings, *, as_json: bool) -> None:
     if as_json:
         value = readings.as_json()
-        if value is None:  # a reader of JSON gets readings only
+        if value is None:  # stdout gets readings only
             say(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {readings.error}", err=True)
         else:
             say_json(value)

@@ -242,7 +242,8 @@ class Relay:
             self._move(self.file, self.offset)
 
     def _begin(self, file: str = "") -> None:
-        """Name the place where the dump begins, once: what the client has asked for, or the beginning of a file."""
+        """At the first call, send the place where the dump begins: the one that the client has asked for, or a file's
+        beginning."""
         if not self._begun:
             self._begun = True
             if self._asked is not None:

@@ -43,7 +43,7 @@ _ACCEPTED = frozenset((
     "session_track_state_change", "session_track_transaction_info", "sql_big_selects", "sql_notes", "sql_warnings",
     "timestamp", "tmp_table_size",
 ))  # fmt: skip
-# The names of MySQL 8.0 and later for variables of older servers.
+# Variables by their names in MySQL 8.0 and later, with their names in older servers.
 _FORMER = {"transaction_isolation": "tx_isolation", "transaction_read_only": "tx_read_only"}
 _LATER = {former: name for name, former in _FORMER.items()}
 _TRUE, _FALSE = frozenset(("1", "on", "true")), frozenset(("0", "off", "false"))
