@@ -1,8 +1,8 @@
 """A consumer that was away catches up over 1 GB, on a side dispatcher, while another consumer follows the log's end.
 
-Meanwhile the server writes 1,000 one-row transactions per second. Two things are compared: the rate at which the
-consumer catches up with the rate of `recv` of the same file under the same load, and the number of transactions that
-the live consumer got with the number that was written.
+Meanwhile the server writes 1,000 one-row transactions per second. Two things are measured. The rate at which the
+consumer catches up is compared with the rate of `recv` of the same file under the same load. The number of transactions
+that the live consumer got is compared with the number that was written.
 """
 
 from __future__ import annotations

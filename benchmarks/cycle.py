@@ -416,7 +416,8 @@ def measured_server() -> Iterator[tuple[Instance, Path]]:
 
 
 def new_daemon(stack: ExitStack, folder: Path, settings: Json) -> Daemon:
-    """A daemon that ends with the stack. It is not started yet, and then is not forked from this process."""
+    """Returns a daemon that is not started yet, and ends with the stack. Its start runs a new program, not a fork of
+    this process."""
     daemon = Daemon(folder, settings)
     daemon.within = ("env",)
     stack.callback(daemon.close)

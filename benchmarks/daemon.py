@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 
 def consumer(server_port: int, databases: Sequence[str], **settings: object) -> Json:
-    """The settings of a consumer. They disable TLS, because it would cost each reader of the log the same."""
+    """The settings of a consumer. They disable TLS, because TLS would add the same cost to each reader of the log."""
     return {
         "mysql": f"{USER}@127.0.0.1:{server_port}",
         "password": PASSWORD,

@@ -3,10 +3,10 @@ log.
 
 This project's decoder reads delivered bytes in memory, as an executor has them; `mysqlbinlog` reads the file; the
 readers of other projects read from a connection to the server, their only input. CPU times are compared, so that the
-load of other cores does not count: for this project that of decoding, after a pass that loads the kernels; for
-`mysqlbinlog` that of the whole process; for the other readers that of the process from the first row on. Slow readers
-read only the first rows of the log; `benchmarks.peers` says how many. Before the measurement, decoded values are
-compared with those of SELECT.
+load of other cores does not count. For this project it is the CPU time of decoding, after a pass that loads the
+kernels; for `mysqlbinlog`, of the whole process; for the other readers, of the process from the first row on. Slow
+readers read only the first rows of the log; `benchmarks.peers` says how many. Before the measurement, decoded values
+are compared with those of SELECT.
 
 `python -m benchmarks.decode FILE ROUNDS` decodes a file of a server's log ROUNDS times, and prints the CPU seconds as
 JSON.

@@ -25,7 +25,7 @@ def dump_socket(
     host: str, port: int, user: str, password: str, file: str, number: int = 0
 ) -> socket.socket:
     """Log in and ask for a dump from this file up to the present end of the log. Returns the connection's socket.
-    `number`: another one for each of several dumps at once, because a server ends an older dump of the same client."""
+    `number`: differs for each of several dumps at once, because a server ends an older dump with the same server id."""
     connection: Any = pymysql.connect(
         host=host, port=port, user=user, password=password, ssl_disabled=True
     )

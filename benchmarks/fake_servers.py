@@ -1,7 +1,7 @@
-"""Many fake MySQL servers in one process, each of which always writes a little. Prints its port.
+"""Many fake MySQL servers in one process, each of which always writes a little. Prints their port.
 
-All of them have one port: each account stands for another server, with its own server uuid. Their logs are equal, so
-each transaction is encoded only once, with the project's own encoders, however many servers send it.
+They share one port: each account stands for another server, with its own server uuid. Their logs are equal, so each
+transaction is encoded only once, with the project's own encoders, however many servers send it.
 `python -m benchmarks.fake_servers BYTES_PER_SECOND`; it runs until its standard input ends.
 """
 

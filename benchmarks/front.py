@@ -8,7 +8,8 @@
   consumers, which share the one connection of a daemon that has just started; the queues hold the log already. The
   server's CPU time and bytes are counted from before the daemon's start.
 
-While a client reads, `/livez` is asked for all the time: its longest answer bounds the longest pause of the event loop.
+While a client reads, the benchmark asks for `/livez` all the time. The longest wait for an answer bounds the longest
+pause of the event loop.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _consumer(server: Instance, log: GeneratedLog, start: str) -> Json:
 
 @dataclass
 class _Spent:
-    """What the copies by one way took. `cpu_s`: of the daemon; `longest_ms`: the longest answer of `/livez`."""
+    """What the copies of one subject took. `cpu_s`: of the daemon; `longest_ms`: the longest answer of `/livez`."""
 
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)

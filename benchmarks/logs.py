@@ -76,8 +76,7 @@ class GeneratedLog:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of log. `prepare` makes the tables; `write` writes this number of rows, which are all that the log
-    holds."""
+    """A kind of log. `prepare` makes the tables; `write` writes a number of rows; the log holds no others."""
 
     name: str
     what: str

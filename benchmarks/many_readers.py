@@ -16,7 +16,7 @@ from typing import Self
 from benchmarks.cycle import Connection, parse_read
 from tests.daemon.harness import Json
 
-_CALLERS = 16  # in a lap at a rate, so many threads make calls at the same time
+_CALLERS = 16  # the number of threads that make the calls of a lap at a rate
 _WAIT_MS = 10_000
 
 

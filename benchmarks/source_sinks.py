@@ -1,4 +1,5 @@
-"""Measures what becomes of a table's rows: nested and flat rows, in Spark's sinks and written by Python workers.
+"""Measures how fast a table's rows get into a sink: nested and flat rows, in Spark's sinks and written by Python
+workers.
 
 A real server, a daemon and Spark on this machine. Each way reads the same log, the ways in turn, in several rounds:
 
@@ -6,8 +7,8 @@ A real server, a daemon and Spark on this machine. Each way reads the same log, 
 * nested and flat rows into Spark's Parquet sink, and flat rows into Parquet files that Python workers write
   (`examples/parquet_history.py`).
 
-The first pass of each way, and the first batch of each other pass, are left out. Compare the ways of one run: the rates
-depend on what else the machine does. The processor time for a million rows depends on that less.
+The first pass of each way, and the first batch of each other pass, are left out. Compare only ways of one run, because
+the rates depend on other load of the machine. The processor time for a million rows depends less on it.
 
 `python -m benchmarks.source_sinks [ROWS [BATCH_BYTES [ROUNDS]]]`
 """
@@ -51,7 +52,8 @@ FLAT: Mapping[str, str] = {**NESTED, "flat": "after", "flatPrefix": "_"}
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """`options`: the form of the rows. `parquet`: True if they are written; `by_workers`: by Python workers."""
+    """`options`: the form of the rows. `parquet`: True if the rows are written to Parquet files; `by_workers`: True if
+    Python workers write them."""
 
     name: str
     options: Mapping[str, str]

@@ -68,7 +68,7 @@ class Meter:
         self._counts = 0
 
     def count(self) -> Work:
-        """Returns what the server has done since its start, as far as differences matter."""
+        """Returns the counts at this moment. Only differences of two counts have a meaning."""
         self._counts += 1
         statements = int(self._rows("SHOW GLOBAL STATUS LIKE 'Questions'")[0][1])
         ((saves,),) = self._rows("SELECT writes FROM lease")

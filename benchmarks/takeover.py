@@ -1,7 +1,7 @@
 """How long readers wait when the leader of two daemons ends.
 
 A reader, which is the Spark source's client with the addresses of both daemons, reads rows that a program writes all
-the time. The leader gets a signal, at any moment between two renewals of its lease, which lasts as long as by default.
+the time. The leader gets a signal at a random moment between two renewals of its lease, which has the default duration.
 The measured time ends when the reader has received rows from the other daemon. Then the daemon that has ended is
 started again.
 """

@@ -176,7 +176,7 @@ def _record_work(run: Run, subject: str, found: list[Work]) -> None:
 
 @contextmanager
 def _counted(meter: Meter) -> Iterator[list[Work]]:
-    """Count the work of the state's server during the block; at its end the list has it."""
+    """Count the work of the state's server during the block, and append it to the list that is yielded."""
     found: list[Work] = []
     before = meter.count()
     yield found

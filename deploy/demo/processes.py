@@ -23,8 +23,8 @@ class DemoFailed(Exception):
 
 
 class Interrupts:
-    """Turns the signals that end the demo into KeyboardInterrupt. Between a fork and the recording of its pid it delays
-    the exception, which would leave the process running."""
+    """Turns the signals that end the demo into KeyboardInterrupt. Between the start of a process and the recording of
+    its pid it delays the exception, which would otherwise leave that process running."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

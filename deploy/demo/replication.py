@@ -1,8 +1,8 @@
 """A replication client of the demo: mysqlbinlog reads a consumer through the daemon's front, into files of binlogs.
 
-A client that loses its connection, because the daemon was killed, is started again at the front of the daemon that
-leads, at the last transaction that it has received. At the end, mysqlbinlog reads the server's own log, and the rows of
-the consumer's databases are compared: their number, their order, and each value.
+If the client loses its connection because the daemon was killed, the demo starts it again: at the front of the daemon
+that leads, from the last transaction that the client has received. At the end, mysqlbinlog reads the server's own log,
+and the rows of the consumer's databases are compared: their number, their order, and each value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Place:
 
 class PrintedRows:
     """The rows of some databases, from what mysqlbinlog prints. The rows of a transaction count when the next one has
-    begun, or when `end` is called. `place`: where the last transaction begins, None until there are two."""
+    begun, or when `end` is called. `place`: where the last transaction begins, None until two have begun."""
 
     def __init__(self, databases: Collection[str]) -> None:
         self.count = 0

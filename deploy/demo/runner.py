@@ -5,8 +5,8 @@ daemon). Then the tables are created: the consumers begin at `earliest`, so the 
 for a while. Meanwhile the mirror copies a table that is older than the binlog, two tables get columns, and one is
 replaced by a shadow table. mysqlbinlog reads a consumer through the front.
 
-With a standby, the state of two daemons is on a second MySQL, because each renewal of their lease is a transaction: the
-demo compares the mirror's progress with everything that the first MySQL has executed. In the middle of the load the
+With a standby, the state of two daemons is on a second MySQL, because each renewal of their lease is a transaction, and
+the demo compares the mirror's progress with everything that the first MySQL has executed. In the middle of the load the
 leader is killed, and mysqlbinlog goes on at the front of the other daemon.
 
 Then the demo waits for the mirror. The mirror job acknowledges what is in its log. So when a consumer's `covered` set
@@ -264,7 +264,7 @@ def _start(
     observer = Observer(daemons, running.enter_context(closing(_connect(server))), metrics)
     demo = RunningDemo(server, state_server, daemons, mirror, observer, Rules(CONSUMERS), view)
     _await_daemon(demo, daemons[0], "/readyz" if state_server else "/livez")
-    # The first daemon leads, and on a new machine it has compiled the kernels of the other one.
+    # The first daemon leads. On a new machine it has compiled the kernels, which the other one then finds in the cache.
     for part, port in zip(parts[1:], ports[1:], strict=True):
         daemons.append(start_daemon(part, port))
         observer.daemons.append(daemons[-1])

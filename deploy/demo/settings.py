@@ -71,5 +71,5 @@ copy: {{mysql: "copy@127.0.0.1:{mysql_port}", password: "${{DEMO_PASSWORD}}"}}
 
 
 def daemon_urls(ports: Sequence[int]) -> str:
-    """The addresses of the daemons, as readers are given them."""
+    """The addresses of the daemons, in the form that readers take."""
     return ",".join(f"http://127.0.0.1:{port}" for port in ports)
