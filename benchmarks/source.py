@@ -4,9 +4,9 @@
   source that does nothing (`benchmarks.source_start`).
 * rate: each form of the rows as a stream into Spark's sink `noop`, which takes each row and drops it; a real sink needs
   additional time. The consumer is moved to the beginning of the log when the query starts, so MySQL and the daemon work
-  at the same time. The log is read twice. The first pass, and the first batch of the second pass, are left out; by then
-  Python workers run, and the JVM has compiled most of its code. Also measured: the processor time of each process for a
-  million rows, and Spark's phases of a batch.
+  at the same time. The log is read twice. The first pass, and the first batch of the second pass, are left out; after
+  them Python workers run, and the JVM has compiled most of its code. Also measured: the processor time of each process
+  for a million rows, and Spark's phases of a batch.
 * phases: the same slices, read one after another in this process, without Spark: the processor time to fetch, to
   decode, and to write Arrow's stream format.
 

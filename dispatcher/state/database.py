@@ -156,8 +156,8 @@ class DatabaseStore:
     def _write(
         self, rows: Mapping[str, Progress], client: str = "", prepared: XaChanges | None = None
     ) -> None:
-        """Write also what waits, so that a restart reads little of the log again, and the stored log position keeps
-        up."""
+        """Write also what waits, so that a restart reads little of the log again, and the stored log position is as new
+        as the progress."""
         rows = {**self._waiting, **rows}
         parts = PartRows(prepared.put if prepared is not None else ())
         for part in parts.large:

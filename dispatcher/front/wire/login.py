@@ -207,8 +207,8 @@ class _Exchange:
 
 def _is_native(response: HandshakeResponse) -> bool:
     """True if the client is to use mysql_native_password: if it names this method, or is a client of MariaDB that names
-    another method than the greeting. A client that names no method has used the greeting's if its proof has the size of
-    that method's."""
+    another method than the greeting does. A client that names no method has used the greeting's method if its proof has
+    the size of that method's proofs."""
     if response.plugin == "":
         return len(response.proof) != SHA2_PROOF_BYTES
     if response.plugin == NATIVE:

@@ -14,9 +14,9 @@ holder and the term. So the row is locked until the write is committed:
   to begin again from what is stored; it does that after NOT_LEADER.
 
 A fence cannot notice a loss that happened before the fence was made. If a reader opens a session with a position of its
-own that is newer than the stored one, the daemon goes on at the reader's position. A reader without such a position
-gets again what it had acknowledged after the stored position. A consumer whose first position was lost begins at its
-`start`, in an epoch never used before.
+own that is newer than the stored one, the daemon goes on at the reader's position. A reader without a position of its
+own gets again what it had acknowledged after the stored position. A consumer whose first position was lost begins at
+its `start`, in an epoch never used before.
 """
 
 from __future__ import annotations
