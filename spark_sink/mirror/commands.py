@@ -85,7 +85,8 @@ def adopt_tables(
 
     Applications that apply one of the consumers end, because their records are written here. Returns the new records.
     `patterns`: patterns of tables in the control table; a plain name may also name a Delta table that is not in the
-    control table. `count` is called with 1 after each table. Raises `UserError` if there is no such table.
+    control table. `count` is called with 1 after each table. Raises `UserError` if a pattern fits no such table, or if
+    all of them belong to `consumer` already.
     """
     control = ControlTable(spark, target)
     records = list(control.records().values())

@@ -1,8 +1,8 @@
 """The mirror's metrics in Prometheus text format, with the prefix `binlog_mirror_` and base units.
 
-Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. The name of a table is a label
-of two kinds of series: those about a copy or a stop, which end with it, and those about a table's steps, whose number
-is limited (`TABLES_MAX`).
+Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. Two kinds of series have the
+name of a table as a label: those about a copy or a stop, which end with the copy or the stop, and those about a table's
+steps. The number of these series is limited (`TABLES_MAX`).
 """
 
 from __future__ import annotations

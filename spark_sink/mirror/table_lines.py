@@ -113,7 +113,7 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
 
 
 def _asked_for(control_rows: ControlRows) -> list[TableRecord]:
-    """Returns records for tables that have none and whose copy is requested, as the job will make them."""
+    """Returns the records that the job will make for tables whose copy is requested and that have no record yet."""
     reason = "a copy was asked for; the job makes it when it runs"
     live = {
         (record.consumer, record.name)

@@ -105,9 +105,10 @@ class ExecutorWatch:
 
 
 def check_executors(spark: SparkSession, settings: MirrorSettings) -> list[str]:
-    """Run as many checks as tasks can run at a time: they are on all executors if these are idle. Returns the hosts.
+    """Run as many checks as tasks can run at a time. If the executors are idle, each of them runs a check. Returns the
+    hosts.
 
-    Raises `BinlogError` with the first fault of a host, SETTINGS if its Python cannot load this package.
+    Raises `BinlogError` with the first fault of a host, SETTINGS if the Python of an executor cannot load this package.
     """
     with _mark(spark, settings.target) as mark:
         check = partial(check_hosts, _needs(settings, mark))
@@ -141,7 +142,8 @@ def _needs(settings: MirrorSettings, mark: str | None) -> HostNeeds:
 
 
 def _reached(endpoint: T, reach: Callable[[T], None]) -> T | None:
-    """Returns None if the endpoint does not answer the driver either. Then the stages try it again, and report it."""
+    """Returns the endpoint; None if it does not answer the driver either. In that case the stages try it again, and
+    report the fault."""
     try:
         reach(endpoint)
     except BinlogError:

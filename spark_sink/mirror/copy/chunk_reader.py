@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkReading:
-    """What the executors need to read chunks. The endpoint holds the password. It is sent in the serialized function
-    only, and no text of a plan or of an error shows it."""
+    """What the executors need to read chunks. The endpoint holds the password. The password is sent in the serialized
+    function only; no text of a plan or of an error shows it."""
 
     endpoint: Endpoint
     label: str

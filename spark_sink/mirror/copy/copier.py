@@ -280,7 +280,7 @@ class _OneCopy:
         )
 
     def _finish(self, source: SourceTable) -> None:
-        """Record R. It is asked for after all rows were read."""
+        """Record R. The server is asked for R after all rows were read."""
         with self._server.session() as connection:
             executed = executed_position(connection)
         state = replace(

@@ -34,7 +34,7 @@ def waited(condition: Callable[[], bool], seconds: float) -> bool:
 def wait_for_server(
     server: CopyServer, settings: CopySettings, rows: int, began: float, stopping: Stopping
 ) -> None:
-    """Wait while the server is busy, or until the allowed number of rows a second is not exceeded.
+    """Wait until the allowed number of rows per second is not exceeded, and then while the server is busy.
 
     `rows`: how many were copied since `began`, a time of `time.monotonic`.
     """

@@ -39,8 +39,8 @@ Batches: TypeAlias = "Sequence[pa.RecordBatch]"
 class StagedCopy:
     """How far a copy is. `group`: the last group that was appended, 0 = none; `upper`: the last key that was copied;
     `layout`: the columns with which the copy began; `read_all`: True if no rows are left; `executed`: R as JSON, set
-    after that; `rows_estimated`: the estimate for the whole table; `seconds`: the time between the first and the last
-    group, which `state` fills."""
+    after all rows were read; `rows_estimated`: the estimate for the whole table; `seconds`: the time between the first
+    and the last group, which `state` fills."""
 
     group: int = 0
     upper: Bound | None = None

@@ -1,7 +1,7 @@
 """Executes works on the histories of one consumer: each work brings a history's Delta table up to an entry of the log.
 
-Rows come from the log, entry by entry, so no version is missing. What a statement did to the rows is not computed a
-second time: the mirrored table has followed the statement, and its Delta table still has the rows as they were after it
+Rows come from the log, entry by entry, so no version is missing. What a statement did to the rows is not computed here.
+The mirrored table has followed the statement, and its Delta table still has the rows as they were after the statement
 (`mirrored_rows`). These rows are compared with the current versions. Rows that are equal keep their version.
 
 Each work is committed once under its lsn, like the works of mirrored tables.
@@ -89,8 +89,8 @@ class HistorySteps:
         self._end_all(session, work.record, work.lsn, work.at or datetime.now(UTC))
 
     def compare(self, session: StepSession, work: CompareVersions) -> None:
-        """Change the current versions to the rows that the mirrored table had at an lsn; to none, if there was no
-        table."""
+        """Change the current versions to the rows that the mirrored table had at an lsn. If there was no table, end all
+        current versions."""
         spark, record, mirrored, lsn = session.spark, work.record, work.mirrored, work.lsn
         at = work.at or self._moment(lsn)
         rows = None

@@ -11,7 +11,8 @@ counts. There are five kinds of rows:
   a table id is open until the table's row names the request's id in `handled`. A copy is requested by consumer and
   name, because only the application that applies the consumer makes records: the newest request for a name is open
   until a `table` row names the request's id in `answered`.
-* `consumer`: everything of the consumer up to `from_lsn` is applied, or is recorded in the row of a table.
+* `consumer`: each entry of the consumer up to `from_lsn` is applied, or waits because the row of its table says that
+  the table is stopped or being copied.
 * `claim`: the job whose id is in `request` runs the stage in `state` for the consumer; see `claims`.
 
 `from_lsn` of a table: no entry of the table up to this lsn has to be applied, whatever its Delta table records. So a
@@ -110,8 +111,8 @@ class ControlTable:
         return self.rows().records
 
     def applied(self, consumer: str) -> int:
-        """Returns the lsn up to which everything of the consumer is applied or is recorded in the row of a table. Waits
-        until this object has written rows: an older lsn would let the log give numbers of entries twice."""
+        """Returns the watermark of the consumer. Waits while this object writes rows: with an older watermark, the log
+        could give the number of an entry twice."""
         with self._writing, self._lock:
             self._read()
             return self._rows.applied.get(consumer, 0)

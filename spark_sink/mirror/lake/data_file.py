@@ -120,7 +120,7 @@ def read_rows(path: str, columns: Sequence[StoredColumn], bytes_max: int) -> pa.
 
 def as_stored(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table | None:
     """Returns rows with the table's columns; columns that the rows do not have are NULL. Returns None if the table
-    lacks a column of the rows, or if its type in the table is neither the same nor wider."""
+    lacks a column of the rows, or if the table's type of a column is neither the same nor wider."""
     given = {
         name.lower(): values for name, values in zip(rows.column_names, rows.columns, strict=True)
     }
@@ -142,8 +142,8 @@ def write_files(
     spark_version: str,
     bytes_max: int = FILE_BYTES_MAX,
 ) -> Iterator[dict[str, Any]]:
-    """Write rows into new files of a local folder, at most about `bytes_max` of rows in memory into each. Yields their
-    `add` actions. Raises `ValueError` for rows for which `as_stored` returns None."""
+    """Write rows into new files of a local folder. The rows of one file take at most about `bytes_max` in memory.
+    Yields the `add` action of each file. Raises `ValueError` for rows for which `as_stored` returns None."""
     for rows in _tables(batches, bytes_max):
         stored = as_stored(rows, columns)
         if stored is None:
@@ -264,8 +264,8 @@ def _milliseconds(moment: datetime) -> str:
 
 
 def may_hold(stats: Mapping[str, Any], physical_name: str, low: object, high: object) -> bool:
-    """True unless a file's statistics (numbers as `int` or `Decimal`) exclude that a column has values from `low` to
-    `high`. Both are of a type that `keyed.key_range` returns."""
+    """False if a file's statistics (numbers as `int` or `Decimal`) show that a column has no value from `low` to
+    `high`, else True. `low` and `high` are of a type that `keyed.key_range` returns."""
     smallest = _value(stats.get("minValues", {}).get(physical_name), low)
     largest = _value(stats.get("maxValues", {}).get(physical_name), high)
     if smallest is None or largest is None:
@@ -280,7 +280,7 @@ def _value(stored: Any, like: object) -> Any:
 
 
 def without_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """Returns the rows whose key columns equal no row of `keys`, which has only these columns."""
+    """Returns the rows whose key columns equal no row of `keys`. `keys` has only the key columns."""
     names = keys.column_names
     if len(names) == 1:
         has_key = pc.is_in(rows.column(names[0]), value_set=keys.column(0).combine_chunks())

@@ -77,8 +77,8 @@ def create_table(
 
 
 def write_checkpoint(spark: SparkSession, path: str) -> int:
-    """Write a checkpoint of the Delta table at `path`, and delete commits that the table no longer retains. Returns its
-    version."""
+    """Write a checkpoint of the Delta table at `path`, and delete commits that the table no longer retains. Returns the
+    version of the checkpoint."""
     jvm: Any = spark._jvm  # noqa: SLF001
     transaction = transaction_on(spark, path)
     snapshot: Any = transaction.snapshot()
@@ -134,10 +134,11 @@ def commit_schema(
 def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
     """Append a frame to the Delta table at `path` in one commit that records `version`, > 0, for `app_id`.
 
-    Returns False, and appends nothing, unless `version` - 1 is the recorded version; for 1, no version may be recorded.
-    Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a version during
-    this call. The frame has the table's columns in the table's order. Delta's own writer would compute the table's
-    whole state with Spark jobs to find the recorded version, although the checksum file of the newest commit has it.
+    Returns False, and appends nothing, if the recorded version is not `version` - 1 or, for `version` 1, if a version
+    is recorded. Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a
+    version during this call. The frame has the table's columns in the table's order. Delta's own writer would compute
+    the table's whole state with Spark jobs to find the recorded version, although the checksum file of the newest
+    commit has it.
     """
     spark = frame.sparkSession
     jvm: Any = spark._jvm  # noqa: SLF001

@@ -33,8 +33,8 @@ class DeltaLine:
         self, jvm: Any, replaced: Sequence[str] = (), user_metadata: str = ""
     ) -> Any:
         """Returns the operation of an append or, with columns by which rows replace others, that of Delta's
-        `replaceUsing`. A line without that operation has an overwrite, whose predicate names the columns. The table's
-        history shows this; no reader depends on it."""
+        `replaceUsing`. For a line without that operation, returns an overwrite whose predicate names the columns. The
+        table's history shows the operation; no reader depends on it."""
         option: Any = jvm.scala.Option
         mode: Any = jvm.org.apache.spark.sql.SaveMode
         columns = ", ".join(replaced)

@@ -111,7 +111,8 @@ class FileSystem:
         return str(where.getFileSystem(self._conf).getScheme()) not in _OBJECT_STORES
 
     def files_below(self, path: str) -> list[str]:
-        """Returns the files in a folder and those below, by their paths from it; none if there is no such folder."""
+        """Returns all files in and below a folder, as paths relative to this folder; none if there is no such
+        folder."""
         where = self._path(path)
         system = where.getFileSystem(self._conf)
         if not system.exists(where):

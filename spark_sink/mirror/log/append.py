@@ -56,7 +56,7 @@ log = logging.getLogger("spark_sink.mirror")
 DRIVER_BYTES_MAX = 32 << 20
 CLAIM_ATTEMPTS = 20
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
-# Consumers claim at the same time, and one of them creates the log for all.
+# Several consumers may claim at the same time, but only one of them may create the log.
 _CREATING = threading.Lock()
 _FILE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 _PROPERTIES = {
@@ -93,8 +93,8 @@ class LogAppender:
 
         `applied`: the lsn up to which tables are applied. If the log ends before this lsn, it was deleted, or restored
         from an older copy. New entries would then get the numbers of older ones, and would not be applied. For such a
-        log, or one whose end cannot be read, this raises `BinlogError` TARGET_FILES or, with `behind_loss`, continues
-        the log behind a gap, at the position that `behind_loss` returns.
+        log, or one whose end cannot be read, this raises `BinlogError` TARGET_FILES. With `behind_loss`, it continues
+        the log behind a gap instead, at the position that `behind_loss` returns.
         """
         last = self.log.last_append(consumer)
         loss: BinlogError | None = None

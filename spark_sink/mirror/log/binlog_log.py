@@ -242,7 +242,7 @@ class BinlogLog:
         return days
 
     def forget(self, consumer: str, before: date) -> None:
-        """Drop the consumer's days before a day, but not the day of its newest END entry, nor later ones."""
+        """Drop the consumer's days before `before`. The day of its newest END entry and later days are kept."""
         newest = self._newest_end(consumer, self.last_append(consumer))
         if newest is None:
             return

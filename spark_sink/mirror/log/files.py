@@ -119,7 +119,7 @@ class LogFiles:
         self._commits: dict[int, LogCommit] = {}
 
     def after(self, consumer: str, lsn: int) -> list[LogFile]:
-        """Returns the consumer's files, of the newest version of the table, that hold a larger lsn, in order.
+        """Returns, in order, the consumer's files that hold an lsn > `lsn` in the newest version of the table.
 
         Raises `BinlogError` TARGET_FILES if the table's own log is damaged.
         """

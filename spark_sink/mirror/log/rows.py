@@ -37,7 +37,7 @@ class LogRows:
         payload_bytes_max: int,
         tables: Collection[tuple[str, str]] | None,
     ) -> list[dict[str, Any]]:
-        """Returns the rows of files, by their paths in the log, with `after` < lsn <= `last`, but no claims.
+        """Returns the rows of `files` (paths in the log) with `after` < lsn <= `last`, except claims.
 
         `small_payload` is None for payloads of more than `payload_bytes_max`; `tables`: only row changes of these
         tables, (database, table), are returned.

@@ -1,16 +1,16 @@
 """The log stage of one consumer: a streaming query that appends each micro-batch to the mirror's log.
 
 A run begins with a claim, which numbers its appends and fences older runs. The query starts at the position where the
-log ends, with a new checkpoint. The next run does not need Spark's checkpoint of this one, so it is deleted.
+log ends, with a new checkpoint. The checkpoints of earlier runs are not needed, so they are deleted.
 
 A query that fails is started again with exponential backoff and jitter. After a failure that a person must correct, it
 is started again at long intervals, and the failure is logged when its text changes. The stage ends for a consumer that
 another job has claimed. If a reader without a claim reads the consumer, such as a job of another target, the stage ends
 after some attempts, because two readers that fence each other make no progress.
 
-With `available_now`, a query ends at the server's newest position of its start. A Spark without admission control makes
-one batch of such a query, which the queue bounds. Then the stage starts the query again, until the log has reached the
-newest position of the first start.
+With `available_now`, a query ends at the position that was the server's newest when the query started. A Spark without
+admission control makes only one batch in such a query, and the consumer's queue limits its size. Then the stage starts
+the query again, until the log has reached the position that was the newest at the first start.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BATCHES_KEPT = 100  # batches on which Spark may still report
 FENCED_MAX = 4  # the stage fails if other readers end this many sessions in quick succession
 ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after so many attempts
 _CLAIMING = threading.Lock()
-# Kinds of faults by which the end of the log is no longer a position of the consumer.
+# Kinds of faults after which the consumer cannot continue from the position at which the log ends.
 _LOST = (
     ErrorKind.POSITION_PURGED,
     ErrorKind.POSITION_UNKNOWN,
@@ -77,7 +77,7 @@ class StageState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageFault:
-    """Why a query failed. `kind`: None if the exception was no `BinlogError`."""
+    """Why a query failed. `kind`: None if the exception is no `BinlogError` and its text names no kind."""
 
     kind: ErrorKind | None
     text: str
@@ -98,8 +98,8 @@ class JobCalls:
 
 
 class LogStage:
-    """Runs the query of one consumer. `check` must be called again and again; it does not wait, since a thread starts
-    the query, which takes seconds."""
+    """Runs the query of one consumer. `check` must be called again and again. It does not wait: another thread starts
+    the query, because the start takes seconds."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class LogStage:
         self._starter: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._target: Position | None = (
-            None  # how far the log has to reach; None: as far as a query
+            None  # how far the log has to reach; None: to the end of one query
         )
         self._run_began: Position | None = (
             None  # where the query has begun; None: at the stored position
@@ -220,7 +220,8 @@ class LogStage:
         log.info("%s: logging into %s from %s", self.consumer, self._appender.log.path, where)
 
     def _claim(self) -> LogEnd:
-        """Begin a run. Raises `BinlogError` if the log's end is lost, unless the settings allow to go on behind it."""
+        """Begin a run. If the log's end is lost, raises `BinlogError` or, if the settings allow it, continues behind
+        the loss."""
         applied = self._job.applied()
         behind_loss = None if self._settings.fail_on_data_loss else self._stored_position
         # One at a time: the first claim of a target creates the log.

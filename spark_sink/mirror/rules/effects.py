@@ -129,8 +129,8 @@ class CompareVersions:
 
 @dataclass(frozen=True, slots=True)
 class StoreRecords:
-    """Write records into the control table, and how far the consumer is applied, in one commit. The rules return the
-    next one only after the answer. Answer: Stored."""
+    """Write records and the watermark of the consumer into the control table, in one commit. The rules return the next
+    `StoreRecords` only after the answer. Answer: Stored."""
 
     run: int
     records: tuple[TableRecord, ...]

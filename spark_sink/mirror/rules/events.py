@@ -68,8 +68,8 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class LogLost:
-    """Entries of the appends `first` to `last` that the work asked for cannot be read. `before`: the entries that were
-    read before them."""
+    """The work asked for entries of the appends `first` to `last`, which cannot be read. `before`: the entries that
+    were read before them."""
 
     run: int
     error: BinlogError
@@ -86,8 +86,8 @@ class TableAsked:
 
 @dataclass(frozen=True, slots=True)
 class TableChanged:
-    """`refused`: the reason why existing rows cannot follow the change, and then nothing was changed; "" if the change
-    was made."""
+    """`refused`: "" if the change was made. Otherwise nothing was changed, and this is the reason why existing rows
+    cannot follow the change."""
 
     run: int
     refused: str = ""
@@ -100,9 +100,9 @@ class RowsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class FoldersMoved:
-    """`refused`: by id, why a table's place is not free; the table's folder then waits at `aside`. `step`: for the
-    other tables, None if they are in their places. In an object store: the step of the move that has ended; the next
-    step begins when this is stored in their records."""
+    """`refused`: by table id, why the table's place is not free; its folder then waits at `aside`. `step`: None if all
+    other tables are in their places; otherwise, in an object store, the step of their move that has ended. The next
+    step begins when this step is stored in their records."""
 
     run: int
     refused: Mapping[str, BinlogError] = field(default_factory=dict)

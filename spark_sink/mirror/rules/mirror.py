@@ -171,7 +171,7 @@ class Mirror:
         self._repair = RepairTask(state, self._repaired)
 
     def _repaired(self) -> None:
-        """Adapt the records to the settings. All folders are in the places that the records name."""
+        """Adapt the records to the settings. By now, all folders are in the places that the records name."""
         state = self.state
         for record in list(state.tables()):
             after = record
@@ -426,13 +426,13 @@ class Mirror:
         return min([self._written, *waiting, *histories])
 
     def _needs_log(self, history: TableRecord) -> bool:
-        """True if a history follows the log, or will follow it: its task begins after the repair of folders."""
+        """True if a history follows the log, or will follow it when its task begins, after the repair of folders."""
         task = self._histories.get(history.table_id)
         return self._follows(history.name) and (task is None or task.needed() < NEWEST)
 
     def at_rest(self) -> bool:
-        """True if a drain is done: everything up to its goal is applied, or is recorded in the record of a table, or
-        has failed several times."""
+        """True if a drain is done: each entry up to its goal is applied, has failed several times, or waits in the log
+        for a table that is stopped or not copied."""
         state, goal = self.state, self._goal
         if state.failure is not None:
             return True

@@ -139,8 +139,8 @@ class MirrorState:
                 self._note(record, why)
 
     def update(self, record: TableRecord, why: str = "") -> None:
-        """As `save`, for a record that was computed before a work: changes that others have made during the work are
-        kept."""
+        """As `save`, for a record that was computed before a work began. Events may have changed its request, its
+        registration or its deletion vectors during the work; these changes are kept."""
         now = self.records.get(record.table_id)
         if now is not None:
             record = replace(

@@ -27,7 +27,7 @@ def kept_columns(
     """Returns the indices of the columns that the mirrored table has. `key`: indices of the key's columns; `omitted`:
     names, in upper or lower case, which may include columns that the table does not have; `label`: database.table.
 
-    Raises `BinlogError` UNSUPPORTED_CHANGE if rows could not be found without them.
+    Raises `BinlogError` UNSUPPORTED_CHANGE if `omitted` names a column of the key, or all columns.
     """
     names = {name.casefold() for name in omitted}
     kept = [i for i, column in enumerate(columns) if column.name.casefold() not in names]

@@ -187,8 +187,8 @@ def _of_names(
 
 
 def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> list[TableName]:
-    """Returns the tables whose names are words of a statement that is not understood; if there are none, all tables of
-    its default database or, without one, of all databases."""
+    """Returns the tables whose names are words of a statement that is not understood. If there are none, returns all
+    tables of the statement's default database; if that has none, all tables."""
     tables = list(dict.fromkeys(known()))
     tokens = SqlTokens(entry.query, entry.sql_mode)
     words = {name.lower() for token in tokens if (name := token.name)}
@@ -200,7 +200,7 @@ def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> lis
 def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tuple[Work, int]:
     """Returns the first step of a queue that is not empty, and the number of items in the step.
 
-    A run holds at most `entries_max` entries, and `bytes_max` payload bytes if it has more than one.
+    A run holds at most `entries_max` entries. A run of several entries holds at most `bytes_max` payload bytes.
     """
     first = items[0]
     if not isinstance(first, LogEntry):

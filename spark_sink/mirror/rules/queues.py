@@ -69,7 +69,7 @@ class TableQueues:
         return len(queue.items) if queue else 0
 
     def start(self, now: float, busy: Iterable[TableName] = ()) -> QueuedStep | None:
-        """Returns the step with the oldest entry of those that can run, and marks it as running.
+        """Returns, of the steps that can run, the one with the oldest entry, and marks it as running.
 
         `busy`: names that must wait for something else.
         """
@@ -111,7 +111,7 @@ class TableQueues:
                 del self._queues[name]
 
     def again(self, step: QueuedStep, not_before: float, *, alone: bool = False) -> None:
-        """Make a failed step be tried again at `not_before`; `alone`: with its first entry only."""
+        """Schedule another attempt of a failed step for `not_before`; `alone`: with its first entry only."""
         for name in step.names:
             queue = self._queues[name]
             queue.running, queue.not_before = 0, not_before

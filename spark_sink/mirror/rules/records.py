@@ -24,7 +24,7 @@ def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> Ta
     """Returns the table that had the name at `lsn`.
 
     A table that had the name at `lsn` and was renamed since is preferred: a table that has the name now was made later,
-    or was dropped before. Next is preferred a table that is not dropped, then the one with the newest record.
+    or was dropped before. Next, a table that is not dropped is preferred, then the table with the newest record.
     """
     candidates = [record for record in records if name_at(record, lsn) == name]
 
@@ -38,8 +38,8 @@ def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> Ta
 def is_named_later(records: Iterable[TableRecord], name: TableName, lsn: int) -> bool:
     """True if a table that had another name at `lsn` got this name by a later RENAME.
 
-    If then no table had the name at `lsn`, the log had lost the entries of the one that did, and they were put back
-    after the RENAME was executed. A record made for that table now would miss the RENAME.
+    If in that case no record had the name at `lsn`, the log had lost the entries of the table that had it, and they
+    were put back after the RENAME was executed. A record that is made for that table now would miss the RENAME.
     """
     return any(
         name_at(record, lsn) != name
@@ -55,14 +55,14 @@ def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
 
 
 def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
-    """Returns the record without the names that no entry behind the watermark has."""
+    """Returns the record without the former names that the table had only up to the watermark."""
     names = tuple(former for former in record.names if former.until > watermark)
     return record if names == record.names else replace(record, names=names)
 
 
 def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
-    """Returns changed records for names that several existing tables have, as older versions of the mirror made them.
-    All of these tables but the best one are marked as dropped. Their rows are not touched."""
+    """Returns the changed records of tables that share their name with a better one, as older versions of the mirror
+    made them. The changed records mark these tables as dropped. Their rows are not touched."""
     best: dict[TableName, TableRecord] = {}
 
     def precedence(record: TableRecord) -> tuple[bool, bool, int]:

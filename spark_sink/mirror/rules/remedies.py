@@ -38,7 +38,7 @@ _COMMAND = re.compile(
 
 
 def completed(text: str, options: CommandOptions) -> str:
-    """Returns a message whose commands have the options of this process."""
+    """Returns a message with the options of this process added to its commands."""
 
     def words(found: re.Match[str]) -> str:
         more = options.run if found["mirror"] == "run" else options.target
@@ -178,7 +178,7 @@ def of_gap(label: str, *, can_copy: bool) -> str:
 
 
 def of_cascades(label: str) -> str:
-    """Rows may change that the server does not log."""
+    """Foreign keys may change rows without an entry in the server's log."""
     return f"compare with {MIRROR} verify {shlex.quote(label)}"
 
 

@@ -88,8 +88,8 @@ def names_in_the_way(
 def records_after(
     tables: dict[TableName, TableRecord], pairs: Sequence[tuple[TableName, TableName]], lsn: int
 ) -> list[TableRecord]:
-    """Returns the records that change. `tables`: by name, before the statement, dropped ones included. None is in the
-    way.
+    """Returns the records that change. `tables`: by name, before the statement, dropped ones included;
+    `names_in_the_way` finds none of them.
 
     A table whose rows are being copied begins its copy again, because rows are read by name: some may come from the
     table that has the name now. A dropped table whose name another table gets loses its folder.
@@ -109,7 +109,7 @@ def records_after(
         if record.folder:
             record = replace(record, move=Move(lies_at), folder=folder_of(new))
         changed.append(record)
-    # The place of a table without a Delta table is its own, too.
+    # A renamed table owns its place even if it has no Delta table yet.
     taken = {folder_of(record.name) for record in changed}
     dropped = (record for record in tables.values() if record.is_dropped)
     lost = (record for record in dropped if record.folder in taken)

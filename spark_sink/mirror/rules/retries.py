@@ -8,7 +8,7 @@ from spark_sink.mirror.rules.states import Failing, Live
 from spark_sink.mirror.rules.table_record import TableRecord
 
 BACKOFF_MAX_S = 60.0
-CONFLICTS_MAX = 8  # up to so many conflicts in a row are tried again at once
+CONFLICTS_MAX = 8  # up to so many conflicts in a row are tried again after a short pause
 REPORTED_AFTER = 3  # after so many failures in a row, the record shows them
 LASTING_AFTER = 2 * REPORTED_AFTER  # after so many failures, a drain ends without the table
 

@@ -39,8 +39,8 @@ LIVE = (TableState.COMPLETE, TableState.PARTIAL)
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """Steps fail and are tried again. `lsn`: that of the step; `reason_before`: the record's reason before it said
-    this."""
+    """Steps fail and are tried again. `lsn`: that of the step; `reason_before`: the record's reason from before the
+    failures."""
 
     lsn: int
     reason_before: str = ""
@@ -51,7 +51,7 @@ class Live:
     """Rows are applied as entries come.
 
     `complete`: True if no rows are missing; `exact_from`: the lsn at which the table was known to equal the server's,
-    so that a row that a later entry inserts is not in it yet, None if there is none; `new_column`: the lsn of an ALTER
+    None if there is none; a row that a later entry inserts is not in the table yet; `new_column`: the lsn of an ALTER
     TABLE whose columns are added anew with the next rows.
     """
 

@@ -118,7 +118,8 @@ class TableRecord:
 
     @property
     def is_live(self) -> bool:
-        """True if entries are applied to the table as they come, or if its rows stay as they are."""
+        """True if entries are applied to the table as they come, or if the settings leave it out and its rows stay as
+        they are."""
         return self.word in LIVE
 
     @property

@@ -169,8 +169,8 @@ class ChangeDelta:
 class ApplyRows:
     """Commit the rows of a run under its lsn.
 
-    `exact`: True if an inserted row cannot be in the table yet; `begin`, `executed`: the values of the snapshot whose
-    transactions are in the table already, see `rules.executed.Snapshot`.
+    `exact`: True if an inserted row cannot be in the table yet; `snapshot`: `begin` and `executed` of the snapshot
+    whose transactions are in the table already, see `rules.executed.Snapshot`.
     """
 
     record: TableRecord
@@ -356,8 +356,8 @@ def _following(
 
 
 def has_rows(record: TableRecord) -> bool:
-    """True unless the table is known to have had no rows since it was created. A table without rows may have no Delta
-    table yet."""
+    """False if the table is known to have had no rows since it was created, else True. A table without rows may have no
+    Delta table yet."""
     is_new = isinstance(record.state, Live) and record.state.exact_from is not None
     return record.signature != "" or not is_new
 
@@ -487,8 +487,8 @@ def _doubtful(
 
 
 def has_lost_entries(record: TableRecord) -> bool:
-    """True if the log has lost entries of the table, and this is why it is stopped, or was stopped until a person
-    resolved the stop."""
+    """True if the table is stopped because the log has lost entries of it, or catches up after a person has resolved
+    such a stop."""
     match record.state:
         case Stopped(lost=lost) | CatchingUp(stopped=Stopped(lost=lost)):
             return lost is not None

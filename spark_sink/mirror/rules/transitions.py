@@ -1,7 +1,7 @@
 """Changes the record of a table by statements, unknown rows and gaps. Pure.
 
-A transition consists of the record afterwards, and of what has to be done to the table's Delta table, under the
-statement's lsn, before the record is written. Both can be repeated.
+A transition consists of the record afterwards and of the change of the table's Delta table. The Delta table is changed
+under the statement's lsn before the record is written. Both writes can be repeated.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class DeltaWork(StrEnum):
 class Transition:
     """What follows from a statement.
 
-    `record`: the record afterwards, None if there is none; `change`: the change of columns, for SCHEMA; `recopy`: if
-    not "", the reason why existing rows are no longer known, unless the table is empty.
+    `record`: the record afterwards, None if there is none; `change`: the change of columns, for SCHEMA; `recopy`: the
+    reason why the existing rows, if the table has any, are no longer known; "" if they are known.
     """
 
     record: TableRecord | None
@@ -372,8 +372,8 @@ def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
 
 
 def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:
-    """Returns the record of a table of which the server had purged changes that the log does not hold: it is copied
-    again by policy, else PARTIAL."""
+    """Returns the record of a table after a gap: the server had purged changes before the log got them. The table is
+    copied again by policy, else PARTIAL."""
     epoch = entry.position.epoch if entry.position else entry.epoch
     reason = f"the server had purged changes before lsn {entry.lsn} before they were read"
     if record.is_dropped:

@@ -1,8 +1,8 @@
 """The applier: applies the entries of the log to each table, independently of the other tables.
 
-One thread (`run`) makes all decisions: it passes each event to the rules of its consumer (`rules.mirror`), and the
-works that the rules return to pools of threads, which work on several tables at the same time. The answer of a work is
-the next event.
+One thread (`run`) makes all decisions. It passes each event to the rules of the event's consumer (`rules.mirror`), and
+the works that the rules return to pools of threads. The pools work on several tables at the same time. The answer of a
+work is a new event.
 
 Crash safety. The rules let a work begin only when the records that it relies on are stored. The watermark of a consumer
 is stored after everything that it covers, so after a crash some entries are read again, but none is left out. Whether a

@@ -169,14 +169,15 @@ def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
 
 
 def _replaced(spark: SparkSession) -> bool:
-    """True if `spark_catalog` was set to another catalog than Delta's, which delegates to Spark's own catalog."""
+    """True if `spark_catalog` was set to another catalog than Delta's. Delta's catalog delegates to Spark's own
+    catalog."""
     chosen = spark.conf.get(f"spark.sql.catalog.{SESSION_CATALOG}", "") or ""
     return not chosen.endswith("DeltaCatalog")
 
 
 class _Names:
-    """The tables of each name in one round: those that should have it by their records (`wanted`), and those that have
-    it in the catalog (`held`)."""
+    """The ids of the tables of each name in one round: of those that should have the name by their records (`wanted`),
+    and of those that have the name in the catalog (`held`)."""
 
     def __init__(self, records: Iterable[TableRecord], template: CatalogTemplate) -> None:
         self.wanted: dict[str, set[str]] = {}

@@ -1,7 +1,7 @@
 """Lets either folders move or the catalog register tables, but not both at the same time.
 
 If a folder moved while it is registered, Spark would make an empty Delta table at its old path. So moves wait while a
-round of the catalog runs, which is asked to end early, and no round begins while a folder is being moved.
+round of the catalog runs, and the round is asked to end early. No round begins while a folder is being moved.
 """
 
 from __future__ import annotations

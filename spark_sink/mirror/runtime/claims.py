@@ -28,8 +28,8 @@ def stages_of(stages: str) -> list[ClaimedStage]:
 
 
 class Claims:
-    """The claims of one job. Threads may share them. `control`: the control table. The job's stages share it, because
-    each object reads the table again when another one has changed it."""
+    """The claims of one job. Threads may share them. `control`: the control table. The job's stages share it, because a
+    `ControlTable` reads the table again when another `ControlTable` has changed it."""
 
     def __init__(
         self, control: ControlTable, consumers: Sequence[str], stages: Iterable[ClaimedStage]

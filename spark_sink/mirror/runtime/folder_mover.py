@@ -133,8 +133,8 @@ class FolderMover:
     def _refused(
         self, work: MoveFolders, aside: Callable[[TableRecord], None]
     ) -> dict[str, BinlogError]:
-        """Returns, by id, why a table's place is not free. If another table still occupies the place, and is to move to
-        another one, it is moved aside."""
+        """Returns, by id, why a table's place is not free. If another table still lies in the place, but is to move to
+        another place, it is moved aside."""
         obstacles = {r.table_id: self._obstacle(r, work.existing, aside) for r in work.moving}
         return {table_id: fault for table_id, fault in obstacles.items() if fault is not None}
 

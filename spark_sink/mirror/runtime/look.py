@@ -116,7 +116,7 @@ class Look:
     # -- the looks that follow ---------------------------------------------------------------------------------
 
     def ask(self, records: tuple[TableRecord, ...]) -> None:
-        """Ask for a look that begins from now on. `records`: those that the rules hold."""
+        """Ask for a look that begins after this call. `records`: those that the rules hold."""
         with self._lock:
             self._asked, self._records = True, records
             if self._running:
@@ -129,7 +129,7 @@ class Look:
             self._look()
 
     def _is_asked(self) -> bool:
-        """Returns False if no look has been asked for since the last one began, or if it has to wait."""
+        """Returns False if no look has been asked for since the last one began, or if the next look has to wait."""
         with self._lock:
             self._running = self._asked and self._clock() >= self._retry_at
             self._asked = self._asked and not self._running

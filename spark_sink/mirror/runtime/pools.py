@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.mirror")
 
 READS = 2  # how many reads of the log run at the same time
-LOOKS_MAX = 4  # for how many consumers changes are looked for at the same time
+LOOKS_MAX = 4  # how many consumers look for changes at the same time
 STORES_MAX = 4  # how many consumers store records at the same time; they share commits
 
 

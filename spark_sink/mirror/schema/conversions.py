@@ -55,8 +55,8 @@ Conversion = Callable[[Column, Column, ConversionRules], "list[tuple[str, str]] 
 
 
 def conversion(old: Column, new: Column, rules: ConversionRules) -> Kept | str:
-    """Returns whether the values of a column are kept when its type changes from `old` to `new`; a text says why they
-    are not.
+    """Returns `Kept` if the values of a column are kept when its type changes from `old` to `new`, else a text that
+    says why they are not kept.
 
     The sizes of CHAR and VARCHAR are in characters, as in a definition.
     """
@@ -297,7 +297,7 @@ def _json_to_text(old: Column, new: Column, rules: ConversionRules) -> list[tupl
 
 def _enum_to_enum(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
     """A server converts labels as text, so their order does not matter. It compares them by the collation, so a label
-    that no longer exists may become one with another spelling."""
+    that no longer exists may become a label with another spelling."""
     gone = [label for label in old.labels if label not in new.labels]
     if not gone:
         return []
@@ -321,7 +321,8 @@ def _texts(labels: Sequence[str]) -> str:
 
 
 def text_literal(text: str) -> str:
-    """A text in Spark SQL, for `COLUMN` to be replaced in it with `str.format`."""
+    """Returns a text as a literal of Spark SQL. Its braces are doubled for the call of `str.format` that replaces
+    `COLUMN`."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + escaped.replace("{", "{{").replace("}", "}}") + "'"
 

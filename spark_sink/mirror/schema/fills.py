@@ -1,8 +1,8 @@
 """Finds the value that existing rows have in a column that ALTER TABLE adds. Pure.
 
 The value is NULL, the constant of DEFAULT as MySQL converts it to the column's type, or for NOT NULL without DEFAULT
-the type's implicit default. If it does not follow from the statement alone (an expression, the time, a time zone), or a
-constant is written in a form that is not handled here, the result says why the value is unknown.
+the type's implicit default. If the value does not follow from the statement alone (an expression, the time, a time
+zone), or a constant is written in a form that is not handled here, the result says why the value is unknown.
 
 Sources: MySQL 9.7 manual, "Data Type Default Values"; MariaDB knowledge base, "CREATE TABLE"; the tests compare with
 servers.
@@ -134,8 +134,8 @@ def _rounded(default: Literal | None, scale: int) -> Decimal:
 
 
 def _within(low: Decimal | int, high: Decimal | int, value: Decimal) -> Decimal:
-    """Returns `value`. Of values outside of the type, a server refuses some, and cuts others to the limit unless
-    sql_mode is strict."""
+    """Returns `value`. Raises an error if the type cannot hold it: a server refuses some of these values, and cuts
+    others to the limit if sql_mode is not strict."""
     if not low <= value <= high:
         raise _UnknownFillError(_FORM)
     return value
@@ -149,7 +149,7 @@ def _double(default: Literal | None, column: Column) -> float:
 
 
 def _bits(default: Literal | None, column: Column) -> bytes:
-    """Returns the bytes of a BIT. A text gives the number by its bytes."""
+    """Returns the bytes of a BIT, from a number or from a hexadecimal or binary literal."""
     size = (column.meta + 7) // 8
     if default is None:
         return bytes(size)
@@ -269,7 +269,7 @@ def _text(default: Literal | None, column: Column) -> str:
     if default is None:
         return ""
     if default.kind is LiteralKind.NUMBER:
-        _number(default)  # raises an error unless a server prints the number as it is written
+        _number(default)  # raises an error if a server prints the number in another form
     elif default.kind is not LiteralKind.TEXT:
         raise _UnknownFillError(_FORM)  # the text is given as bytes of a character set
     if len(default.text) > column.meta:  # a server would cut spaces
@@ -294,8 +294,8 @@ def _bytes(default: Literal | None, column: Column) -> bytes:
 
 
 def _long_text(default: Literal | None) -> str:
-    """Returns the default of a TEXT or JSON in MariaDB. MySQL refuses such a default, unless it is empty and sql_mode
-    is not strict; then the column has no default."""
+    """Returns the default of a TEXT or JSON in MariaDB. MySQL refuses such a default. If sql_mode is not strict, it
+    accepts an empty one, and then the column has no default."""
     if default is None:
         raise _UnknownFillError("its implicit default depends on the server")
     if default.kind is not LiteralKind.TEXT or not 0 < len(default.text) <= _LONG_TEXT_MAX:

@@ -123,7 +123,7 @@ def effects_of(
     """Returns what one statement, run with the default `database`, does to tables, in order.
 
     One statement may concern several tables: EXCHANGE PARTITION changes two, CONVERT TABLE drops one. Raises
-    `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood, `MaybeTemporaryError`.
+    `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood, and `MaybeTemporaryError`.
     """
     ddl = parse_statement(query, database, sql_mode, thread_specific=thread_specific)
     if not ddl.parsed:

@@ -39,8 +39,8 @@ FEED_PROPERTY = "delta.enableChangeDataFeed"
 _PROPERTIES = {
     "delta.columnMapping.mode": "name",
     "delta.enableTypeWidening": "true",
-    # DATETIME columns need this feature. Delta adds it to a new table that has such a column, but refuses such a column
-    # that is added later without it.
+    # DATETIME columns need this feature. Delta enables it for a new table with such a column. Without it, Delta refuses
+    # to add such a column later.
     "delta.feature.timestampNtz": "supported",
     **BACKSTOP,
 }
@@ -53,8 +53,8 @@ SMALL_STEP_BYTES_MAX = 512 << 10
 SMALL_TABLE_BYTES_MAX = 512 << 10
 
 # Measured: a MERGE of 100 rows takes 0.7 s with these settings, and 1.6 s with Spark's own. But many rows take longer:
-# a rewrite of a million rows takes 48 s instead of 18, because expressions are interpreted. Computing the source twice
-# is cheaper than storing it if it is a local relation; for a large step Delta stores it.
+# a rewrite of a million rows takes 48 s instead of 18, because expressions are interpreted. If the source of the MERGE
+# is a local relation, computing it twice is cheaper than storing it. For a large step, Delta stores it.
 _SMALL = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
@@ -93,7 +93,8 @@ class StepSession:
 
     @contextmanager
     def recording(self, app_id: str, version: int) -> Iterator[None]:
-        """Commits that are made within this context record the pair, and are skipped if it is not newer."""
+        """Commits that are made within this context record the pair. Delta skips a commit whose version is not newer
+        than the recorded one."""
         self.spark.conf.set(_APP_ID, app_id)
         self.spark.conf.set(_VERSION, str(version))
         try:
@@ -173,7 +174,7 @@ class MirroredTable:
         """Create the table without rows, if it does not exist. This records no version. `feed`: with a change data
         feed.
 
-        Raises `BinlogError` UNSUPPORTED_CHANGE for a column with the name of one that Delta gives a feed.
+        Raises `BinlogError` UNSUPPORTED_CHANGE for a column with a name that Delta uses in a feed.
         """
         properties = {**_PROPERTIES, TABLE_ID_PROPERTY: self.table_id}
         if feed:
@@ -188,7 +189,7 @@ class MirroredTable:
     def feed_changes(self, spark: SparkSession) -> None:
         """Enable the change data feed for later commits, unless it is enabled. This is a commit of its own.
 
-        Raises `BinlogError` UNSUPPORTED_CHANGE for a column with the name of one that Delta gives a feed.
+        Raises `BinlogError` UNSUPPORTED_CHANGE for a column with a name that Delta uses in a feed.
         """
         if delta_log.table_properties(spark, self.path).get(FEED_PROPERTY) == "true":
             return
@@ -214,14 +215,14 @@ class MirroredTable:
         writer.save(self.path)
 
     def own(self, spark: SparkSession) -> None:
-        """Make the Delta table this table's, in a commit of its own."""
+        """Assign the Delta table to this table, in a commit of its own."""
         spark.sql(
             f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('{TABLE_ID_PROPERTY}' = '{self.table_id}')"
         )
 
     def take_over(self, spark: SparkSession, columns: StructType, *, feed: bool = False) -> None:
-        """Make the existing Delta table this table's, without rows and with these columns; `feed`: with a change data
-        feed. This records no version, and can be repeated until rows are written: the owner changes last."""
+        """Assign the existing Delta table to this table, without rows and with these columns; `feed`: with a change
+        data feed. This records no version, and can be repeated until rows are written: the owner changes last."""
         self.replace_schema(spark, columns)
         if feed:
             self.feed_changes(spark)

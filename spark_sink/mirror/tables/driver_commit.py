@@ -1,8 +1,9 @@
 """Commits of small steps that the driver makes itself, without a Spark job.
 
 A job takes a second even for a few rows, and a MERGE has two jobs. So the driver reads the files that may hold the
-events' keys, and writes the remaining rows and those of the events into one new file. Delta's own transaction commits
-the file, so if another writer has changed one of these files meanwhile, there is a conflict, as for a MERGE.
+events' keys, and writes one new file with the remaining rows of these files and the rows of the events. Delta's own
+transaction commits the file, so if another writer has changed one of these files meanwhile, there is a conflict, as for
+a MERGE.
 
 Tables with nested columns or with features that only Delta's own writer implements, and steps that would read much, are
 left to Spark.

@@ -2,8 +2,8 @@
 
 An insert or update writes a row under the key of its after-image. A delete removes the row under the key of its
 before-image. An update that changes the key does both, the removal first. The last of all events of one key determines
-the target's row. Keys are compared byte by byte, which is stricter than a column's collation: both images of a change
-are written in full, so two spellings of a key that are equal in MySQL give one removal and one row here.
+the target's row. Keys are compared byte by byte, which is stricter than a column's collation. Two spellings of a key
+that are equal in MySQL give one removal and one row here, because both images of a change are written in full.
 
 Tables without any key are mirrored by whole rows: each image counts +1 (after) or -1 (before), and the sum for each
 distinct row is applied. Sums do not depend on the order of changes.
@@ -64,7 +64,7 @@ def event_form(changes: pa.Schema, key: Sequence[str], *, keep_deleted: bool = F
 class LastEvents:
     """Keeps the last event of each key of the changes that are added, in stream order.
 
-    In memory are the last events so far, and those of one batch. `changes`: how many changes were added.
+    It holds in memory the last events so far, and those of one batch. `changes`: how many changes were added.
     """
 
     form: EventForm
@@ -112,7 +112,7 @@ def chosen_columns(changes: pa.RecordBatch, row: pa.StructType) -> pa.RecordBatc
     """Returns the changes with only the columns of `row` in their images, and only these in the lists of missing
     columns.
 
-    `changes`: have these columns, and those that the mirrored table leaves out.
+    `changes`: with these columns, and with those that the mirrored table leaves out.
     """
     if changes.schema.field("after").type.num_fields == row.num_fields:
         return changes
@@ -143,8 +143,8 @@ _WHOLE_IMAGES = (
 def require_columns(
     changes: pa.RecordBatch, key: Sequence[str], *, whole_before: bool = False
 ) -> None:
-    """Raises `BinlogError` ROW_IMAGE if an after-image lacks a column, or a before-image a column of the key (any
-    column, with `whole_before`): then the row to write, or the row to remove, is not known.
+    """Raises `BinlogError` ROW_IMAGE if an after-image lacks a column, or if a before-image lacks a column of the key
+    (with `whole_before`: any column). In that case the row to write, or the row to remove, is not known.
     """
     before, after = changes.column("before_absent"), changes.column("after_absent")
     incomplete = after.is_valid()
@@ -247,7 +247,8 @@ def _null_key(changes: pa.RecordBatch, name: str) -> BinlogError:
 
 
 def _last_of_each(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Array) -> pa.Array:
-    """Returns the indices of the largest `order` of each key, sorted by order; of all rows if there is no key."""
+    """Returns, for each key, the index of the row with the largest `order`, sorted by order; without a key, the indices
+    of all rows."""
     names = [f"k{i}" for i in range(len(keys))]
     count = len(order)
     table = pa.table([*keys, order], names=[*names, "order"])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # With these properties, columns can be renamed, dropped and widened by metadata. The mirror creates its tables with
 # them.
 EVOLUTION_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
-# Delta enables this feature for a new table with such a column, but not for an added one.
+# Delta enables this feature for a new table with such a column, but not for a column that is added later.
 _NTZ_FEATURE = {"delta.feature.timestampNtz": "supported"}
 
 

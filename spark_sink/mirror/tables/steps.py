@@ -104,7 +104,7 @@ class RowLayout:
     def stored_columns(self, policy: TablePolicy) -> StructType:
         """Returns the columns of the mirrored table: the row's own, and the metadata columns of the policy.
 
-        Raises `BinlogError` UNSUPPORTED_CHANGE if the table has a column with the name of one of these.
+        Raises `BinlogError` UNSUPPORTED_CHANGE if a column of the row has the name of a metadata column.
         """
         names = {column.name.lower() for column in self.columns}
         if taken := [name for name in policy.extra if name in names]:
@@ -258,7 +258,7 @@ class RowStep:
                 ),
             )
         require_table(session.spark, self.table)
-        # Delta stores the source, because the source reads the table.
+        # With the size -1 (not known), Delta stores the source of the MERGE, which reads the table itself.
         session.expect(self.run.payload_bytes, -1)
         with session.clock.phase(StepPhase.READ):
             counts = self._counts(session, log)
@@ -315,7 +315,7 @@ class RowStep:
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415
 
-    # In a local relation, Spark ignores all batches behind two that have no rows.
+    # In a local relation, Spark ignores all batches behind two batches without rows.
     return pa.concat_tables(tables).combine_chunks()
 
 

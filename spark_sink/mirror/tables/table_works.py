@@ -74,8 +74,8 @@ class TableWorks:
     # -- changes ---------------------------------------------------------------------------------------------
 
     def change(self, session: StepSession, work: ChangeTable) -> str:
-        """Returns why existing rows cannot follow the change, and then nothing was changed; "" if the change was
-        made."""
+        """Returns "" if the change was made. Otherwise returns why existing rows cannot follow the change; then nothing
+        was changed."""
         spark, table = session.spark, self._table(work.record)
         with _naming_damage(spark, table):
             match work.change:

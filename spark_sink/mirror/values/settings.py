@@ -2,7 +2,7 @@
 
 The files are read as the daemon's are: `${NAME}` stands for an environment variable, unknown and duplicate keys are
 errors, and all errors are reported together with file and line. No token or password can be given on the command line,
-because every user of the machine can read it.
+because every user of the machine can read the command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures the time of each phase of a step. Pure but for the clock.
+"""Measures the time of each phase of a step. Pure except for the clock.
 
 The phases of a step of rows are: `read`: read the log's payloads and decode them; `plan`: find out what has to be
 changed; also all time that belongs to no other phase; `write`: write files, or run a job of Spark with its commit;

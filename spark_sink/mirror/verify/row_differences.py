@@ -36,7 +36,8 @@ def mirror_buckets(frame: DataFrame, source: SourceTable, decoder: TextDecoder) 
 def _count_rows(
     schema: pa.Schema, key: Sequence[int], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs on the executors. A sum of 64 bits is returned in two halves, which Spark adds without an overflow."""
+    """Yields the number of rows and the sum of hashes of each bucket. Runs on the executors. A sum of 64 bits is
+    returned in two halves, which Spark adds without an overflow."""
     buckets = Buckets.empty(BUCKETS)
     for batch in batches:
         buckets.add(_cast(batch, schema), key)

@@ -4,7 +4,7 @@
    of the log before and after the snapshot begins, MariaDB reports the position of the snapshot itself.
 2. In the mirror, a version of the Delta table is found that has all changes of the table up to R and none behind it.
    The mirror's log shows which entries lie before R. If the table changes all the time, there may be no such version.
-   Then another snapshot is taken, until the deadline, after which the verdict is `moving`.
+   Then other snapshots are taken until the deadline. After the deadline, the verdict is `moving`.
 3. The columns of both are compared: names, types and order.
 4. The checksums of both are compared, per bucket of keys (`row_checksums`). In buckets that differ, the rows are
    compared.

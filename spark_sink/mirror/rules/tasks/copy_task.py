@@ -97,7 +97,7 @@ class CopyTask(Task):
             return
         begun = replace(record, state=Copying(position), from_lsn=lsn)
         begun = replace(begun, epoch=position.epoch, server=position.server)
-        if begun.lies_at == copy_folder(begun.table_id):  # a copy that had no place
+        if begun.lies_at == copy_folder(begun.table_id):  # an earlier copy that never got its place
             begun = replace(begun, folder="", move=None)
         self.state.save(begun, why="its copy begins")
         self._begin, self._cleared, self._cursor, self._found = None, False, -1, None

@@ -1,4 +1,4 @@
-"""Begins a move of folders as a work of a task, and writes its result into the records. Pure."""
+"""Begins a move of folders as a work of a task, and writes the result of the move into the records. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def begin_move(
     """Move the folders of these tables to the places that their records name. `then` is called when the records have
     the result.
 
-    Until the last step has ended, and after a failure, it is not known where the folders lie. Then only the same move
-    may follow (`MirrorState.unsure`).
+    Until the last step of the move has ended, and after a failure, it is not known where the folders lie. During that
+    time only the same move may follow (`MirrorState.unsure`).
     """
     state = task.state
     ids = [record.table_id for record in moving]
@@ -37,8 +37,8 @@ def begin_move(
 
 
 def must_wait(state: MirrorState, moving: Sequence[TableRecord]) -> bool:
-    """True if one of the places is still the folder of another table, which has to move away first: in an object store
-    a move takes several steps, so the files of two tables would be in one folder."""
+    """True if another table, which has to move away first, still lies in one of the places. In an object store a move
+    takes several steps, so the files of two tables would otherwise be in one folder."""
     ids = {record.table_id for record in moving}
     places = {record.folder for record in moving}
     others = (record for record in state.tables() if record.table_id not in ids)

@@ -1,10 +1,11 @@
 """Brings the history of one table forward. Each history reads the log by itself. Pure.
 
-A history reads rows from the log, entry by entry, so it has every version, and does not delay its table. It does not
-compute a second time what a statement does to the rows: the mirrored table has followed the statement, and a version of
-its Delta table has the rows as they were after it. The history compares these rows with its current versions. So a
-history is never ahead of its table, and waits at a statement until the table has passed it. The same comparison is made
-when the history of a table with rows begins, and after a copy or a RENAME. Equal rows keep their version.
+A history reads rows from the log, entry by entry, so it has every version, and does not delay its table. A history does
+not compute what a statement does to the rows. The mirrored table has followed the statement, and one version of its
+Delta table holds the rows as they were after the statement. The history compares these rows with its own current
+versions. So a history is never ahead of its table, and waits at a statement until the table has passed it. The same
+comparison is made when the history of a table with rows begins, and after a copy or a RENAME. Equal rows keep their
+version.
 
 The alternative, a second commit in each step of the mirrored table, would let a history that fails stop the table, and
 would need rules of its own for every statement.
@@ -92,7 +93,7 @@ class HistoryTask(Task):
             return
         if record.request is not None:
             self.cursor, self._items, self._compare_at = None, [], None
-            # Begin with the present rows: behind older rows, the history might stop at the same entry again.
+            # Begin with the present rows. A history that begins with older rows might stop at the same entry again.
             anew = replace(handled(record), state=Creating(as_it_is=True))
             self.state.save(replace(anew, reason="the table's rows are read again"))
             return
@@ -182,7 +183,7 @@ class HistoryTask(Task):
     def _is_copied_here(
         self, record: TableRecord, mirrored: TableRecord | None, cursor: int
     ) -> bool:
-        """True if the history has reached the entry as of which its table was copied, and was not compared with that
+        """True if the history has reached the entry at which its table was copied, but has not been compared with that
         copy yet."""
         compared = -1 if record.copied_at is None else record.copied_at
         return compared < cursor == _copied_at(mirrored, self.name)

@@ -118,5 +118,5 @@ class ReadTask(Task):
 
 
 def lasting(failure: Failure, consumer: str) -> BinlogError:
-    """Returns the error with which a consumer is given up after many failures in a row."""
+    """Returns the error that ends the work on a consumer after many failures in a row."""
     return BinlogError(ErrorKind.INTERNAL, failure.text, where=f"consumer {consumer}")

@@ -3,7 +3,8 @@
 Order of writes:
 
 1. the statement's other changes to Delta tables, such as the columns of an ALTER TABLE ... RENAME TO, under its lsn;
-2. all records with their new names and folders, and with the folder where each table still lies (`move`), together;
+2. all records in one commit: with their new names and folders, and with the folder where each table still lies
+   (`move`);
 3. every folder moves aside, then to its new place;
 4. the records without `move`.
 
@@ -58,7 +59,7 @@ class DeltaNeed(Exception):
 
 
 class RenameTask(TableTask):
-    """`step`: the step of the queues, which is done, or is tried again, when the task has ended."""
+    """`step`: the step of the queues. When the task has ended, the step is done or is to be tried again."""
 
     def __init__(self, state: MirrorState, step: QueuedStep) -> None:
         super().__init__(state)
@@ -89,7 +90,7 @@ class RenameTask(TableTask):
         if changed:
             state.save(*changed, why=f"renamed at lsn {lsn}")
             for record in changed:
-                state.doubt(record.table_id)  # its place is another one, or another table's
+                state.doubt(record.table_id)  # its place has changed, or another table has got it
         if not any(any(lsn == former.until for former in record.names) for record in changed):
             self._finish()
 
@@ -198,8 +199,8 @@ class RenameTask(TableTask):
         return {name for e in renames for name in crossings(e.pairs, excluded).leaving}
 
     def _without_double(self, record: TableRecord, changed: dict[str, TableRecord]) -> TableRecord:
-        """Returns the record as dropped if another record has its new name, such as one that this statement made
-        earlier, when the settings left out the former name."""
+        """Returns the record as dropped if another record has its new name. This statement may have made that other
+        record earlier, when the settings left out the former name."""
         others = (r for r in self.state.tables() if r.table_id not in changed and not r.is_dropped)
         if record.is_dropped or all(other.name != record.name for other in others):
             return record
@@ -276,8 +277,8 @@ class RenameTask(TableTask):
     def _clear_the_way(
         self, effect: RenameTables, tables: dict[TableName, TableRecord]
     ) -> dict[str, TableRecord]:
-        """Returns the records, by id, of tables that do not exist on the server because another table gets their name.
-        They are dropped."""
+        """Returns, by id, the records of tables whose name another table gets. These tables do not exist on the server,
+        so their records become dropped."""
         reason = "another table has got its name"
         in_the_way = names_in_the_way(tables, effect.pairs)
         for name in in_the_way:

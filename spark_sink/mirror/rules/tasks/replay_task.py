@@ -5,7 +5,8 @@ While a table is stopped or copied, its entries are left in the log. A replay re
 After a copy, the entries are applied in the copy's own folder until the log has passed R (`Replaying`), then in the
 table's place (`CatchingUp`). When no entry is left, the same step of the rules makes the table live again.
 
-A statement that settles the table, DROP or TRUNCATE, is applied by its queue, which ends the replay.
+The table's queue applies the statements after which the table's rows are known: DROP, TRUNCATE and CREATE. Such a
+statement ends the replay.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def copy_folder(table_id: str) -> str:
 
 
 class ReplayTask(TableTask):
-    """`cursor`: the lsn up to which the table and its record are applied, None until the Delta table was asked."""
+    """`cursor`: the lsn up to which entries are applied to the table and its record, None until the Delta table was
+    asked."""
 
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
@@ -74,7 +76,7 @@ class ReplayTask(TableTask):
             case CatchingUp() if record.move is not None:
                 self._move(record)
             case CatchingUp() | Replaying() if not self.state.is_free(self.table_id):
-                return  # a RENAME moves the rows before the copy, in steps
+                return  # a RENAME is moving the rows that the table had before its copy
             case CatchingUp(goal=goal):
                 self._forward(record, replace(record, state=goal))
             case Replaying(goal=goal):
@@ -118,7 +120,8 @@ class ReplayTask(TableTask):
         if not self._is_dealt_with(record, applied):
             return  # a statement of the queue has changed the Delta table, but not the record yet
         if self.cursor is None:
-            # If the job was killed after the Delta table had got a statement, the record does not have it yet.
+            # The job may have been killed after a statement had changed the Delta table, and before the record was
+            # written. So the last applied entry is read again.
             self.cursor = max(applied - 1, record.from_lsn)
         if not self._items:
             self._read_on(record, self.cursor)

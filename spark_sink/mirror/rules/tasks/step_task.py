@@ -4,7 +4,7 @@ What happens when it fails:
 
 * a fault of the table's data: the step's entries are tried one by one, and only this table stops, at the one that
   fails;
-* a conflict with another writer of the Delta table: the step is tried again at once, a few times;
+* a conflict with another writer of the Delta table: the step is tried again after a short pause, a few times;
 * any other failure: the step is tried again with backoff. After some attempts the table's record shows the error.
 """
 
@@ -25,7 +25,7 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 
 class StepTask(TableTask):
-    """`step`: the step of the queues, which is done, or is tried again, when the task has ended."""
+    """`step`: the step of the queues. When the task has ended, the step is done or is to be tried again."""
 
     def __init__(self, state: MirrorState, step: QueuedStep) -> None:
         super().__init__(state)
@@ -40,8 +40,9 @@ class StepTask(TableTask):
         record = state.find(self.name, work.lsn)
         if record is not None and not state.is_free(record.table_id):
             return
-        # The table of an entry that was lost when it was due, and another table has its name since: when it gets
-        # entries under its later name, it is treated as a table that is older than the mirror.
+        # If the log had lost the entries of the table when they were due, no record was made for it, and another table
+        # has its name since. When entries come under the lost table's later name, that table is treated as older than
+        # the mirror.
         if self._stood or (record is None and state.is_named_later(self.name, work.lsn)):
             self._finish(record)
             return
