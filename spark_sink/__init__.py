@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Register `format("binlog")` with a session that does not find it by itself.
 
-    Spark finds it where this package is installed, not where it is only on the path. Executors need the package, too.
+    Spark finds the source if this package is installed, but not if the package is only on the path. Executors need the
+    package, too.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - the package stays light
 

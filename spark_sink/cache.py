@@ -2,7 +2,7 @@
 
 An entry is a folder. A process fills a staging folder beside it, under a file lock, and renames that folder when it is
 complete. If the process is killed before, only the staging folder is left. The next process that makes the entry
-removes it. Readers take no lock: an entry that exists is complete and never changes.
+removes this staging folder. Readers take no lock: an entry that exists is complete and never changes.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ DELTA = {
 
 _SCALA = "2.13"
 _GROUP = "io.delta"
-# Large groups of which Spark has all jars. Other jars that Spark has are left out by name after the download.
+# Large groups of artefacts whose jars Spark has, all of them. Other jars that Spark has are left out by name after the
+# download.
 _SHIPPED_BY_SPARK = (
     "org.scala-lang",
     "org.apache.hadoop",
@@ -46,8 +47,8 @@ _SHIPPED_BY_SPARK = (
     "org.apache.logging.log4j",
     "org.roaringbitmap",
 )
-# By the version of Hadoop: the version of the AWS SDK with which it was built. The connector to S3 needs three modules
-# of the SDK, whose bundle takes 600 MB.
+# By the version of Hadoop: the version of the AWS SDK with which it was built. The connector to S3 needs only three
+# modules of the SDK; the bundle of all modules takes 600 MB.
 _AWS_SDK = {"3.4.1": "2.24.6", "3.4.2": "2.29.52", "3.5.0": "2.35.4"}
 _HADOOP = "hadoop-client-api"
 _AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
@@ -129,7 +130,7 @@ def delta_jars(cache: Path | None = None) -> list[Path]:
 
 
 def s3_jars(cache: Path | None = None) -> list[Path]:
-    """Returns the jars with which Spark reads and writes `s3a:` paths, as `delta_jars` does; none if Spark has them."""
+    """Returns the jars for `s3a:` paths, fetched as by `delta_jars`; none if Spark has these jars itself."""
     shipped = list((_pyspark_home() / "jars").glob("hadoop-*.jar"))
     if any(_artifact(jar) == "hadoop-aws" for jar in shipped):
         return []
@@ -257,7 +258,7 @@ def _fetch_by_ivy(jars: JarSet, work: Path) -> str | None:
 
 
 def _ivy_exclusions(jars: JarSet, package: str) -> str:
-    """Returns Ivy's exclusions. They exempt the package: unlike Maven, Ivy applies exclusions to the package itself."""
+    """Returns Ivy's exclusions. They exempt `package`, because Ivy, unlike Maven, applies them to the package, too."""
     return "".join(
         f'<exclude org="{group}" module="{f"(?!{package}$).*" if artifact == "*" else artifact}" matcher="regexp"/>'
         for group, artifact in _left_out(jars)

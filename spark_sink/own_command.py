@@ -1,6 +1,6 @@
-"""Completes the commands that this process prints with the options with which the process itself was started.
+"""Adds the options with which this process was started to the commands that it prints.
 
-`--conf` is left out, because it may hold a secret. Settings of `--conf` that the commands need belong into the settings
+`--conf` is left out, because it may hold a secret. Settings of `--conf` that the commands need belong in the settings
 file.
 """
 

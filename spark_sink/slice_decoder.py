@@ -1,4 +1,4 @@
-"""Decodes slices in a task of one's own: for a program that has Python workers write what they have decoded.
+"""Decodes slices in tasks of a user's own program, whose Python workers write what they have decoded.
 
 A stream with `raw=slices` gives a row for each slice, and does not read it. With Spark's `mapInArrow` a worker reads
 the slice and writes its rows, so they do not pass through the JVM. `examples/parquet_history.py` is such a program.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class SliceDecoder:
     """Reads slices as rows, in the form that options select. Picklable, so a function of `mapInArrow` may hold one.
 
-    `schema`: the columns of the rows. With the option `table` the daemon tells them when the decoder is made.
+    `schema`: the columns of the rows. With the option `table`, the decoder asks the daemon for them when it is made.
     """
 
     def __init__(self, **options: str) -> None:
@@ -60,8 +60,9 @@ class SliceDecoder:
 
 
 def slice_ends(slice_: bytes) -> tuple[Position, Position]:
-    """Returns the positions between which a slice lies: its rows belong to the transactions behind the first one, up to
-    the second one. A slice that begins or ends within a transaction has the end of this transaction there."""
+    """Returns the positions between which a slice lies: its rows belong to the transactions behind the first position,
+    up to the second position. If a slice begins or ends within a transaction, that position is the end of this
+    transaction."""
     part = _part(slice_)
     return part.start.position, part.end.position
 
