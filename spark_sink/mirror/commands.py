@@ -83,10 +83,10 @@ def adopt_tables(
 ) -> list[TableRecord]:
     """Assign tables of other consumers, or Delta tables without an owner, to `consumer`, with the rows that they have.
 
-    Applications that apply one of the consumers end, because their records are written here. Returns the new records.
-    `patterns`: patterns of tables in the control table; a plain name may also name a Delta table that is not in the
-    control table. `count` is called with 1 after each table. Raises `UserError` if a pattern fits no such table, or if
-    all of them belong to `consumer` already.
+    Applications that apply one of the consumers end, because this function writes records of these consumers. Returns
+    the new records. `patterns`: patterns of tables in the control table; a plain name may also name a Delta table that
+    is not in the control table. `count` is called with 1 after each table. Raises `UserError` if a pattern fits no such
+    table, or if all of them belong to `consumer` already.
     """
     control = ControlTable(spark, target)
     records = list(control.records().values())

@@ -40,10 +40,10 @@ def run_copy(
     """Ask for copies of the server's tables that fit a pattern. Returns their names.
 
     The job that applies the tables' consumer makes the copies, at once or when it runs next. Only the job makes
-    records, because it may be making one of the same name now. `consumer`: the consumer of tables that the mirror does
-    not have yet, "" if only one consumer includes them. Tables that their consumer leaves out are not copied. Raises
-    `UserError` if a pattern fits no table, if a pattern is the name of a table that is left out, if all tables are left
-    out, or if several consumers include a table and `consumer` is "".
+    records, because it may be making a record with the same name at this moment. `consumer`: the consumer of tables
+    that the mirror does not have yet, "" if only one consumer includes them. Tables that their consumer leaves out are
+    not copied. Raises `UserError` if a pattern fits no table, if a pattern is the name of a table that is left out, if
+    all tables are left out, or if several consumers include a table and `consumer` is "".
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:
@@ -82,8 +82,8 @@ def mirrored_names(
     owners: Mapping[TableName, str],
     consumer: str,
 ) -> list[TableName]:
-    """Returns those of the names that their consumer mirrors. The consumer of a name is the one in `owners`, else
-    `consumer`; if that is "", any consumer counts.
+    """Returns the names that their consumer mirrors. The consumer of a name is the one in `owners`, else `consumer`; if
+    that is "", any consumer counts.
 
     Raises `UserError` if a pattern is the name of a table that is left out, or if all tables are left out.
     """

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.copy")
 
-CHUNKS_PER_TASK = 2  # in a group, so that the other tasks are not idle while one reads a slow chunk
+CHUNKS_PER_TASK = 2  # in a group; so other tasks have work while one task reads a slow chunk
 _CHANGE_WAIT_S = 30.0
 _LOCAL_GROUP_BYTES = 64 << 20
 # Errors after the definition of a table was changed: no such column, table, database or index, or another definition.
@@ -95,7 +95,7 @@ class Copier:
     ) -> CopyResult:
         """Copy a table, or continue its copy. `begin`: S, the end of the log when the copy was begun.
 
-        The result says whether the copy is complete: it is not if `stopping` ended it. Raises `BinlogError`.
+        In the result, `complete` is False if `stopping` ended the copy. Raises `BinlogError`.
         """
         if begin.position is None:
             raise BinlogError(

@@ -125,7 +125,7 @@ class HistorySteps:
     def _fitted(
         self, spark: SparkSession, record: TableRecord, columns: StructType
     ) -> HistoryTable:
-        """Returns the history's Delta table, which is made or changed so that it has these columns of rows."""
+        """Make or change the history's Delta table so that it has these columns of rows. Returns the table."""
         table = self._table(record)
         self._require_own(spark, record, table)
         table.fit(spark, columns)

@@ -32,8 +32,8 @@ def version_lines(row: pa.StructType, key: Sequence[str]) -> pa.Schema:
     """Returns the schema of the lines by which a step changes a history table, one line per version.
 
     `closes`: True for a line that ends the current version of `key` at the point `to_lsn`, `to_position`, `to_at`; any
-    other line is a new version with the values `row`, from the point `from_...` to the point `to_...`, which is NULL if
-    the version is current.
+    other line is a new version with the values `row`, from the point `from_...` to the point `to_...` (NULL if the
+    version is current).
     """
     return pa.schema(
         [

@@ -1,8 +1,8 @@
 """Writes Delta's checkpoints of the mirror's tables, during maintenance instead of during commits.
 
-A checkpoint holds a table's state, so that a reader need not read each commit. Delta writes one in every n-th commit,
-with Spark jobs, and that commit waits for them: an append to the log then took 15 s. So the tables are created with a
-large n.
+A checkpoint holds a table's state, so that a reader need not read each commit. Delta writes a checkpoint in every n-th
+commit. That commit waits for the Spark jobs of the checkpoint: an append to the log took 15 s. So the tables are
+created with a large n.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_sink.mirror.lake.file_system import FileSystem
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHECKPOINT_COMMITS = 200  # how many commits after its last checkpoint a table gets another one
+CHECKPOINT_COMMITS = 200  # a table gets a checkpoint this many commits after its last one
 # The interval for a table without maintenance. It is a property of the table, so other writers obey it, too.
 BACKSTOP = {"delta.checkpointInterval": "10000"}
 
@@ -33,7 +33,7 @@ class Checkpoints:
         Returns False if the newest one is younger, or if there is no table."""
         newest = self._newest.get(path)
         if newest is None or (newest >= 0 and not delta_log.has_commit(self._files, path, newest)):
-            # The table is new here, or another table has come to this path, because tables are renamed.
+            # This object does not know the table yet, or a RENAME has moved another table to this path.
             if delta_log.delta_version(self._spark, path) < 0:
                 return False
             newest = self._newest[path] = delta_log.checkpoint_version(self._spark, path)

@@ -192,7 +192,7 @@ class ControlTable:
                     self._hold(version + 1, [*self._raw, *rows])
 
     def _newest(self) -> tuple[int, int]:
-        """Returns the newest version of the table, which is made if it is missing, and its largest serial."""
+        """Returns the newest version of the table, and its largest serial. Makes the table if it is missing."""
         with self._lock:
             self._read()
             if self._version < 0:

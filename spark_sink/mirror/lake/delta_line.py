@@ -65,7 +65,7 @@ def delta_operation(jvm: Any, name: str) -> Any:
 def delta_line(spark: SparkSession) -> DeltaLine:
     """Returns the line of the Delta Lake that the session has.
 
-    Raises `BinlogError` SETTINGS if it has none, or one that the mirror was never tried with.
+    Raises `BinlogError` SETTINGS if the session has no Delta Lake, or a line that the mirror was never tried with.
     """
     return line_of(spark._jvm)  # noqa: SLF001
 

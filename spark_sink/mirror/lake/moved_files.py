@@ -26,7 +26,8 @@ class StoredFiles(Protocol):
 def moving_order(names: Sequence[str]) -> list[list[str]]:
     """Returns groups of a table's files: all data files in one group, then each file of its log, the newest first.
 
-    So the part of the log that is left is always the log of an older version, which shows whose table it is.
+    So the log files that are left in the old folder are always the log of an older version, which shows to which table
+    the folder belongs.
     """
     logged = sorted((name for name in names if name.startswith(_LOG)), reverse=True)
     return [sorted(set(names) - set(logged)), *([name] for name in logged)]

@@ -67,7 +67,7 @@ _PROPERTIES = {
 
 
 class LogAppender:
-    """Appends to the log of a target. One object may be used by several threads, of which one appends for a
+    """Appends to the log of a target. Several threads may use one object, but only one thread appends for each
     consumer."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
@@ -219,8 +219,8 @@ class LogAppender:
         return LogAppend(consumer, number, self._runs[consumer], datetime.now(UTC).date())
 
     def _begin(self, append: LogAppend, follows: int) -> DeltaTransaction:
-        """Begin the transaction of an append before its data is read, so that a claim that is made meanwhile refuses
-        the append."""
+        """Begin the transaction of an append. This happens before the data is read, so that Delta refuses the append if
+        a claim is committed meanwhile."""
         transaction = DeltaTransaction(self._spark, self.log.path)
         if max(0, transaction.recorded(log_app_id(append.consumer))) != follows:
             raise _claimed(append)

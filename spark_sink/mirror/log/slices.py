@@ -52,7 +52,7 @@ COLUMNS = (
     ("run", "string"),
 )
 _PAYLOADS = ("small_payload", "payload")
-# The payloads of a row group: a worker holds them and their pages in memory, besides its slice.
+# Payload bytes of a row group. A worker holds these payloads and their pages in memory, besides its slice.
 ROW_GROUP_BYTES = 4 << 20
 
 

@@ -1,7 +1,7 @@
 """Which transactions the copy of a table without a key shows. Pure.
 
-Its rows come from one snapshot, which shows each transaction of the table as a whole or not at all. The log's changes
-of transactions that the snapshot shows are left out (`Snapshot`).
+The copy's rows come from one snapshot, which shows each transaction of the table as a whole or not at all. The log's
+changes of transactions that the snapshot shows are left out (`Snapshot`).
 """
 
 from __future__ import annotations

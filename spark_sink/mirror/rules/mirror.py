@@ -97,8 +97,8 @@ class Mirror:
         return effects
 
     def next_wakeup(self) -> float | None:
-        """Returns when `step` has to be called with `Ticked` at the latest; None if only another event changes
-        anything."""
+        """Returns when `step` has to be called with `Ticked` at the latest; None if nothing changes before another
+        event."""
         times = [task.not_before for task in self._jobs() if task.run is None and not task.ended]
         times += [self._store_at] if self._store_due() else []
         pause = self.state.queues.next_time(self.state.now)
@@ -358,8 +358,8 @@ class Mirror:
         state = self.state
         if self._store_run is not None or state.now < self._store_at:
             return
-        # Former names are removed in the commit of the watermark that makes them superfluous, also if this commit is
-        # tried again.
+        # The commit of a watermark also removes the former names that this watermark makes superfluous. If the commit
+        # fails, its retry writes this watermark or a newer one.
         self._writing = self._watermark() or self._writing
         if not (state.unsaved or state.saving) and self._writing is None:
             return

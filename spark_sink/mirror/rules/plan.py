@@ -179,8 +179,7 @@ def _statement_items(
 def _of_names(
     names: Collection[TableName], known: Callable[[], Iterable[TableName]]
 ) -> list[TableName]:
-    """Returns the known tables that have one of these names, in upper or lower case, because some servers do not
-    distinguish the two."""
+    """Returns the known tables that have one of these names. Case is ignored, because some servers ignore it."""
     lower = {(database.lower(), table.lower()) for database, table in names}
     tables = dict.fromkeys(known())
     return [name for name in tables if (name[0].lower(), name[1].lower()) in lower]

@@ -61,8 +61,8 @@ def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
 
 
 def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
-    """Returns the changed records of tables that share their name with a better one, as older versions of the mirror
-    made them. The changed records mark these tables as dropped. Their rows are not touched."""
+    """Returns the records of tables that share a name, as older versions of the mirror made them: all but the best one
+    of each name, marked as dropped. Their rows are not touched."""
     best: dict[TableName, TableRecord] = {}
 
     def precedence(record: TableRecord) -> tuple[bool, bool, int]:

@@ -1,8 +1,7 @@
 """All remedies of the mirror: what a person can do about a table, a history or a consumer that is stopped. Pure.
 
 A remedy contains whole commands. The options that name the mirror and the daemon, such as `--config`, are the same for
-all commands, and the process that prints them knows these options: its command line completes the commands
-(`completed`).
+all commands. The process that prints a command adds these options from its own command line (`completed`).
 
 Each function here has a case in `tests/mirror/test_remedies.py`, which runs its commands as they are printed.
 """

@@ -92,7 +92,7 @@ def records_after(
     `names_in_the_way` finds none of them.
 
     A table whose rows are being copied begins its copy again, because rows are read by name: some may come from the
-    table that has the name now. A dropped table whose name another table gets loses its folder.
+    table that has the name now. If another table gets the name of a dropped table, the dropped table loses its folder.
     """
     existing = {name: record for name, record in tables.items() if not record.is_dropped}
     after = names_after(existing, pairs)

@@ -31,7 +31,7 @@ class Wish(StrEnum):
     RETRY = "retry"  # the entry is tried again
     RECOPY = "recopy"  # the table is copied again, even if a copy is running
     PARTIAL = "partial"  # a table that is older than the mirror goes on without its older rows
-    COPY = "copy"  # the table is copied, unless it is being copied
+    COPY = "copy"  # the table is copied, if it is not being copied already
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ class TableRecord:
     its columns as JSON, "" if not known; `reason`: why it is stopped or partial, or the last error; `handled`: id of
     the newest request about its id that was handled; `answered`: ids of requests for copies, by the requested name;
     `names`: former names; `copied_at`: the lsn as of which the table was last copied; for a history, the lsn of the
-    copy with which it was last compared; `conflict`: the difference between the log's columns and its own for which it
-    was copied; `metadata`, `deletion_vectors`: which metadata columns its Delta table has, and whether it has deletion
-    vectors; `registered`: its name in the catalog; `refused`: the reason if this is not the wanted name; `history`:
-    True if this is the history of the table of this name.
+    copy with which it was last compared; `conflict`: the difference between the log's columns and the table's for which
+    the table was copied; `metadata`, `deletion_vectors`: which metadata columns its Delta table has, and whether it has
+    deletion vectors; `registered`: its name in the catalog; `refused`: the reason if this is not the wanted name;
+    `history`: True if this is the history of the table of this name.
     """
 
     table_id: str

@@ -241,8 +241,8 @@ def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> 
     """Returns the record of a table whose rows have other columns in the log from the entry `lsn` on. `differs`: the
     difference.
 
-    It is copied by policy, but not a second time for the same difference: in that case the server describes the columns
-    in another way than its log does, and each copy would end in the same way.
+    The table is copied by policy, but not a second time for the same difference. In that case the server describes the
+    columns in another way than its log does, and each copy would end in the same way.
     """
     reason = f"the log's rows have other columns than the table: {differs}"
     if record.conflict != differs:

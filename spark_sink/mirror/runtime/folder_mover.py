@@ -5,7 +5,7 @@ The records already say where each table has to be, and where it was (`Move`). A
 1. every folder is moved aside, to _binlog/moving/<table id>;
 2. every folder is moved to its new place; the emptied folder of a dropped table in that place is deleted.
 
-This can be repeated after a crash at any point: the property `binlog.table_id` shows to which table the folder at a
+A move can be repeated after a crash at any point: the property `binlog.table_id` shows to which table the folder at a
 path belongs. A copy that becomes a table's folder is moved in the same way, without the first step.
 
 If a folder in a table's place does not belong to the mirror, only this table stays aside; the others move.

@@ -165,7 +165,8 @@ def _bits(default: Literal | None, column: Column) -> bytes:
 
 
 def _year(default: Literal | None) -> int:
-    """Returns a year. Two digits, also as text with zeros before them, mean a year from 1970 to 2069."""
+    """Returns a year of four digits, or 0. Two digits, also as text with zeros before them, would mean a year from 1970
+    to 2069; they are not converted."""
     if default is None:
         return 0
     if default.kind in (LiteralKind.NUMBER, LiteralKind.TEXT) and _YEAR.fullmatch(default.text):

@@ -9,7 +9,7 @@ MERGE, UPDATE and DELETE take the pair from the session's settings. So each `Ste
 is used by one thread at a time.
 
 Tables are created with column mapping by name and type widening, so that columns can be added, dropped, renamed and
-widened without a rewrite, and with the property `binlog.table_id`, which shows to which table a folder belongs.
+widened without a rewrite. They also get the property `binlog.table_id`, which shows to which table a folder belongs.
 """
 
 from __future__ import annotations

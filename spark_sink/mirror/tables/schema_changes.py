@@ -94,7 +94,7 @@ def _set_properties(spark: SparkSession, path: str, wanted: Mapping[str, str]) -
 
 
 def _staying(change: SchemaChange, names: list[str]) -> list[tuple[str, str]]:
-    """Returns (name before, name afterwards) of the Delta table's columns that are not in the signature afterwards."""
+    """Returns (old name, new name) of the Delta table's columns that stay although the new signature lacks them."""
     gone = {column.source.lower() for column in change.columns if column.source is not None}
     gone.update(name.lower() for name in change.dropped)
     renamed = {before.lower(): after for before, after in change.kept}

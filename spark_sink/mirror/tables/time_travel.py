@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def mirrored_rows(
     spark: SparkSession, table: MirroredTable, policy: TablePolicy, lsn: int
 ) -> DataFrame | None:
-    """Returns the rows that the table had at the entry `lsn`, which was applied to it, without metadata columns and
-    without rows that are marked as deleted; None if there was no table yet. Raises `BinlogError` RANGE_UNAVAILABLE if
-    Delta no longer has that version."""
+    """Returns the rows that the table had when the entry `lsn` was applied, without metadata columns and without rows
+    that are marked as deleted; None if there was no table yet. Raises `BinlogError` RANGE_UNAVAILABLE if Delta no
+    longer has that version."""
     files = FileSystem(spark)
     newest = delta_version(spark, table.path)
     if newest < 0:

@@ -27,8 +27,8 @@ def fault_of(error: BaseException) -> BinlogError | None:
 
 
 def fault_line(error: BaseException) -> str | None:
-    """Returns the line of a fault that another process has raised; None for another exception. For chained exceptions
-    it is the line of the last one, which was raised because of the others."""
+    """Returns the line of a fault that another process has raised; None for another exception. For chained exceptions,
+    this is the line of the exception that was raised last, because of the others."""
     lines = _FAULT.findall(str(error))
     return lines[-1].strip() if lines else None
 

@@ -130,8 +130,8 @@ class RenameTask(TableTask):
             begin_move(self, moving, moved)
 
     def _leave(self, renamed: Sequence[TableRecord]) -> None:
-        """Leave the statement in the log for tables that are not live. Their replays apply its effects other than the
-        RENAME."""
+        """Leave the statement in the log for tables that are not live. The replays of these tables apply the
+        statement's effects other than the RENAME."""
         for record in renamed:
             if not (record.is_live or record.is_dropped):
                 self.state.leave(record, self.barrier.lsn)

@@ -3,7 +3,7 @@ Pure.
 
 While a table is stopped or copied, its entries are left in the log. A replay reads them again, for this table alone.
 After a copy, the entries are applied in the copy's own folder until the log has passed R (`Replaying`), then in the
-table's place (`CatchingUp`). When no entry is left, the same step of the rules makes the table live again.
+table's place (`CatchingUp`). The step of the rules that finds no entry left makes the table live again.
 
 The table's queue applies the statements after which the table's rows are known: DROP, TRUNCATE and CREATE. Such a
 statement ends the replay.
@@ -286,7 +286,7 @@ def _not_renamed(record: TableRecord, work: RenameBarrier) -> BinlogError:
 
 
 def _of_table(work: Work) -> Work:
-    """Returns the work without its RENAME, which its queue has executed already. The statement's other effects
+    """Returns the work without its RENAME, which the queue has executed already. The statement's other effects
     remain."""
     if isinstance(work, RenameBarrier):
         rest = tuple(effect for effect in work.effects if not isinstance(effect, RenameTables))

@@ -2,7 +2,7 @@
 
 What happens when it fails:
 
-* a fault of the table's data: the step's entries are tried one by one, and only this table stops, at the one that
+* a fault of the table's data: the step's entries are tried one by one, and only this table stops, at the entry that
   fails;
 * a conflict with another writer of the Delta table: the step is tried again after a short pause, a few times;
 * any other failure: the step is tried again with backoff. After some attempts the table's record shows the error.
