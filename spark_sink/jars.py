@@ -1,12 +1,12 @@
-"""Delta Lake's jars for the installed Spark, and those of its connector to S3, from their Maven coordinates.
+"""Fetches Delta Lake's jars for the installed Spark, and the jars of Spark's connector to S3, by their Maven
+coordinates.
 
 The coordinates follow from the installed Python packages, as in `delta.pip_utils`: the version is that of
 `delta-spark`, and the version of `pyspark` chooses the artefact's Spark line. (The artefact of Delta 4.0 is for Spark
-4.0 and names no line.) delta's module sets
-`spark.jars.packages`, with which Spark resolves the jars at each start. Spark ignores the mirrors and proxies of
-Maven's settings.xml, fails if ~/.m2 has descriptions of artefacts without their jars, and leaves no files that an image
-could contain. So this module fetches the jars once into a cache folder: by `mvn` if it is installed, else by the Ivy in
-Spark's own jars, which needs Java only. Later starts need no network.
+4.0 and names no line.) `delta.pip_utils` sets `spark.jars.packages`, with which Spark resolves the jars at each start.
+Spark ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 has descriptions of artefacts without
+their jars, and leaves no files that an image could contain. So this module fetches the jars once into a cache folder:
+by `mvn` if it is installed, else by the Ivy in Spark's own jars, which needs Java only. Later starts need no network.
 
 Jars that Spark has itself are left out: a second Hadoop or Scala on the class path would conflict with Spark's own.
 
@@ -38,7 +38,7 @@ DELTA = {
 
 _SCALA = "2.13"
 _GROUP = "io.delta"
-# Large groups of artefacts whose jars Spark has, all of them. Other jars that Spark has are left out by name after the
+# Large groups of artefacts. Spark has all their jars. Other jars that Spark has are left out by name after the
 # download.
 _SHIPPED_BY_SPARK = (
     "org.scala-lang",
@@ -47,7 +47,7 @@ _SHIPPED_BY_SPARK = (
     "org.apache.logging.log4j",
     "org.roaringbitmap",
 )
-# By the version of Hadoop: the version of the AWS SDK with which it was built. The connector to S3 needs only three
+# By the version of Hadoop: the version of the AWS SDK with which Hadoop was built. The connector to S3 needs only three
 # modules of the SDK; the bundle of all modules takes 600 MB.
 _AWS_SDK = {"3.4.1": "2.24.6", "3.4.2": "2.29.52", "3.5.0": "2.35.4"}
 _HADOOP = "hadoop-client-api"

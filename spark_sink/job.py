@@ -68,7 +68,7 @@ class Job:
         began = time.monotonic()
         spark = spark_session(self._settings)
         log.info("Spark has started in %.1f s", time.monotonic() - began)
-        # This must follow the start of Spark, which sets handlers of its own.
+        # Spark sets handlers of its own when it starts, so these are set afterwards.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         try:
