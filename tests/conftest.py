@@ -32,9 +32,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # The slowest folders, slowest first. If a slow folder was started last, it would run while other workers are idle.
 _SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "runtime")
-# Three units run Spark: tests that start jobs; those that share a session for the source and for copies; those that
-# share one for the rest of the mirror. With more JVMs at a time on two cores, a Python worker does not start within the
-# ten seconds that Spark waits for it. A session costs more to start than most of its tests.
+# Three units run Spark: the tests that start jobs, the tests that share a Spark session for the source and for copies,
+# and the tests that share a session for the rest of the mirror. With more than three JVMs on two cores, a Python worker
+# does not start within the ten seconds that Spark waits for it. Starting a session takes longer than most of its tests.
 _JOBS = (
     "tests/mirror/",
     "tests/demo/test_demo.py",
@@ -138,7 +138,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:
     return Units(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)  # before the deep ones are deselected
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects the deep tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_to_deep(items, commit_seed())
     leave_files_to_deep(items, commit_seed(), _ROTATED_FILES)

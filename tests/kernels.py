@@ -1,7 +1,8 @@
 """Compiles the kernels once, before the processes that need them start: `python -m tests.kernels`.
 
 In a clone in which nothing has run, every test worker, daemon and Spark worker would otherwise compile the same kernels
-at the same time. This reads the fuzzer's seeds, which have something of everything, so that numba caches all kernels.
+at the same time. This program reads the fuzzer's seeds, which contain events of all kinds, so that numba caches all
+kernels.
 """
 
 from __future__ import annotations

@@ -98,14 +98,14 @@ def in_shell(script: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> None:
-    """End a shell with all that it has started."""
+    """End a shell and all programs that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     process.communicate(timeout=20)
 
 
 def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Path) -> None:
-    """Everything but the installation, in two terminals, with the settings as they are shown."""
+    """Runs all steps except the installation, in two terminals, with the settings that the README shows."""
     server = server_factory("mysql97")
     server.execute(
         *(f"CREATE DATABASE {name}" for name in ("shop", "billing_eu")),

@@ -1,7 +1,8 @@
 """Forks daemons from a process that has imported the daemon. Each test worker has one such process.
 
-Importing the daemon and loading its kernels takes two seconds of a core, and the tests start hundreds of daemons. All
-later steps are those of the console script; the tests of the command line and the demo start the console script.
+Importing the daemon and loading its kernels takes two seconds of a core, and the tests start hundreds of daemons. After
+the fork, the process does what the console script does. The tests of the command line and the demo start the console
+script itself.
 """
 
 from __future__ import annotations

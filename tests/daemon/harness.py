@@ -1,9 +1,9 @@
 """Runs the daemon as a user does, and reads it as a careful client does.
 
-`Daemon` runs the command line with its own settings file, on a free port of the loopback, and ends it by its pid. It is
-forked from a process that has imported the daemon, or started as the console script if it needs its own environment.
-`Api` makes single HTTP calls. `Reader` keeps its own checkpoint as Spark does: it stores a range before it asks for the
-next one, so it can continue after the daemon is killed. `load` writes to a server until its block ends.
+`Daemon` runs the command line with its own settings file, on a free port of the loopback, and ends it by its pid. It
+forks the daemon from a process that has imported it, or starts the console script if the daemon needs an environment of
+its own. `Api` makes single HTTP calls. `Reader` keeps its own checkpoint as Spark does: it stores a range before it
+asks for the next one, so it can continue after the daemon is killed. `load` writes to a server until its block ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.support.log_keys import documented_keys
 from tests.support.secrets import secrets_in
 
 DEADLINE_S = 40.0
-TIMEOUT_S = 70.0  # the limit of a call; longer than the longest poll
+TIMEOUT_S = 70.0  # the time limit of a call, in s; longer than the longest poll
 PASSWORD = "reader's secret"
 _SCRIPT = Path(sys.executable).with_name("binlog-dispatcher")
 _KILLING = Path(__file__).with_name("killing")
@@ -176,8 +176,8 @@ class Daemon:
         self.port = free_port()
         self.token = ""  # the token that `api` sends
         self.ca: Path | None = None  # for `api`, if the settings have a certificate
-        self.timeout_s = TIMEOUT_S  # the limit of a call of `api`
-        self.environment: dict[str, str] = {}  # additional variables
+        self.timeout_s = TIMEOUT_S  # the time limit of a call of `api`, in s
+        self.environment: dict[str, str] = {}  # additional environment variables
         self.state = folder / "state.db"
         self.within: tuple[
             str, ...
@@ -227,7 +227,7 @@ class Daemon:
         return {"acknowledged": json.loads(acknowledged), "covered": json.loads(covered)}
 
     def store(self, consumer: str, position: Json | str) -> None:
-        """Write a position, or another text instead of it, into the state store of a stopped daemon."""
+        """Write a position, or any text in place of one, into the state store of a stopped daemon."""
         text = (
             position if isinstance(position, str) else json.dumps(position, separators=(",", ":"))
         )
@@ -300,8 +300,8 @@ class Daemon:
         assert self._end(signal.SIGTERM) == 0, self.log
 
     def stop_at_once(self, while_: str) -> int:
-        """Send SIGTERM, and send it again when the log has `while_`, an event that delays the end. Returns the exit
-        code."""
+        """Send SIGTERM, and send it again when the log contains `while_`, an event that occurs before the daemon ends.
+        Returns the exit code."""
         assert self.process is not None
         said = len(self.log)
         self.process.send_signal(signal.SIGTERM)
@@ -323,7 +323,7 @@ class Daemon:
         return self.hang_up("settings reloaded")
 
     def hang_up(self, event: str) -> Json:
-        """Write the present settings and send SIGHUP. Returns the log line of this event."""
+        """Write the present settings and send SIGHUP. Returns the log line of the event."""
         self._write_settings()
         said = len(self.log)
         assert self.process is not None
@@ -421,7 +421,7 @@ class Reader:
         return [transaction for chunk in self.chunks for transaction in transactions(chunk)]
 
     def changes(self, *tables: str) -> list[delivered.TableChanges | delivered.Ddl]:
-        """Returns the decoded changes. `tables`: the tables whose columns the reader asks the daemon for."""
+        """Returns the decoded changes. `tables`: the tables whose columns the reader fetches from the daemon."""
         api = self.daemon.api
         known = {
             table: api.get(f"/v1/consumers/{self.consumer}/tables/{table}") for table in tables
@@ -441,8 +441,8 @@ class Transaction:
 
 
 def events(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields (type, event) of a binlog. It divides the binlog by the sizes in the headers, without the code under
-    test."""
+    """Yields (type, event) of a binlog. It splits the binlog by the sizes in the headers, and does not use the code
+    under test."""
     assert data[:4] == MAGIC
     at = 4
     while at < len(data):
@@ -482,7 +482,7 @@ def uses_gtids(server: Server) -> bool:
 
 
 def dumps(server: Server, user: str = "") -> list[int]:
-    """Returns the ids of the server's threads that send a binlog, to one user or to all users."""
+    """Returns the ids of the server's threads that send a binlog, to this user or to all users."""
     shown = server.execute("SHOW PROCESSLIST")
     return [
         int(row[0])

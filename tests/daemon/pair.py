@@ -14,16 +14,17 @@ from tests.daemon.harness import Daemon, Json, Problem, Reader, dumps, until
 from tests.servers import Instance
 
 LEASE_S = 2
-LONG_LEASE_S = 10  # for tests under load, in which a daemon may wait seconds for a processor
+LONG_LEASE_S = 10  # for tests under load, where a daemon may wait seconds for a processor
 PASSING = ("NOT_LEADER", "RANGE_UNAVAILABLE", "SESSION_FENCED")
 """The kinds of problems for which a reader goes to the next daemon and opens a session again."""
-ROLES_S = 120.0  # time to wait for a role: on a busy machine a daemon may lose the lease again before that
-NEVER_S = 3600  # the lease ends only when a daemon hands over
+ROLES_S = 120.0  # how long to wait for the roles: on a busy machine, a daemon that takes the lease may lose it again
+NEVER_S = 3600  # so long that the lease ends only when a daemon hands over
 
 
 @dataclass
 class Pair:
-    """`a` leads at first, `b` stands by. `store`: the server of the state; `server`: the one that is read."""
+    """`a` leads at first, `b` stands by. `store`: the server with the state; `server`: the server that the daemons
+    read."""
 
     a: Daemon
     b: Daemon
@@ -161,7 +162,7 @@ class Follower:
         self._daemons = daemons
 
     def read_to(self, ids: int) -> None:
-        """Read until this number of transactions has come, from all leaders together."""
+        """Read until all leaders together have delivered this number of transactions."""
         until(lambda: self._read(ids), f"{ids} transactions are read and acknowledged")
 
     def attempt(self, read: Callable[[], object]) -> bool:

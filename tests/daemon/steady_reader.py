@@ -1,7 +1,7 @@
 """Readers that follow the leader through takeovers, and check each answer.
 
-A `SteadyReader` reads in a thread of the test (`repeated(reader.step, ...)`). It keeps what it has read with its
-position, as a real reader does, and acknowledges what it has kept.
+A `SteadyReader` reads in a thread of the test (`repeated(reader.step, ...)`). It keeps the data that it has read
+together with its position, as a real reader does, and acknowledges this data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.daemon.harness import Api, Daemon, Json, transactions
 from tests.daemon.pair import Follower
 
 _WAIT_MS = 500
-# How long a call may take. Each time-out doubles this, until a call is answered.
+# How long a call may take, in s. Each time-out doubles this limit, until a call is answered.
 PATIENCE_S = 5.0
 _PATIENCE_MAX_S = 60.0
 
@@ -26,7 +26,7 @@ class Habit(Enum):
 
     KEEPS = auto()  # repeats the call, in the same session, as Spark does
     OPENS = auto()  # opens a session at its own position
-    STORED = auto()  # opens a session at the stored position, and drops what it has read after it
+    STORED = auto()  # opens a session at the stored position, and drops all later data
 
 
 class SteadyReader(Follower):
@@ -105,7 +105,7 @@ class SteadyReader(Follower):
         reader.position, self._planned = end, None
 
     def _check(self, data: bytes, end: Json) -> None:
-        """Assert that the data is the planned range: nothing at or before the position of this reader."""
+        """Assert that the data is the planned range, with no transaction at or before the position of this reader."""
         assert self._planned is not None
         found = [(each.epoch, each.seq) for each in transactions(data)]
         assert found == sorted(set(found)), (self.consumer, found)

@@ -1,8 +1,8 @@
 """Events by which another daemon may become the leader. Each method of `Takeovers` makes one such event happen to two
 running daemons, and returns when one of them leads and the other one stands by.
 
-The daemons reach the state through a proxy each, and the server that is read through one proxy: its address is part of
-the identity that both daemons have there.
+Each daemon reaches the state through a proxy of its own. Both reach the server that they read through one proxy,
+because that server's address is part of the identity that they share there.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Takeovers:
         assert self.pair.lease() == before
 
     def state_restarted(self) -> None:
-        """A takeover or not: the server may be back before the lease expires."""
+        """May cause no takeover: the state's server may be back before the lease expires."""
         self.pair.store.restart(kill=self.chance.random() < 0.5)
         self._follow_the_state()
 
@@ -80,7 +80,7 @@ class Takeovers:
         self._follow_the_state()
 
     def state_loses_its_newest_commits(self) -> None:
-        """Restore an older state, as if a replica that lagged had replaced the state's server. The stored positions go
+        """Restore an older state, as if a lagging replica had replaced the state's server. The stored positions go
         back, and the leader gives up its term."""
         _, term = self.pair.lease()
         with copy_of(self.pair) as restore:
@@ -116,8 +116,8 @@ OFTEN = (
 
 
 def drawn(chance: random.Random, number: int) -> list[str]:
-    """Returns names of methods in a random order: each of `ONCE` once, each of `OFTEN` at least twice, `number` in all
-    or more."""
+    """Returns at least `number` names of methods in a random order: each of `ONCE` once, and each of `OFTEN` at least
+    twice."""
     names = [*ONCE, *OFTEN, *OFTEN]
     names += chance.choices(OFTEN, k=number - len(names))
     chance.shuffle(names)
@@ -131,7 +131,7 @@ def knows_no_leader(daemon: Daemon) -> bool:
 
 @contextmanager
 def copy_of(pair: Pair) -> Iterator[Callable[[], None]]:
-    """Copy the tables of the state. Yields a function that sets them back, except who leads and until when."""
+    """Copy the tables of the state. Yields a function that restores them, except the lease's holder and its end."""
     state, copy = pair.database, f"{pair.database}_copy"
     execute = pair.store.execute
     tables = [str(name) for (name,) in execute("SHOW TABLES", database=state)]

@@ -162,7 +162,7 @@ def test_a_newer_session_fences_the_older_one(daemon: Daemon, mysql97: Server, i
     new = Reader(daemon, "busy").open()
     assert new.session > old.session
     assert new.position["seq"] >= old.position["seq"]
-    waiting.join(10)  # a waiting poll is answered at once
+    waiting.join(10)  # the daemon answers a waiting poll at once
     assert [problem.kind for problem in fenced] == ["SESSION_FENCED"]
     for name, more in (
         ("poll", {"after": old.position}),

@@ -21,11 +21,11 @@ from tests.servers import Server
 TOKEN = "token-of-all-the-consumers"
 CONSUMERS = ("one", "two")
 SCOPES = ["read", "acknowledge", "administer", "metrics", "declare"]
-EXAMPLES = 25  # of each call
+EXAMPLES = 25  # how often each call is made
 FLOWS = 25  # sequences of calls that follow the document's links: session, poll, binlog, ack, ...
 WAIT_MAX_MS = 20
 
-# Calls that the flows must have made with success. Flows without them test too little.
+# Calls that the flows must have made with success; otherwise the flows test too little.
 REACHED = {"session", "poll", "binlog", "slices", "ack"}
 
 

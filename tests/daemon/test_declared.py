@@ -1,4 +1,5 @@
-"""Consumers that a token declares over the API: within the limits of the settings, kept by the state, removed by it."""
+"""Consumers that a token declares over the API, within the limits of the settings. The state keeps them, and the token
+removes them."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def database(mysql97: Server) -> Iterator[str]:
 
 @pytest.fixture
 def settings(source: Source, mysql97: Server, database: str) -> Json:
-    """The sections of a daemon that permits consumers `nb-...` of the database, and has one of its own."""
+    """The sections that permit tokens to declare consumers `nb-...` of the database."""
     connection = source(mysql97, database)
     limits = {"exclude_tables": [f"{database}.secrets"], "max_consumers_per_token": 3}
     return {
@@ -230,7 +231,7 @@ def test_a_removed_consumer_is_gone_and_begins_anew_when_it_is_declared_again(
 def test_a_reader_with_a_checkpoint_goes_on_after_a_removal(
     daemon: Daemon, mysql97: Server, database: str
 ) -> None:
-    """Its consumer was removed because it was not read for long; it declares it again."""
+    """The daemon removed the consumer because no reader had read it for long. The reader declares it again."""
     declare(daemon.api, "nb-1", database)
     reader = Reader(daemon, "nb-1").open()
     insert(mysql97, database, "one")

@@ -1,5 +1,5 @@
-"""A folder of binlog files is a source like the server that writes them. Consumers receive the same bytes from a copy,
-from the live folder of a running server, and over restarts and SIGKILL of the daemon.
+"""A folder of binlog files is a source like the server that writes them. Consumers receive the same bytes from a copy
+and from the live folder of a running server, also if the daemon is restarted or killed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def write(server: Instance, *more: str) -> None:
 
 
 def copy(server: Instance, folder: Path) -> None:
-    """Copy the files as `cp` does. The server has not finished the newest one."""
+    """Copy the files as `cp` does. The server is still writing the newest file."""
     folder.mkdir(exist_ok=True)
     for name, _ in server.binlogs():
         shutil.copyfile(server.datadir / name, folder / name)
@@ -113,8 +113,8 @@ def test_a_folder_of_files_delivers_the_same_bytes_as_the_server(
     write(server, *MORE.get(kind, ()))
 
     def at_one_place() -> bool:
-        """True if both readers have the same seq. MariaDB writes a checkpoint event some time after it begins a
-        file."""
+        """True if both readers have the same seq. They may differ for a while, because MariaDB writes a checkpoint
+        event some time after it begins a file."""
         ends = [readers[name].read_to(server).position["seq"] for name in ("server", "live")]
         return bool(ends[0] == ends[1])
 
@@ -140,7 +140,8 @@ def test_a_folder_of_files_delivers_the_same_bytes_as_the_server(
 
 
 class unacknowledged:  # noqa: N801 - reads as a verb
-    """A range that a reader has got and has not acknowledged: `data`, and a call that fetches it again."""
+    """A range that a reader has got and has not acknowledged. `data`: its bytes; a call of the object fetches the range
+    again."""
 
     def __init__(self, api: Api, reader: Reader) -> None:
         self._reader = reader

@@ -116,7 +116,7 @@ def test_a_consumer_that_is_not_read_is_detached_and_attaches_again(
     assert row["dispatcher_name"] == "" and row["bytes"] < 256 * KIB
     assert api.row("live")["state"] == "streaming"
     assert dumps(mysql97, user) == thread, "the others' connection is as it was"
-    # A reader of `stuck` reads again. It gets all transactions without an error, and in the end there is one
+    # A reader reads `stuck` again. It gets all transactions without an error, and in the end both consumers share one
     # connection.
     stuck.read_to(mysql97)
     assert [t.seq for t in stuck.transactions] == [t.seq for t in live.transactions]

@@ -57,7 +57,7 @@ def test_the_example_reads_everything_once(scene: Scene, tmp_path: Path) -> None
 
 
 def test_the_example_follows_the_leader(scene: Scene, tmp_path: Path) -> None:
-    """One daemon is a standby, which names the leader, and one is down."""
+    """Of the other two daemons, one is a standby that names the leader, and one is down."""
     down = f"http://127.0.0.1:{free_port()}"
     with listening(FakeDaemon()) as standby:
         standby.standby = standby_answer(scene.daemon.url)

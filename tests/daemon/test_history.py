@@ -1,4 +1,4 @@
-"""If the log of a server is not the log that was read before, readers get a typed error and none of its data."""
+"""If the log of a server is not the log that was read before, readers get a typed error and no data of the new log."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_reset_while_the_log_streams_fails_the_consumers(
     assert "server history differs" in row["last_error"]
     problem = refused(api, "d", reader.session, reader.position)
     assert (problem.status, problem.kind) == (410, "HISTORY_DIFFERS")
-    # The other consumer still delivers what is in its queue of the old history, and then the same error.
+    # The other consumer still delivers the transactions of the old history in its queue, and then the same error.
     unread = readers["unread"]
     assert unread.step() == 3
     assert [t.data for t in unread.transactions] == [t.data for t in reader.transactions]

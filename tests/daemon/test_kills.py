@@ -164,7 +164,7 @@ def test_killed_in_the_middle_of_a_large_transaction(
     with load(server, "d") as writing:
         writing.until_written(3)
         daemon.start()
-        # The connection also ends several times within the transaction.
+        # The connection also breaks several times within the transaction.
         for _ in range(3):
             kill(server, dumps(server))
             reader.step()
@@ -248,7 +248,7 @@ def test_an_unacknowledged_range_is_the_same_after_a_restart(
     before = [api.binlog("d", reader.session, start, edge) for edge in edges]
     server.execute("FLUSH BINARY LOGS")
     daemon.restart(kill=True)
-    # This call comes at once: the range is not in the queue yet, so the daemon waits for it.
+    # This call comes right after the restart. The range is not in the queue yet, so the daemon waits for it.
     assert api.binlog("d", reader.session, start, end) == before[-1]
     assert [api.binlog("d", reader.session, start, edge) for edge in edges] == before
     middle = edges[len(edges) // 2]

@@ -1,5 +1,5 @@
-"""Ranges that are saved as files are binlogs: for them the server's own tool prints the rows of the filtered server's
-log.
+"""Ranges that are saved as files are binlogs: the server's own tool prints from them the rows of the server's log that
+the consumer's filter accepts.
 
 The reference is the server's log itself. The same tool prints it, and the test filters its rows by name.
 python-mysql-replication, which shares no code with this project, counts them again.
@@ -185,8 +185,8 @@ def test_ranges_are_the_servers_log_filtered(
     saved = Saved(any_server, api, tmp_path)
 
     def all_is_read() -> None:
-        """Read everything, so that the daemon asks a server that names no columns for them before the table is
-        altered."""
+        """Read everything, so that a daemon of a server that does not log column names looks them up before the table
+        is altered."""
         for name in consumers:
             list(saved.positions(name, begin[name], 1 << 20))
 
@@ -224,8 +224,8 @@ def check_slices(saved: Saved, name: str, whole: bytes, start: Json, end: Json) 
 
 
 def check_parts(saved: Saved, name: str, whole: bytes, positions: list[Json]) -> None:
-    """Assert that a range between two positions is the same part of the whole log, and begins with the header
-    events."""
+    """Assert that a range between two positions has exactly the transactions of the whole log between them, and begins
+    with the header events."""
     order = random.Random(0)
     everything = transactions(whole)
     pairs = [sorted(order.sample(range(len(positions)), 2)) for _ in range(12)]

@@ -50,7 +50,7 @@ def server(request: pytest.FixtureRequest, servers: GetServer) -> Instance:
 
 
 def reset(server: Instance, created: int = 0) -> None:
-    """RESET the log. `created`: the creation time of the server's first file, in s since 1970."""
+    """RESET the log. `created`: the creation time that the server's first file gets, in s since 1970."""
     words = "BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "MASTER"
     server.execute(f"SET TIMESTAMP = {created or 'DEFAULT'}", f"RESET {words}")
 

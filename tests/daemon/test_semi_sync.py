@@ -1,4 +1,4 @@
-"""A server with semisynchronous replicas sends a transaction before it executes it. It executes the transaction when a
+"""A server with semisynchronous replicas sends a transaction before it executes it. It executes the transaction after a
 replica has acknowledged it."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""There is one connection per connection key, according to the server's thread list; and the memory that a consumer
-without a reader takes."""
+"""According to the server's thread list, each connection key has one connection. A consumer without a reader takes a
+limited amount of memory."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_consumers_of_a_key_share_one_connection_in_bounded_memory(
             reader.read_to(server)
             assert len(reader.transactions) == 2
 
-        # The consumer gets a reader: it delivers all transactions in order, and the daemon stays within its limit.
+        # Now a reader reads the consumer: it gets all transactions in order, and the daemon stays within its limit.
         found = 0
         while unread.position["seq"] < tip_seq(server):
             unread.step(wait_ms=5000)
@@ -110,7 +110,7 @@ def test_consumers_of_a_key_share_one_connection_in_bounded_memory(
 def test_consumers_at_different_positions_share_one_connection(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """After a restart one dump serves a new consumer, a consumer that was read, and a consumer that was not read."""
+    """After a restart one dump serves three consumers: a new one, one that was read, and one that was not read."""
     server = server_factory("mysql97")
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
     first = source(server, "d")

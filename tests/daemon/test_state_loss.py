@@ -112,8 +112,8 @@ def test_a_reader_goes_on_from_its_checkpoint_when_the_store_was_lost(
 
 
 def test_a_run_to_the_end_reaches_it_when_the_store_was_lost(scene: Scene, reader: Reader) -> None:
-    """The end has the epoch of the new store until the first reader opens a session, and then that of its
-    checkpoint."""
+    """The end of the run has the epoch of the new store until the first reader opens a session, and after that the
+    epoch of the reader's checkpoint."""
     daemon = scene.daemon
     scene.deliver_one(reader)
     checkpoint = reader.position

@@ -1,4 +1,4 @@
-"""The daemon under a service manager. The test acts as the manager, and listens on NOTIFY_SOCKET."""
+"""The daemon under a service manager. The test acts as the service manager, and listens on NOTIFY_SOCKET."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Many takeovers in a row, of all kinds, under load: each consumer gets what the server's own tool prints for it.
+"""Many takeovers in a row, of all kinds, under load: each consumer gets the rows that the server's own tool prints for
+its filter.
 
-`TAKEOVERS=100` makes that many. The seed of a run is `COMMIT_SEED`, which is printed.
+`TAKEOVERS=100` makes 100 takeovers. The seed of a run is `COMMIT_SEED`, which is printed.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def histories(source_server: Instance) -> Iterator[list[History]]:
 def declared(
     chance: random.Random, source: Source, server: Instance, databases: list[str], start: str
 ) -> list[Consumer]:
-    """Consumers that begin after this GTID set: a filter of tables for each of `FILTERS`, all tables of some databases
-    for the others."""
+    """Consumers that begin after this GTID set. Some have a filter of tables from `FILTERS`; the others read all tables
+    of some databases."""
     consumers: list[Consumer] = []
     for number in range(CONSUMERS):
         if number < len(FILTERS):
@@ -177,7 +178,7 @@ def test_readers_lose_nothing_in_many_takeovers(
                 history.finish()
             until_acknowledged(server, readers, reading_threads)
         for reader in readers:
-            # The server may have begun another file since, so the files and offsets may differ.
+            # The server may have begun another file since then, so the files and offsets may differ.
             stored = order(pair.stored(reader.consumer))
             assert stored == order(reader.acknowledged) == order(reader.reader.position)
         for daemon in (pair.a, pair.b):

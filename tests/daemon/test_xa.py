@@ -38,7 +38,7 @@ def nothing_left() -> Iterator[list[Server]]:
     yield used
     for server in used:
         for xid in (XID, "'gone'"):
-            with suppress(pymysql.Error):  # expected: it is already gone
+            with suppress(pymysql.Error):  # expected: the transaction is already gone
                 server.execute(f"XA ROLLBACK {xid}")
 
 
@@ -52,7 +52,8 @@ def insert(table: str, first: int, count: int) -> str:
 
 
 def prepared(daemon: Daemon, *, besides: str = "") -> int:
-    """Returns how many prepared transactions the daemon keeps. `besides`: a user whose connection is not counted."""
+    """Returns how many prepared transactions the daemon keeps. `besides`: the user of a connection whose transactions
+    are not counted."""
     with closing(sqlite3.connect(f"file:{daemon.state}?mode=ro", uri=True)) as db:
         kept = db.execute("SELECT client FROM prepared").fetchall()
     return sum(not besides or not client.startswith(besides) for (client,) in kept)
@@ -60,7 +61,7 @@ def prepared(daemon: Daemon, *, besides: str = "") -> int:
 
 def forgotten(server: Server, database: str, readers: dict[str, Reader], daemon: Daemon) -> bool:
     """True if the daemon keeps no prepared transaction, after it has stored progress again. The transactions of the
-    failed consumer are not counted, because it may or may not have read on after its fault."""
+    failed consumer's connection are not counted, because that consumer may or may not have read on after its fault."""
     session(server, f"DELETE FROM {database}.t LIMIT 1")
     for reader in readers.values():
         reader.read_to(server)

@@ -38,8 +38,8 @@ class Watch:
 def watched(daemon: Daemon, read: Callable[[Watch], None], growth_max: int) -> Iterator[Watch]:
     """In the block, read the other consumer and send probes. Then assert that the block has not disturbed them.
 
-    `read`: writes and reads rows of the other consumer, and counts them, until `stopping` is set. `growth_max`: bytes
-    by which the daemon's resident memory may grow.
+    `read`: writes and reads rows of the other consumer, and counts them, until `stopping` is set. `growth_max`: by how
+    many bytes the daemon's resident memory may grow.
     """
     seen = Watch(daemon)
     before = daemon.resident_bytes

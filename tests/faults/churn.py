@@ -3,7 +3,7 @@
 `Churn` inserts, updates and deletes in tables of some databases, in small and large transactions, until it is stopped
 or its server goes away. `Copy` applies what a reader got to a copy of these tables, and asserts that each change fits:
 an inserted row did not exist, a changed or deleted row was as the event says. So a transaction that is lost, repeated
-or out of order is found where it happens. `check` compares the copy with the server's tables.
+or out of order is found at once. `check` compares the copy with the server's tables.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Copy:
         self._last_seq = -1
 
     def step(self, *, wait_ms: int = 100, max_bytes: int | None = None) -> None:
-        """Read once. If the daemon is down, or asks to retry, leave it to the next call."""
+        """Read once. If the daemon is down or asks the reader to retry, the next call retries."""
         try:
             self.transactions += self.reader.step(wait_ms=wait_ms, max_bytes=max_bytes)
         except Problem as problem:
@@ -148,7 +148,7 @@ class Copy:
         self.apply()
 
     def reopen(self) -> None:
-        """Open another reader at what this one has stored."""
+        """Open another reader at the position that this one has stored."""
         self.reader = Reader(
             self.reader.daemon, self.reader.consumer, position=self.reader.position
         )
@@ -220,7 +220,7 @@ def check_all(server: Server, copies: Iterable[Copy]) -> int:
 
 @contextmanager
 def reading(copies: Iterable[Copy]) -> Iterator[None]:
-    """Read all copies in turn until the block ends, and raise any error there."""
+    """Read all copies in turn until the block ends. Any error is raised at the end of the block."""
     of = list(copies)
 
     def read() -> None:
@@ -233,7 +233,7 @@ def reading(copies: Iterable[Copy]) -> Iterator[None]:
 
 @contextmanager
 def busy(server: Server, database: str, *, pause_s: float = 0.0005) -> Iterator[None]:
-    """Have the server write to `database`.busy by itself until the block ends."""
+    """Let a procedure on the server write to `database`.busy until the block ends."""
     server.execute(
         "CREATE TABLE IF NOT EXISTS busy (id INT AUTO_INCREMENT PRIMARY KEY, t VARCHAR(1000))",
         "DROP PROCEDURE IF EXISTS keep_busy",

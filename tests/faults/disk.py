@@ -1,8 +1,8 @@
 """A small disk that can be filled and freed while a daemon runs on it.
 
-It is a tmpfs, mounted in a mount namespace of its own that a helper process holds: no other process sees the mount,
-nothing remains when the helper dies, and it needs no root where users may have namespaces. A command runs on it by
-`within`; other processes reach it through the helper's root.
+It is a tmpfs in a mount namespace of its own, which a helper process holds. No other process sees the mount, and
+nothing remains when the helper dies. Where users may create namespaces, it needs no root. `within` runs a command on
+the disk; other processes reach it through the helper's root.
 """
 
 from __future__ import annotations

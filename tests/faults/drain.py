@@ -1,7 +1,7 @@
 """Readers in threads that read as fast as they may, and count what they get.
 
-Rows are counted, not decoded, since there may be many. Each reader asserts that its transactions come in order, none
-twice. The number of rows shows whether one is missing when everything has been read.
+Rows are counted, not decoded, because there may be many. Each reader asserts that its transactions come in order and
+none comes twice. When everything has been read, the number of rows shows whether a row is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random histories of a real MySQL server: everything that can be in its log, in any order, each made of a seed.
+"""Random histories of a real MySQL server, each made from a seed: everything that can be in its log, in any order.
 
 Statements name their tables with the database, or run in a default database. They never read from one database to
 define an object in another, because it is not clear which database such a statement concerns. XA transactions have
@@ -94,7 +94,7 @@ class History:
             self.step()
 
     def finish(self) -> None:
-        """Commit or roll back what is prepared, and restore global settings."""
+        """Commit or roll back the prepared transactions, and restore global settings."""
         while self._xids:
             self._xa_decide()
         self.run("SET GLOBAL binlog_checksum = CRC32")
@@ -321,7 +321,7 @@ class History:
             self.run(f"XA {self.rng.choice(('COMMIT', 'COMMIT', 'ROLLBACK'))} {xid}")
 
     def abandon(self) -> None:
-        """End what is open after the history has failed."""
+        """End the connection and the prepared transactions after the history has failed."""
         with suppress(pymysql.Error, OSError):
             self._connection.close()
         for xid in self._xids:

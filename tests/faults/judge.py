@@ -2,8 +2,8 @@
 
 `mysqlbinlog -vv` reads the server's log as a replica with the consumer's start would, and reads what the daemon
 delivered. Both outputs become lists of `Group`, which must be equal. None of the daemon's own decoding is used: GTIDs,
-the order of transactions, values and types of all columns, texts of statements and commit times come from the tool. The
-tool cannot filter row events by table, so the filter is here; it uses only the names in the tool's output.
+the order of transactions, values and types of all columns, texts of statements and commit times are those that the tool
+prints. The tool cannot filter row events by table, so the filter is here; it uses only the names in the tool's output.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def without_open(logged: Iterable[Group], held: list[str]) -> list[str]:
 
 
 def got(logged: Iterable[Group]) -> list[Delivery]:
-    """Everything that was delivered, unfiltered: changes of other databases must not be among it."""
+    """All delivered groups, unfiltered: they must not contain changes of other databases."""
     return [
         (group.gtid, group.committed_us, tuple(item.text for item in group.items))
         for group in logged
@@ -272,6 +272,6 @@ def _xa(group: Group, line: str) -> None:
 
 
 def tool_version(server: Instance) -> str:
-    """Like "mysqlbinlog Ver 9.7.4"."""
+    """Returns the name and version of the tool, such as "mysqlbinlog Ver 9.7.4"."""
     said = server.mysqlbinlog("--version").stdout.split()
     return f"mysqlbinlog {' '.join(said[1:3])}"

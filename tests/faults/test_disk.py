@@ -74,7 +74,8 @@ def test_a_full_disk_refuses_acknowledgements_and_sessions(
                 assert "database or disk is full" in row["state_store_error"]
                 assert row["state_store_error"].endswith(row["state_store_remedy"])
             writing.until_written(50)
-            # A reader may not go on before its position is stored, and a session begins only when it is stored.
+            # A reader may not go on before its position is stored, and a session begins only after its number is
+            # stored.
             with pytest.raises(Problem) as caught:
                 api.session("a")
             assert (caught.value.status, caught.value.kind) == (503, "STATE_STORE")

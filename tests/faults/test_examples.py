@@ -71,8 +71,9 @@ def open_copies(daemon: Daemon, *names: str) -> list[Copy]:
 def test_six_databases_give_the_documented_clients_and_dispatchers(
     server: Instance, proxy: Proxy, server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
-    """Three consumers of one client begin at three positions far apart: three connections, and then one. One is on
-    another server, one uses another account, and one of that account never merges."""
+    """Three consumers of one client begin at three positions far apart: they have three connections, and later one.
+    Three more consumers have connections of their own: one on another server, and two of another account, of which one
+    never merges."""
     other = server_factory("mysql97")
     other.add_user("user", PASSWORD)
     create(other, ["a"])
@@ -172,7 +173,7 @@ def test_fifty_consumers_restarted_near_each_other_take_at_most_two_connections(
     daemon.start()
     copies = open_copies(daemon, *names)
     write(server, 600, rows=8)
-    # Each consumer goes on from another position, which is near, and which the first consumer has passed.
+    # Each consumer continues from its own position, which is near the others and which the first consumer has passed.
     first, *others = copies
     first.step(max_bytes=1)
     for copy in others:

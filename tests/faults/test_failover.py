@@ -2,8 +2,8 @@
 
 The primary is killed during writes. Its replica is promoted, and gets the following writes. Consumers of
 `user@primary,replica` go on at the replica from their own sets. If the replica lacks transactions that consumers
-already have, the daemon waits until it has applied them. If that does not happen within `failover_wait_seconds`, the
-consumers fail with the error that the history differs.
+already have, the daemon waits until the replica has applied them. After `failover_wait_seconds`, the consumers fail
+with the error that the history differs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Each consumer gets exactly its transactions, whatever happens between the daemon and its server.
 
 One daemon, whose connections go through a proxy, runs through all tests, while changes are written and read all the
-time. Each consumer's reader makes a copy of the tables of the changes alone (`churn`), and each change must fit the
-row. After each fault the copies are compared with the server's tables.
+time. Each consumer's reader builds a copy of the tables from the changes alone (`churn`), and each change must fit the
+row that it changes. After each fault the copies are compared with the server's tables.
 """
 
 from __future__ import annotations

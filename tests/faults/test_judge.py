@@ -1,6 +1,6 @@
 """Random histories on a real server: each consumer gets what the server's own tool says it should.
 
-`JUDGE_HISTORIES=200` runs that many. A failed one prints its seed, and `JUDGE_SEED=...` runs that one again.
+`JUDGE_HISTORIES=200` runs 200 histories. A failed history prints its seed, and `JUDGE_SEED=...` runs it again.
 
 A history is written in three parts: before its consumers exist, while they read, and after further ones were added,
 mostly by a reload of the settings, otherwise by a restart or kill of the daemon. Consumers start anywhere (see
@@ -100,7 +100,7 @@ class Play:
         elif kind != "prefix":
             share = 0.9 if kind == "nearly all" else rng.random()
             held = [gtid for gtid in gtids if rng.random() < share]
-        # A consumer that begins after a prepare, and before its commit, could not be given the rows.
+        # A consumer that begins between a prepare and its commit could not get the rows.
         whole = judge.without_open(before, held)
         executed = _set(self.purged, *whole)
         if settings is not None and whole == held:
@@ -273,7 +273,7 @@ def test_consumers_get_what_the_servers_own_tool_prints(
             if plays % 20 == 0:
                 print(f"{plays} histories, {time.monotonic() - began:.0f} s", flush=True)
         daemon.stop()
-        daemon.start()  # it ends in order, twice
+        daemon.start()  # a daemon also ends in order after a restart
     print(
         f"\n{plays} histories, {consumers} consumers, {transactions} transactions judged by"
         f" {judge.tool_version(server)}, {restarts} restarts, {time.monotonic() - began:.1f} s"

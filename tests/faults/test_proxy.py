@@ -1,4 +1,4 @@
-"""The proxy does to a stream exactly what a test asks, and counts right."""
+"""The proxy does to a stream exactly what a test asks, and its counters are right."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A consumer without changes, while other databases are written to all the time, for `QUIET_SECONDS`.
 
-Its reader is told of progress seldom, but its position moves on with the log, so the server may purge any older file:
-after such a purge its reader restarts without an error.
+The daemon seldom tells its reader of progress, but the consumer's position moves on with the log, so the server may
+purge any older file. After such a purge, the reader restarts without an error.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_a_quiet_consumer_survives_purges_on_a_busy_server(
         f" {quiet.answers} answers with progress; runway {runways[0]:.0f} s at first, {min(runways):.0f} s at least,"
         f" {runways[-1]:.0f} s at last; at most {max(behind)} files behind"
     )
-    # One answer for the row, and the markers that are due.
+    # There may be one answer for the row, and one for each marker that was due.
     assert quiet.answers <= 2 + took_s / MARKERS_S
     if SECONDS >= 120:
         assert quiet.answers <= 12

@@ -1,7 +1,7 @@
 """A consumer that is slow, or does not read at all, does not slow down others.
 
-Eight consumers read a log that is longer than they can get through. The network before the daemon is the limit
-(`SLOW_MIB_PER_SECOND`), so time that the daemon waits is lost, and shows. The test measures how much seven of them get
+Eight consumers read a log that is longer than they can get through. The network before the daemon is the bottleneck
+(`SLOW_MIB_PER_SECOND`), so the readers get less if the daemon waits. The test measures how much seven of them get
 within `SLOW_SECONDS` while the eighth reads as they do, while it does not read at all, and while it acknowledges 1
 KiB/s.
 """
@@ -38,7 +38,7 @@ STATEMENT_ROWS = 25
 
 
 def write(server: Instance, size: int) -> None:
-    """Write a log of about `size` bytes: each database gets as much, in turns; a file is 16 MiB."""
+    """Write a log of about `size` bytes, in files of 16 MiB. The databases get equal parts, in turns."""
     values = ", ".join([f"(REPEAT('x', {ROW_BYTES}))"] * STATEMENT_ROWS)
     statements = [f"INSERT INTO `{name}`.t (b) VALUES {values}" for name in (*SEVEN, SLOW)]
     server.execute(*statements * (1 + size // (8 * ROW_BYTES * STATEMENT_ROWS)))

@@ -1,8 +1,8 @@
 """Very many consumers that come and go, crawl and restart, on a busy server, for `STORM_SECONDS`.
 
-Queues have limits from one byte up. Consumers are added and removed by reloads of the settings, readers pause or are
-replaced by another one, the daemon is killed now and then. In the end all have copied exactly the server's tables, and
-one connection is left.
+Queues have limits from one byte up. Reloads of the settings add and remove consumers, readers pause or are replaced,
+and the daemon is killed now and then. In the end all readers have copied exactly the server's tables, and one
+connection is left.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Storm:
         self.guests: list[Guest] = []
         self.counts = dict.fromkeys(("reloads", "restarts", "kills", "readers", "steps"), 0)
         self.ending = threading.Event()
-        # Set while the daemon is up. Readers ignore its absence. Other disturbances do not happen at the same time.
+        # Set while the daemon is up. While the daemon is down, readers ignore that, and no other disturbance happens.
         self.daemon_is_up = threading.Event()
         self.daemon_is_up.set()
 
     def read(self) -> None:
-        """A thread of readers: each time one of them reads."""
+        """Read in a thread: each time, one of the readers makes a step."""
         rng = random.Random(self.rng.random())
         while not self.ending.is_set():
             self.daemon_is_up.wait(1)

@@ -1,4 +1,4 @@
-"""A daemon with a front, its server, and the clients that read of both."""
+"""A daemon with a front, its server, and the clients that read from both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fronted:
             self.server.execute(f"INSERT INTO {database}.t VALUES ({number}, 'v{number}')")
 
     def mysqlbinlog(self, *options: str, port: int | None = None) -> str:
-        """What mysqlbinlog of the server's own version prints of the front, or of another port."""
+        """What mysqlbinlog of the server's own version prints when it reads from the front, or from another port."""
         return tool(self.server.kind, port or self.port, "shop", *options)
 
     def events(self, *options: str) -> list[PrintedEvent]:

@@ -10,7 +10,7 @@ Action = Callable[[], None]
 
 
 class Agenda:
-    """`now`: seconds of the true time, which no one in the history sees."""
+    """`now`: seconds of the true time, which no process in the history sees."""
 
     def __init__(self) -> None:
         self.now = 0.0

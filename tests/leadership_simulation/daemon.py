@@ -79,8 +79,8 @@ class _Acknowledgement:
 
 
 class Process:
-    """One start of a daemon. `name`: its host, whose address readers know; `id`: of the start, with which each `holder`
-    begins."""
+    """One start of a daemon. `name`: its host, whose address readers know; `id`: names this start; each `holder` of
+    this process begins with it."""
 
     def __init__(
         self, world: World, name: str, id_: str, clock: tuple[float, float], lease_s: float
@@ -96,7 +96,7 @@ class Process:
         self.term: Term | None = None
         self.confirmed_s = float(
             "-inf"
-        )  # by the local clock: when the last request was sent whose answer confirmed the lease
+        )  # when the last request that confirmed the lease was sent, by the local clock
         self.leadership = Leadership(self.holder, lease_s)
         self._offset_s, self.rate = clock
         self.lease_s = lease_s
@@ -157,7 +157,7 @@ class Process:
             return
         self._wakeups += 1
         number = self._wakeups
-        # The local clock may be a hair behind the true one.
+        # The local clock may be slightly late because of rounding.
         after_s = max(0.0, wakeup - self.now) / self.rate + 1e-6
 
         def wake_up() -> None:
@@ -296,7 +296,7 @@ class Term:
         connection.run(transactions.next_session(self.holder, self.number, consumer), done)
 
     def _open(self, consumer: str, session: int, after: int | None, reply: Reply) -> None:
-        """A reader whose own position is newer is right."""
+        """Open a session at the stored position, or at the reader's own position if that is newer."""
         stored = self.acknowledged.get(consumer, 0)
         if after is None or after <= stored:
             reply(Opened(session, stored))
@@ -338,7 +338,7 @@ class Term:
         self._store()
 
     def _store(self) -> None:
-        """Store all that is queued, in one transaction at a time."""
+        """Store all queued acknowledgements, in one transaction at a time."""
         if self._storing or not self._queued:
             return
         self._storing = True
@@ -359,7 +359,7 @@ class Term:
         if isinstance(outcome, NotLeader):
             self._refuse_all()
             self.process.step(WriteRefused(self.number))
-        elif isinstance(outcome, ConnectionLost):  # storing what is committed again does no harm
+        elif isinstance(outcome, ConnectionLost):  # may be committed; storing it again is harmless
             self.world.agenda.after(RETRY_S, lambda: self.process.handle(self._store))
         else:
             del self._queued[: len(batch)]
@@ -376,7 +376,7 @@ class Term:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def end(self, orderly: bool) -> None:
-        """End the term. If `orderly`, first store what is queued, as far as there is time."""
+        """End the term. If `orderly`, first store the queued acknowledgements, as far as there is time."""
         self.serving = False
         if not orderly:
             self._end()
@@ -407,7 +407,7 @@ class Term:
 
 
 def is_of(holder: str, id_: str) -> bool:
-    """True if the holder is that start of a process."""
+    """True if the holder belongs to the process with this id."""
     return holder.partition(".")[0] == id_
 
 

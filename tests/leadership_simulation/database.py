@@ -1,8 +1,8 @@
 """The database server of the state store: its committed contents, its clock, and transactions that lock the lease.
 
-A statement is executed at one moment. One that needs the lock waits for it, and sees the time at which it arrived, as
-NOW() does. A server that crashes forgets open transactions, and, if it does not write its log at each commit, the
-newest second of the committed ones.
+A statement is executed at one moment. A statement that needs the lock waits for it, and sees the time at which it
+arrived, as NOW() does. A server that crashes loses its open transactions. If it does not write its log at each commit,
+it also loses the transactions that were committed within the last second.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Session:
         self.owner = owner
         self.ended = ended
         self.alive = True
-        self.left = False  # its client has closed the session; the server may not know this
+        self.left = False  # its client has closed the session, perhaps unnoticed by the server
         self.changes: list[Callable[[Contents], Contents]] = []
         self.heard = 0
         self.looked_s = 0.0  # the database's clock when the lease was read last
@@ -103,8 +103,8 @@ Committed = Callable[[str, float, Contents, Contents], None]
 
 
 class Database:
-    """`committed` is called with each commit: who, the database's clock when that transaction has read the lease, the
-    contents before, and after; `lost` is called when a crash has lost commits."""
+    """`committed` is called at each commit with the owner of the session, the database's clock when the transaction
+    read the lease, and the contents before and after; `lost` is called when a crash has lost commits."""
 
     def __init__(self, agenda: Agenda, committed: Committed, lost: Callable[[], None]) -> None:
         self.contents = Contents()
@@ -130,7 +130,7 @@ class Database:
 
     @property
     def locked_for_nothing(self) -> bool:
-        """True while a session has the lock whose client will never send its commit."""
+        """True while the lock belongs to a session whose client will never send its commit."""
         return self._locked_by is not None and self._locked_by.left
 
     def jump(self, seconds: float) -> None:
@@ -247,7 +247,8 @@ class Database:
         self._agenda.after(LOCK_WAIT_S, give_up)
 
     def _hear(self, session: Session) -> None:
-        """The client is there. If it is not for too long, and holds the lock, its session ends."""
+        """Note that the client has sent something. If it then sends nothing for too long and its session holds the
+        lock, the server ends the session."""
         session.heard += 1
         heard = session.heard
 

@@ -21,8 +21,8 @@ class Judge:
     def __init__(self, world: World) -> None:
         self._world = world
         self._writers: dict[int, str] = {}  # by term: the holder that has committed writes
-        self._acknowledged: dict[str, int] = {}  # the highest that was ever committed
-        self._confirmed: dict[str, int] = {}  # the highest that a reader was told to be stored
+        self._acknowledged: dict[str, int] = {}  # the highest committed position
+        self._confirmed: dict[str, int] = {}  # the highest position confirmed to a reader
         self._led: set[tuple[str, int]] = set()
         self._free_since: float | None = 0.0
 
@@ -34,7 +34,7 @@ class Judge:
             self._check_write(owner, before, after)
 
     def _check_lease(self, owner: str, looked_s: float, before: Contents, after: Contents) -> None:
-        """A lease is taken only when it is free, by the database's clock, and changed only by its holder."""
+        """A daemon takes the lease only when it is free by the database's clock, and only its holder changes it."""
         old, new = (before.holder, before.term), (after.holder, after.term)
         if old != new:
             free = before.lease(looked_s).free
@@ -54,7 +54,8 @@ class Judge:
             self._acknowledged[consumer] = max(position, self._acknowledged.get(consumer, 0))
 
     def lost(self) -> None:
-        """The server has lost its newest commits, so those readers that rely on it alone get them again."""
+        """The server has lost its newest commits, so a reader without a checkpoint of its own may get the same
+        transactions again."""
         contents = self._world.database.contents
         self._writers = {
             term: holder for term, holder in self._writers.items() if term <= contents.term
@@ -85,7 +86,7 @@ class Judge:
         assert silent_s < process.lease_s, f"{process.name} delivers {silent_s:.3f} s later"
 
     def flushed(self, process: Process, queued: int) -> None:
-        """A daemon that hands over stores first what is queued."""
+        """A daemon that hands over has first stored all queued acknowledgements."""
         world = self._world
         leaving_since = process.leaving_since
         assert leaving_since is not None
@@ -96,10 +97,10 @@ class Judge:
     def exited(self, process: Process) -> None:
         """A daemon that hands over gives its lease back."""
         assert process.leaving_since is not None, f"{process.name} has exited by itself"
-        # If faults were more recent, the session of a client that has gone may still hold the lock.
+        # After a more recent fault, the session of a client that has gone may still hold the lock.
         sound = self._world.calm_since <= process.leaving_since - calm_s(process.lease_s)
         lease = self._world.database.lease
-        # After its term a daemon has a new id, and the lease is that of an older one.
+        # A daemon gets a new holder after its term, so a lease that it kept names an older holder with the same id.
         assert not sound or lease.free or not is_of(lease.holder, process.id), (
             f"{process.name} has kept the lease for {lease.remaining_s:.3f} s"
         )
@@ -109,8 +110,8 @@ class Judge:
         world = self._world
         now = world.agenda.now
         database = world.database
-        # Each fault may leave such a session, and these get the lock one after the other. `finished` limits the whole
-        # time.
+        # Each fault may leave a session that locks for nothing, and these sessions get the lock one after the other.
+        # Here their time does not count; `finished` limits the total time.
         if not (database.up and database.lease.free) or database.locked_for_nothing:
             self._free_since = None
         elif self._free_since is None:
@@ -161,8 +162,8 @@ class Judge:
 
 
 def bound_s(lease_s: float) -> float:
-    """How long a lease may be free while a daemon can reach the database: an open request was lost and is given up, a
-    daemon that could not lead lets others try, and a stopped daemon's transaction holds the lock."""
+    """How long a lease may be free while a daemon can reach the database. The time covers three delays: a lost request
+    is given up, a daemon that could not lead lets others try, and a stopped daemon's transaction holds the lock."""
     return 3 * lease_s + calm_s(lease_s)
 
 

@@ -1,4 +1,4 @@
-"""Makes a history of a seed: the daemons, the faults, and the end that must be reached."""
+"""Makes a history from a seed: the daemons, the faults, and the end that must be reached."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _fault(world: World, rng: random.Random) -> None:
 
 
 def _end_in_calm(world: World, rng: random.Random, name: str) -> None:
-    """SIGTERM when no fault has an effect any more, and readers acknowledge."""
+    """Send SIGTERM when no fault has an effect any more, while readers acknowledge."""
     world.run(calm_s(world.lease_s))
     world.write(5)
     world.run(rng.uniform(0.0, 0.4))

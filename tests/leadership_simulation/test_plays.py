@@ -1,4 +1,4 @@
-"""Each play of `plays/`, whose text says a rule of leadership and shows what the daemons do."""
+"""Each play of `plays/`. Its text states a rule of leadership and shows what the daemons do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transcript of a history: the events of each daemon with the effects, and what happens to it."""
+"""The transcript of a history: the events and effects of each daemon, and the faults that happen to it."""
 
 from __future__ import annotations
 

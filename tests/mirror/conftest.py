@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "job" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            # On a busy machine these tests take several times longer; most of that time Java starts.
+            # These tests spend most of their time on starting Java, and take several times longer on a busy machine.
             item.add_marker(pytest.mark.timeout(1800))
 
 

@@ -1,4 +1,5 @@
-"""Random, repeatable histories of DDL and DML over a few tables, as teams change their schemas over years.
+"""Random, repeatable histories of DDL and DML over a few tables, with the kinds of changes that teams make to schemas
+over years.
 
 Every statement is valid, because the generator knows the columns and keys of each table. A `Change` says which tables
 the mirror may copy again because of it; for all other tables the log must be enough.

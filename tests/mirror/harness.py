@@ -178,7 +178,7 @@ class MirrorJob:
         last: list[str] = []
 
         def equal() -> bool:
-            # A comparison takes processor time from the job, so there is a second between two comparisons.
+            # A comparison takes processor time from the job, so the next comparison begins a second later.
             assert self.process is not None
             with suppress(subprocess.TimeoutExpired):
                 last[:] = [f"the job has ended with {self.process.wait(1)}"]

@@ -33,7 +33,7 @@ def test_each_table_has_one_record_and_is_copied(job: MirrorJob) -> None:
         cwd=job.home,
     )
     until(job.target.exists, "the job runs", timeout_s=TIMEOUT_S)
-    for value in range(2, 2 + TABLES):  # so the job finds new tables while the command runs
+    for value in range(2, 2 + TABLES):  # so that the job finds new tables while the command runs
         job.server.execute(f"INSERT INTO t{value - 2} VALUES ({value})", database="shop")
         command.poll()
     printed, _ = command.communicate(timeout=TIMEOUT_S)

@@ -56,8 +56,8 @@ def _fill(server: Server, tables: list[str], rows: int) -> None:
 
 @dataclass
 class Load:
-    """One session that changes rows of all tables. Its statements do not wait for each other, because it is the only
-    session."""
+    """One session that changes rows of all tables. It is the only session that changes rows, so its statements never
+    wait for each other."""
 
     server: Server
     tables: list[str]

@@ -44,7 +44,7 @@ _COPY = (
 )
 _WIDE = (
     "INSERT INTO wide VALUES ({n}, REPEAT('x', 600000))",
-)  # written into the log and decoded by a worker
+)  # workers write this row into the log and decode it
 POINTS = {
     "log_appended": _ROWS,
     "before_apply": _ROWS,

@@ -1,4 +1,5 @@
-"""Three of hundreds of tables cannot continue. The other tables continue, and the three tables have a reason."""
+"""Three of hundreds of tables cannot continue. The other tables continue, and `tables` shows a reason for each of the
+three."""
 
 from __future__ import annotations
 

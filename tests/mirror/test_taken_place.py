@@ -1,5 +1,5 @@
-"""In place of a table's folder there is one that the mirror did not make. Only that table waits, and it has a
-reason."""
+"""A folder that the mirror did not make is in the place of a table's folder. Only that table waits, and its record has
+a reason."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Choices(Protocol):
         """Returns the id of a stored table that the catalog registers now, "" for none."""
 
     def is_done(self, effect: Effect, /) -> bool:
-        """Returns True if a work that runs is done all the same when the job is killed."""
+        """Returns True if a running work is done although the job is killed."""
 
     def moved_tables(self, count: int) -> int:
         """Returns for how many of `count` tables a step of their move is done when the job is killed."""
@@ -33,7 +33,7 @@ class Choices(Protocol):
 
 
 class RandomChoices:
-    """Takes them from a random generator."""
+    """Makes the choices with a random generator."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

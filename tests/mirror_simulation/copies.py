@@ -18,7 +18,7 @@ from tests.mirror_simulation.server import Server
 
 
 class UnreadableError(Exception):
-    """The table cannot be read now: there is none, or it is another one than before."""
+    """The table cannot be read now: it does not exist, or it is not the table that the copy began to read."""
 
 
 @dataclass
@@ -95,7 +95,8 @@ class Copies:
 
 
 def _read_chunk(folder: LakeTable, table: ServerTable, chunks: int, chunk: int) -> None:
-    """Replace the rows of a chunk: those with every `chunks`th key. Rows that are gone stay: the log has their end."""
+    """Replace the rows of a chunk: those with every `chunks`th key. Deleted rows stay in the folder: the log contains
+    their deletion."""
     rows = {dict(row)["id"]: row for row in folder.rows}
     keys = {dict(row)["id"]: row for row in table.rows}
     rows |= {key: row for key, row in keys.items() if key is not None and key % chunks == chunk}

@@ -21,7 +21,7 @@ def aside_folder(record: TableRecord) -> str:
 
 
 def source_folder(record: TableRecord) -> str:
-    """Returns the folder from which a table comes into its place."""
+    """Returns the folder from which a table's data moves into its place."""
     assert record.move is not None
     source = record.move.source
     return source if source.startswith(f"{OWN_FOLDER}/") else aside_folder(record)
@@ -64,7 +64,8 @@ class _KilledError(Exception):
 
 
 class FolderMover:
-    """Renames folders: all go aside, then each goes into its place. `steps`: renames until the job is killed."""
+    """Renames folders: first each folder moves aside, then each moves into its place. `steps`: renames until the job is
+    killed."""
 
     def __init__(self, lake: Lake, existing: Sequence[TableRecord], steps: int) -> None:
         self._lake, self._existing, self._steps = lake, existing, steps
@@ -114,7 +115,8 @@ class FolderMover:
 def _refusals(
     lake: Lake, moving: Sequence[TableRecord], existing: Sequence[TableRecord]
 ) -> dict[str, BinlogError]:
-    """Returns, by id, why a table's place is not free: it has a folder of a table that stays, or a foreign folder."""
+    """Returns, by id, why a table's place is not free: it holds the folder of a table that stays there, or a foreign
+    folder."""
     refused = {}
     for record in moving:
         place = lake.folders.get(record.folder)

@@ -1,6 +1,6 @@
 """Delta tables in a few lines: folders with rows, an owner, and the lsn of the newest commit.
 
-A commit under an lsn happens once: like with Delta's transaction identifiers, a commit with the same or a smaller lsn
+A commit under an lsn happens once: as with Delta's transaction identifiers, a commit with the same or a smaller lsn
 changes nothing.
 """
 
@@ -29,7 +29,7 @@ FOREIGN = "somebody else's"
 
 @dataclass
 class LakeTable:
-    """`owner`: id of the table that it is of; `version`: lsn of the newest commit; `past`: rows by version."""
+    """`owner`: id of the table whose rows it holds; `version`: lsn of the newest commit; `past`: rows by version."""
 
     owner: str
     columns: tuple[str, ...]
@@ -88,7 +88,7 @@ class Lake:
         return ""
 
     def _replace(self, record: TableRecord) -> None:
-        """Give the Delta table in the place of a record to its table, without rows."""
+        """Empty the Delta table in the place of a record, and give it to the record's table."""
         former = self.folders.pop(record.lies_at)
         assert former.owner != FOREIGN, "a table of somebody else is replaced"
         version = former.version if former.owner == record.table_id else -1
@@ -116,8 +116,8 @@ class Lake:
     ) -> None:
         """Commit the rows of entries under the lsn of the last one.
 
-        `exact`: an inserted row is not in the table; `snapshot`: transactions up to its end are in the table already.
-        Raises AssertionError if a row would be there twice.
+        `exact`: no inserted row is in the table yet; `snapshot`: the transactions up to its end are in the table
+        already. Raises AssertionError if a row would be there twice.
         """
         table = self.folders[record.lies_at]
         assert table.owner == record.table_id, "the folder is another table's"
@@ -187,7 +187,7 @@ def _merge(table: LakeTable, changes: Sequence[RowChange], *, appends: bool) -> 
 
 
 def _count(table: LakeTable, changes: Sequence[RowChange], *, exact: bool) -> None:
-    """Change the rows of a table without a key, in which there may be equal rows."""
+    """Change the rows of a table without a key, which may have equal rows."""
     sums: Rows = Counter()
     for change in changes:
         if change.before is not None:

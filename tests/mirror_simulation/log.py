@@ -17,7 +17,7 @@ from tests.support.rows_encoder import Spec, table_map
 LONG = 3  # type code of INT
 
 Row = tuple[tuple[str, int | None], ...]  # (column, value) in the table's order
-Rows = Counter[Row]  # how often each row is there
+Rows = Counter[Row]  # how often the table has each row
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,8 @@ class ServerTable:
 @dataclass
 class Log:
     """`entries`: in order; `append`: number of the last append; `lost`: numbers of appends that cannot be read;
-    `doubtful`: of those that could not at any time;
-    `changes`: of entries of rows, by lsn; `offsets`: of the server's log behind each entry, by lsn; `oldest`: the
-    smallest lsn that it still has."""
+    `doubtful`: numbers of appends that could not be read at some time; `changes`: of entries of rows, by lsn;
+    `offsets`: of the server's log behind each entry, by lsn; `oldest`: the smallest lsn that it still has."""
 
     entries: list[LogEntry] = field(default_factory=list)
     append: int = 0
@@ -98,8 +97,9 @@ class Log:
     def read(
         self, after: int, before: int | None, tables: Sequence[TableName] | None, appends: int
     ) -> tuple[LogEntry, ...]:
-        """Returns entries behind `after` of at most so many appends that have some. `tables`: whose rows, None for all;
-        statements are of any table."""
+        """Returns the entries after `after` and before `before`, from at most `appends` appends, counted from the first
+        append with such an entry. `tables`: the tables whose rows are returned, None for all. Statements are returned
+        for all tables."""
         found: list[LogEntry] = []
         for entry in self.between(max(after, self.oldest - 1), before):
             is_rows = entry.kind is EntryKind.ROWS
@@ -124,7 +124,7 @@ class Log:
     # -- the truth ---------------------------------------------------------------------------------------------
 
     def tell(self, name: TableName, lsn: int, table: ServerTable | None) -> None:
-        """The server has this table, or none, under the name behind the entry `lsn`."""
+        """Note that, after the entry `lsn`, the server has this table under the name, or no table."""
         lsns, tables = self._truth.setdefault(name, ([], []))
         lsns.append(lsn)
         tables.append(None if table is None else table.copy())
@@ -134,7 +134,7 @@ class Log:
         return set(self._truth)
 
     def at(self, name: TableName, lsn: int) -> ServerTable | None:
-        """Returns the table that the server had under the name behind the entry `lsn`."""
+        """Returns the table that the server had under the name after the entry `lsn`."""
         lsns, tables = self._truth.get(name, ([], []))
         known = bisect_right(lsns, lsn)
         return tables[known - 1] if known else None

@@ -1,4 +1,4 @@
-"""Makes a history from a seed: changes of the server, when and how works end, kills and requests; then it ends the
+"""Makes a history from a seed: changes of the server, kills, requests, and when and how works end. Then it ends the
 history."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _History:
             world.excluded.add(OUT)
             world.judge.tables.may_be_unknown = True
         self.resolved = 0
-        # A history assumes that each statement that is not understood concerns its table.
+        # A history of a table assumes that each statement that is not understood concerns this table.
         unclear = not policy.history
         self.changes = ServerChanges(
             rng, world.server, NAMES, unclear=unclear, may_leave=self.may_leave
@@ -154,7 +154,8 @@ class _History:
         world.start()
 
     def lose_claim(self) -> None:
-        """Another job takes the consumer, and dies. The works of this one end, and it changes nothing any more."""
+        """Another job takes the consumer, and dies. The works of the first job end, and that job changes nothing any
+        more."""
         if self.rng.random() < 0.5:
             return
         self.world.claim()
@@ -187,8 +188,8 @@ class _History:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The server rests, and no work fails any more. People have tables copied that are stopped, and give places
-        back. Then another job drains the log."""
+        """The server makes no changes, and no work fails any more. People request copies of stopped tables, and remove
+        foreign folders. Then another job drains the log."""
         world = self.world
         self.append()
         world.makes_missing = True
@@ -246,7 +247,8 @@ class _History:
         raise AssertionError("the mirror does not come to rest")
 
     def _resolve(self) -> bool:
-        """People ask for something about stopped tables, copies at last. Returns False if nothing is left to do."""
+        """People ask for something about stopped tables, in the end for copies. Returns False if nothing is left to
+        do."""
         world = self.world
         world.look()
         if world.running():

@@ -1,4 +1,4 @@
-"""Plays written as text: the moves of a server, of people and of the job, and what the rules of the mirror answer.
+"""Plays written as text: the moves of a server, of people and of the job, and the effects of the mirror's rules.
 
 A file of `plays/` begins with the rule that it shows; see `tests.simulation.scripts` for its lines. Below a move, `==`
 lines say what people see of the tables that the move has changed: the word of the state, and the rows as key=value. An
@@ -60,7 +60,7 @@ WORKS_MAX = 500  # after so many works, `works` gives up
 
 
 class _Decided:
-    """The choices of a play. `done`: kinds of works that are done although the job is killed."""
+    """The choices of a play. `done`: the kinds of works that are done although the job is killed."""
 
     done: tuple[str, ...] = ()
 
@@ -103,7 +103,7 @@ class Stage:
         return [*lines, *self._changed()]
 
     def _changed(self) -> list[str]:
-        """Returns a line for each table that looks otherwise than after the move before."""
+        """Returns a line for each table whose state or rows differ from those after the previous move."""
         seen: dict[str, str] = {}
         for record in self.world.control.records.values():
             table = self.world.lake.of(record)

@@ -21,7 +21,7 @@ ENTRY_BYTES = 100  # of the server's log, for each entry
 
 
 class Server:
-    """`hidden`: changes are purged before they are read; `told`: gets a line for each change."""
+    """`hidden`: True if changes are purged before they are read; `told`: a list that gets a line for each change."""
 
     def __init__(self, told: Callable[[str], None] | None = None) -> None:
         self.tables: dict[TableName, ServerTable] = {}
@@ -86,7 +86,7 @@ class Server:
         self._statement(f"ALTER TABLE `{name[1]}` DROP COLUMN {column}", name)
 
     def change_rows_silently(self, name: TableName) -> None:
-        """A statement that changes rows that the log does not show: the mirror has to copy the table."""
+        """A statement that changes rows without showing them in the log. The mirror has to copy the table."""
         self._delete_one(name)
         self._statement(f"ALTER TABLE `{name[1]}` TRUNCATE PARTITION p0", name)
 

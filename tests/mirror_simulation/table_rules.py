@@ -67,14 +67,15 @@ class TableRules:
     # -- rows --------------------------------------------------------------------------------------------------
 
     def table(self, record: TableRecord) -> None:
-        """A table that is complete equals the server's as of the lsn up to which it is applied."""
+        """A complete table equals the server's table as of the lsn up to which entries are applied to it."""
         is_complete = isinstance(record.state, Live) and record.state.complete
         if not is_complete or record.move is not None or record.history:
             return
         table = self._lake.of(record)
         version = -1 if table is None else table.version
         if version > record.from_lsn and self._log.is_rename(version):
-            return  # its columns were changed, or its rows deleted because it leaves the mirror; the record follows
+            # Its columns were changed, or its rows were deleted because it leaves the mirror. The record changes later.
+            return
         # Everything up to the watermark is applied to a live table, too.
         lsn = max(record.from_lsn, version, self._control.applied)
         truth = self._log.at(name_at(record, lsn + 1), lsn)
@@ -105,7 +106,7 @@ class TableRules:
         assert not asked and self._excluded.issuperset(by_name), "a request is lost"
 
     def _is_newest(self, record: TableRecord) -> None:
-        """A table that is complete equals the server's as of the end of the log."""
+        """A complete table equals the server's table as of the end of the log."""
         is_complete = isinstance(record.state, Live) and record.state.complete
         if is_complete and record.move is None and not record.history:
             table, truth = self._lake.of(record), self._server.tables.get(record.name)
@@ -133,8 +134,8 @@ class TableRules:
         assert not lost, f"a request about {lost[0]} is lost"
 
     def _waits_for_stopped(self, record: TableRecord) -> bool:
-        """True for a history of a table that was stopped before the server dropped it. People ask only for tables that
-        the server has, so the table stays stopped, and its history waits for it."""
+        """True for the history of a table that was stopped before the server dropped it. People make requests only
+        about tables that the server has. So this table stays stopped, and its history waits for it."""
         if not record.history or record.name in self._server.tables:
             return False
         return any(r.word is TableState.STOPPED for r in self._control.tables(record.name))
@@ -169,7 +170,7 @@ class TableRules:
         if mirrored is None or (
             mirrored.word is TableState.PARTIAL and mirrored.table_id in self.skipped
         ):
-            return  # what a person let the table skip, the history has read from the log
+            return  # the history has applied the entries that the table skipped
         table = self._lake.of(mirrored)
         wanted = Counter() if table is None else table.rows
         held = self._lake.folders[record.folder].rows if record.folder else Counter()

@@ -1,4 +1,4 @@
-"""Each play of `plays/`, whose text says a rule of the mirror and shows what the rules decide."""
+"""Each play of `plays/`. Its text states a rule of the mirror and shows what the rules decide."""
 
 from __future__ import annotations
 

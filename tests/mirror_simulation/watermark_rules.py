@@ -1,7 +1,7 @@
 """Assertions about the watermark, at each Store that has one.
 
-Every entry of rows up to the watermark is applied to its table, or the record shows that it was left, or the settings
-leave out its table: after a crash, the queues do not read this entry again.
+After a crash, the queues do not read the entries up to the watermark again. So each such entry of rows is applied to
+its table, or the table's record shows what becomes of it, or the settings leave out its table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WatermarkRules:
         self._lake, self._control, self._excluded = lake, control, excluded
         self._names: dict[
             str, dict[int, FormerName]
-        ] = {}  # that tables ever had, by id, then by `until`
+        ] = {}  # the former names of each table, by id, then by `until`
 
     def stores(self, watermark: int | None) -> None:
         """A Store is about to be written."""
@@ -41,7 +41,7 @@ class WatermarkRules:
             assert watermark >= self._control.applied, "the watermark goes back"
 
     def forgets(self, needed: int, decided: Mapping[str, TableRecord]) -> None:
-        """The log is needed behind the lsn `needed` only. `decided`: the records as the rules have them."""
+        """The rules need the log only after the lsn `needed`. `decided`: the records as the rules have them."""
         for table_id, record in decided.items():
             state = record.state
             if state != self._control.records.get(table_id, record).state:
@@ -55,7 +55,7 @@ class WatermarkRules:
                 )
 
     def _version(self, record: TableRecord) -> int:
-        """Returns the lsn up to which a history is."""
+        """Returns the lsn up to which entries are applied to a history."""
         table = self._lake.folders.get(record.folder)
         return max(record.from_lsn, -1 if table is None else table.version)
 
@@ -65,7 +65,7 @@ class WatermarkRules:
         assert self._control.applied >= entries[-1].lsn, "the watermark stays behind"
 
     def stored(self, before: int, records: Sequence[TableRecord]) -> None:
-        """These records were stored. `before`: the watermark before."""
+        """These records were stored. `before`: the previous watermark."""
         for record in records:
             known = self._names.setdefault(record.table_id, {})
             known |= {former.until: former for former in record.names}
@@ -88,7 +88,8 @@ class WatermarkRules:
         return record.name if until is None else former[until].name
 
     def _has(self, record: TableRecord, lsn: int) -> bool:
-        """True if the entry is applied to the table, or will be by its record."""
+        """True if the entry is applied to the table, or if the table's record says that it will be applied or need not
+        be."""
         match record.state:
             case LeftOut():
                 return True

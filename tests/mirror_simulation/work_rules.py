@@ -34,8 +34,8 @@ from tests.mirror_simulation.copies import Copy
 
 class WorkRules:
     """`excluded`: names whose tables the settings leave out; `stopping`: the job has to end; `ended`: the consumer is
-    no longer applied; `asked`: requests that the rules were told, by id of table; `lost_sight_of`: ids of tables whose
-    move has not ended, so that it is not known where their folders lie."""
+    no longer applied; `asked`: requests of which the rules know, by id of table; `lost_sight_of`: ids of tables whose
+    move has not ended, so that the place of their folders is not known."""
 
     def __init__(self, control: Control, excluded: set[TableName]) -> None:
         self._control, self._excluded = control, excluded
@@ -99,8 +99,8 @@ class WorkRules:
                 self.lost_sight_of -= in_place
 
     def copies(self, running: Iterable[Copy], decided: Mapping[str, TableRecord]) -> None:
-        """After a step, the rules have stopped the copies of tables that have another state now, or all copies if the
-        job ends."""
+        """After a step, the rules have stopped each copy whose table has another state now. If the job ends, they have
+        stopped all copies."""
         for copy in running:
             record = copy.effect.record
             goes_on = decided[record.table_id].state == record.state and not self.stopping
@@ -114,7 +114,7 @@ class WorkRules:
         assert is_told, "a job ends, and has not stored how far everything is applied"
 
     def done(self, effect: Effect) -> None:
-        """A work is done now."""
+        """The work is done now."""
         records = self._control.records
         match effect:
             case CommitRows(record=record):
@@ -156,14 +156,15 @@ def _copied(effect: Effect) -> str | None:
 
 
 def _relied_on(record: TableRecord) -> tuple[object, ...]:
-    # The Delta table of a history shows how far the history is.
+    # The Delta table of a history itself shows up to which lsn entries are applied.
     from_lsn = None if record.history else record.from_lsn
     place = (record.name, record.folder, record.move)
     return (*place, record.state, record.signature, record.epoch, from_lsn)
 
 
 def _as_live(record: TableRecord) -> TableRecord:
-    """Returns the record as rows are applied to it: of a replay, as if it had ended."""
+    """Returns the record in the form in which rows are applied to its table. A record with a replay looks as if the
+    replay had ended."""
     match record.state:
         case Replaying(goal=goal):
             return replace(record, state=goal, folder=copy_folder(record.table_id), move=None)

@@ -51,7 +51,7 @@ from tests.mirror_simulation.transcript import Transcript
 from tests.mirror_simulation.works import Works
 
 CONSUMER = "shop"
-LAST_STORE_S = 60.0  # a job that ends advances the clock of its rules by so much, so that they store everything
+LAST_STORE_S = 60.0  # a job that ends lets its rules' clock run on by this, so that they store all
 
 # How a work fails: before its commit, after it, by another writer, by a fault of the table's data.
 FAILURES = ("before", "after", "conflict", "fault")
@@ -123,7 +123,7 @@ class World:
         return f"t{self._ids}"
 
     def kill(self) -> None:
-        """The works that run are done or not."""
+        """Kill the job. Each running work is done or not."""
         self.say("the job is killed")
         self.stats["kills"] += 1
         self._mirror = self._seen = None
@@ -149,7 +149,8 @@ class World:
         self.step(Stopping())
 
     def end(self) -> None:
-        """The job that was stopped has no more works that run. It stores how far everything is applied, and ends."""
+        """End the stopped job, which has no running works any more. It stores how far everything is applied, and
+        ends."""
         assert not self.running(), "the job ends before its works have ended"
         self.tick(LAST_STORE_S)
         while running := self.running():
@@ -191,8 +192,8 @@ class World:
             self.step(Ticked())
 
     def see(self) -> None:
-        """The job looks whether the log has grown, and whether people have asked for something. The rules are told so
-        when the job looks again."""
+        """The job looks whether the log has grown, and whether people have made requests. It tells the rules when it
+        looks again."""
         if self._mirror is not None and self._seen is None:
             self._seen = LogGrew(self.log.append, self.log.oldest), self._requests()
 
@@ -215,7 +216,7 @@ class World:
         return RequestsRead(*self.control.standing(), dict(self.owners))
 
     def _tell(self, read: RequestsRead) -> None:
-        # If a table has a request by name and one by id, the one by name comes first.
+        # If a table has a request by name and a request by id, the request by name comes first.
         named = {r.table_id for r in self.mirror.state.records.values() if r.name in read.by_name}
         self.judge.works.asked = {i: r for i, r in read.by_id.items() if i not in named}
         self.step(read)

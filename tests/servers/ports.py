@@ -15,8 +15,8 @@ _CHANCE = random.SystemRandom()
 def free_port() -> int:
     """A port that nothing listens on.
 
-    It is none of those that the kernel chooses by itself. A program binds its port seconds later. Until then, a
-    connection of another program could get a port of the kernel's choice.
+    The port is outside the range from which the kernel chooses ports. A program binds its port seconds later; until
+    then, the kernel could give a port of that range to another program's connection.
     """
     lowest, highest = map(int, _RANGE.read_text().split())
     ports = [*range(_LOWEST, lowest), *range(highest + 1, 1 << 16)]

@@ -2,15 +2,16 @@
 
 An instance is a child process, known by its pid. It listens on a free port of 127.0.0.1 and on a socket in its own
 folder. It is ready when it answers a statement over that socket, so another server on the port is never mistaken for
-it. The port is chosen before the server binds it; if another process binds it first, the start is tried again with
+it. The port is chosen before the server binds it. If another process binds the port first, the start is repeated with
 another port.
 
-No server and no folder stays when this process ends, even if it is killed. Each server has a guard: a shell that reads
-from a pipe which only this process can write. When the pipe ends, the shell kills the server and removes its folder.
-(PR_SET_PDEATHSIG would kill the server when the starting *thread* ends, and would not remove the folder.)
+No server and no folder remains when this process ends, even if it is killed. Each server has a guard: a shell that
+reads from a pipe, of which only this process has the writing end. When the pipe ends, the shell kills the server and
+removes its folder. (PR_SET_PDEATHSIG would kill the server when the starting *thread* ends, and would not remove the
+folder.)
 
-A server survives that its process is killed, but not that the machine stops: at each commit it writes the redo log and
-does not flush it. So SIGKILL loses nothing, and tests are fast.
+At each commit, a server writes the redo log and does not flush it. So SIGKILL loses no transaction, a stop of the
+machine may lose some, and tests are fast.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class Server:
             user, password = self.root_user, self.root_password
             if self.socket is not None:
                 options["unix_socket"] = str(self.socket)
-                # Without this, each connection loads the system's authorities, which takes longer than most statements.
+                # Without this, each connection loads the system's certificate authorities, which takes longer than most
+                # statements.
                 options.setdefault("ssl_disabled", True)
         return pymysql.connect(
             host=self.host,
@@ -269,7 +271,7 @@ class Instance(Server):
         self.start(*more_options)
 
     def close(self) -> None:
-        """End the server, whatever its state is, and remove its folder."""
+        """End the server, in whatever state it is, and remove its folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         _RUNNING.discard(self)
@@ -380,7 +382,7 @@ def _close_all() -> None:
 
 
 def new_instance(kind: Kind, *options: str) -> Instance:
-    """A throw-away instance that is not started, so that its data directory can be prepared."""
+    """A throw-away instance that is not started yet, so that a test can prepare its data directory."""
     installed = provision(kind)
     folder = Path(tempfile.mkdtemp(prefix=f"bd-{kind}-"))
     instance = Instance(

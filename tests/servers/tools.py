@@ -1,4 +1,4 @@
-"""Runs the tools that provision servers. All failures are one exception, whose text says what to do."""
+"""Runs the tools that provision servers. Every failure raises ServerUnavailable, whose text says what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def run(
     env: dict[str, str] | None = None,
     stdin: str | None = None,
 ) -> str:
-    """Returns the standard output of a command. If the command fails, raises ServerUnavailable with its last lines."""
+    """Returns the standard output of a command. If the command fails, raises ServerUnavailable with the last lines of
+    its output."""
     arguments = [str(part) for part in command]
     try:
         done = subprocess.run(

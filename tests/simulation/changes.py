@@ -1,7 +1,7 @@
 """Changes of one function's syntax tree, by which a mutant describes what it breaks.
 
 Each change contains the code that it alters, as Python text. The text is compared in the form of `ast.unparse`, so
-neither formatting nor other statements matter. It must occur exactly once in the function, else StaleError is raised.
+neither formatting nor other statements matter. If it does not occur exactly once in the function, StaleError is raised.
 """
 
 from __future__ import annotations

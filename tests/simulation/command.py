@@ -15,8 +15,8 @@ _PROGRESS_EVERY_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """`package`: its name; `description`: for its help; `play`: plays a seed; `show`: plays a seed, and adds the lines
-    of its transcript to a list."""
+    """`package`: the name of its package; `description`: for the help text; `play`: plays a seed; `show`: plays a seed,
+    and adds the lines of the play's transcript to a list."""
 
     package: str
     description: str | None

@@ -42,7 +42,7 @@ class ConnectionRules:
 
     def begin(self) -> None:
         """Forget everything, before the daemon starts."""
-        # By number: the dispatchers whose server lacks transactions, and since when.
+        # By number: the dispatchers that wait for a replica, and since when.
         self._behind: dict[int, tuple[Dispatcher, float]] = {}
         self._contained: dict[str, tuple[ExecutedPosition, ExecutedPosition]] = {}
 
@@ -121,7 +121,7 @@ class ConnectionRules:
         most = world.client.limits.merge_bytes_max
         known = world.client.files.distance(dispatcher.mode, read, queued)
         if known is not None and dispatcher.mode is Mode.GTID:
-            # A dump that leaves out executed transactions does not show how large a file is.
+            # A dump that leaves out executed transactions does not show the true size of a file.
             apart = min(apart, known)
         elif known is not None:
             # The event that ends a file belongs to no transaction, so a dump shows a file's size without it.
@@ -174,7 +174,7 @@ class ConnectionRules:
         return apart is not None and apart <= self._world.client.limits.merge_bytes_max
 
     def near_share(self) -> None:
-        """Consumers that begin together and near are attached to one dump."""
+        """Consumers that begin at the same time and near each other are attached to one dump."""
         world, client = self._world, self._world.client
         consumers = list(client.consumers.values())
         if any(
@@ -238,7 +238,8 @@ class ConnectionRules:
             assert place == wanted, f"{name} begins at {place}, which is not {start}"
 
     def server_answers(self, view: ServerView) -> None:
-        """The client knows the files that it has read, even if the server was asked before it had written them."""
+        """The client knows the files that it has read, even if the server answered before it had written these
+        files."""
         if view.mode is Mode.GTID:
             self._observed.executed[view.server] = GtidSet.parse(view.executed)
         client = self._world.client

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 600.0
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
-LATEST_S = 0.3  # how late ticks may come, all together
+LATEST_S = 0.3  # how late the ticks may come, in total
 DETACHES_MAX = 3
 
 
@@ -102,7 +102,7 @@ class ConsumerRules:
             fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is ErrorKind.HISTORY_DIFFERS and place is not None:
-            view = self._observed.view  # the answer may be older
+            view = self._observed.view  # the server's answer may be older than its present log
             earlier = [str(view.written)] if view and world.scenario.mode is Mode.GTID else []
             executed = [server.stop.executed for server in world.servers] + earlier
             return any(_lacks(each, place) for each in executed) and self._waited_for_replica(
@@ -116,7 +116,8 @@ class ConsumerRules:
         return unplaced and not self._world.first_life
 
     def _waited_for_replica(self, consumer: Consumer, seen: Observed) -> bool:
-        """True if a replica was given time to catch up with a consumer that had read another server."""
+        """True if the consumer has read no other server, or if the replica has had time to catch up with the
+        consumer."""
         world = self._world
         before = consumer.queue.server
         if seen.place is None:
@@ -168,7 +169,7 @@ class ConsumerRules:
         recent = [at for at in seen.detached_at if now - at < WINDOW_S]
         if (
             spec.wait_max_s and len(recent) < DETACHES_MAX and not evicts
-        ):  # otherwise, a consumer may be detached in the step that filled its queue
+        ):  # if this is false, a consumer may be detached in the step that filled its queue
             closed = seen.closed or seen.dispatcher in self._observed.closed
             assert seen.full or consumer.queue.full or (closed and not consumer.queue.has_room), (
                 f"{name} is detached with room in its queue"
@@ -191,8 +192,8 @@ class ConsumerRules:
         name, queue = consumer.name, consumer.queue
         dispatcher = self._world.client.dispatchers[consumer.dispatcher]
         if dispatcher.open and seen.dispatcher is None:
-            # If dispatchers merged in the same step, the first one that the consumer attached to counts: a login has
-            # compared what both dispatchers read.
+            # If dispatchers merged in the same step, the first dispatcher that the consumer attached to counts, because
+            # a login has compared what both dispatchers read.
             first = self._attached_first(name) or dispatcher.number
             assert seen.attached_at >= self._observed.begun[first], (
                 f"{name} attaches to a dump that began after it was detached, without a login"
@@ -238,7 +239,7 @@ class ConsumerRules:
 
 
 def _has(view: ServerView, place: ExecutedPosition) -> bool:
-    """True if a server can go on from a position by its GTIDs."""
+    """True if a server can serve a dump that begins at a position, by its GTIDs."""
     if not isinstance(place.gtids, GtidSet):
         return False
     written, purged = view.written, GtidSet.parse(view.purged)

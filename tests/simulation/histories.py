@@ -53,9 +53,9 @@ class History:
     """`logs`: of the primary and, with GTIDs, of a replica. `largest`: bytes of the largest transaction.
 
     `twin_of`: a history with the same creation times of files, as after a RESET within one second. `shifted`: the
-    transactions have the same sizes as the twin's and lower numbers, because the first one is another event.
-    `fork`: the server was restored from a copy of itself with this many contents, and then began a new file.
-    `copied`: where the copy ends, as file, offset and number of transactions.
+    transactions have the sizes of the twin's transactions but lower numbers, because an event of equal size replaces
+    the twin's first transaction. `fork`: the server was restored from a copy of itself with this many transactions'
+    contents, and then began a new file. `copied`: where the copy ends, as file, offset and number of transactions.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class History:
         size_max = 40 if long else rng.choice((40, 40, 300, 300, 2500))
         sources = rng.choice(((SERVER,), (SERVER, SERVER, OTHER_SERVER)))
         contents = [rng.random() for _ in range(TRANSACTIONS_LONG if long else TRANSACTIONS)]
-        # A RESET begins with the number that the log had begun with.
+        # The log after a RESET begins with the same file number as the log before it.
         first = random.Random(seed).choice((1, 1, 7))
         self.logs: list[LogWriter] = []
         for n in range(2 if mode is Mode.GTID and fork is None else 1):
@@ -178,7 +178,7 @@ def _fill(
     *,
     first_bytes: int = 0,
 ) -> None:
-    """Write transactions. `first_bytes`: if not 0, the first one is replaced by an event of this size."""
+    """Write transactions. `first_bytes`: if not 0, an event of this size replaces the first transaction."""
     checksum = log.file.checksum
     for content in contents:
         choice = rng.random()
@@ -199,7 +199,7 @@ def _fill(
 def _transaction(
     rng: random.Random, log: LogWriter, sources: tuple[UUID, ...], size_max: int
 ) -> None:
-    """Write a transaction, mostly a plain one: rare forms are slow to read, and other tests read all of them."""
+    """Write a transaction, mostly a plain one: rare forms are slow to read, and other tests read all forms."""
     source, choice = rng.choice(sources), rng.random()
     if choice < 0.08:
         query, database, updated, tables = rng.choice(DDLS)
@@ -233,6 +233,6 @@ def twin(mode: Mode, seed: int, *, shifted: bool) -> History:
 
 @lru_cache(maxsize=16)
 def restored(mode: Mode, seed: int, fork: int) -> History:
-    """Returns a history: the first life up to a copy, followed by the transactions after the server was restored from
-    it."""
+    """Returns a history: the first life up to a copy, followed by the transactions that the server wrote after it was
+    restored from that copy."""
     return History(mode, seed, 0, fork=fork)

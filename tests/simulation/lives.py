@@ -20,7 +20,7 @@ from tests.support.fake_server import Server, between_transactions, gtid_set
 if TYPE_CHECKING:
     from tests.simulation.world import PlayedWorld
 
-FORKS = (3, 8, 15)  # contents that a copy of the server has
+FORKS = (3, 8, 15)  # how many transactions' contents a copy of the server may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ def restore(world: PlayedWorld) -> None:
     purges = rng.random() < 0.5 and all(stand.anchored for stand in lies_there)
     if purges:
         world.server.purge(kept)
-    # A dump of the old server, which has another address by now, may go on. Without GTIDs a poll cannot distinguish a
-    # position in a purged file from one in another log; the next login can.
+    # The old server now has another address, so a dump of it may go on. Without GTIDs, a survey cannot distinguish a
+    # position in a purged file from a position in another log; the next login can.
     survives = rng.random() < 0.4 and not (purges and mode is not Mode.GTID)
     _cut(world, old, beyond if survives else set())
     if rng.random() < 0.3:
@@ -169,7 +169,8 @@ def restore(world: PlayedWorld) -> None:
 
 
 def _is_copied(stand: Stand, new: History) -> bool | None:
-    """True if the position lies within the copy, False if it lies beyond the copy, None if only a part of it does."""
+    """True if the position lies within the copy, False if it lies beyond the copy, None if file and GTID set disagree
+    or there is no file."""
     file, offset, count = new.copied
     place = stand.place
     within = (file_number(place.file), place.offset) <= (file_number(file), offset)
@@ -195,8 +196,8 @@ def _reader_is_copied(world: PlayedWorld, name: str, new: History) -> bool:
 
 
 def purge_would_be_noticed(world: PlayedWorld) -> bool:
-    """True if each consumer of the log before a RESET has executed a transaction that the new log does not have. Then
-    the daemon notices the RESET even if the new log was purged."""
+    """True if each consumer of the log before a RESET has read a transaction that the new log does not have. Then the
+    daemon notices the RESET even if the new log was purged."""
     stands = _stands(world)
     if stands is None or world.scenario.mode is not Mode.GTID:
         return False
@@ -214,7 +215,7 @@ def purge_would_be_noticed(world: PlayedWorld) -> bool:
 
 
 def _stands(world: PlayedWorld) -> list[Stand] | None:
-    """The positions of all consumers; None if a consumer has read, and its position is not known."""
+    """The positions of all consumers; None if a consumer has read but its position is not known."""
     mode, out = world.scenario.mode, []
     for name, reader in world.readers.items():
         # The daemon may crash before `to_store` is stored.
@@ -241,7 +242,7 @@ def _stands(world: PlayedWorld) -> list[Stand] | None:
 
 
 def _may_change(world: PlayedWorld, stands: list[Stand]) -> bool:
-    """True if of each consumer the file of its position is known, and the file's creation time."""
+    """True if, for each consumer, the file of its position and this file's creation time are known."""
     if world.server is not world.servers[0]:
         return False
     return all(s.created and s.place.file and s.server == world.server.name for s in stands)

@@ -17,7 +17,7 @@ REFILL = 0.05
 LATE_S = 0.05  # how late a tick may come
 EVICT_AFTER_S = 2.0
 SLACK_S = 8.0
-PART_MAX = 1 << 17  # bytes that a queue may exceed the limit by, for a transaction that has begun
+PART_MAX = 1 << 17  # a queue may exceed the limit by so many bytes, to finish a transaction
 
 
 class MemoryRules:
@@ -62,19 +62,20 @@ class MemoryRules:
         assert self._over_s <= most, f"all queues were full for {self._over_s} s"
 
     def _held_bytes(self) -> int:
-        """Bytes in the queues of consumers that have not failed. A failed one receives nothing and is not evicted."""
+        """Bytes in the queues of consumers that have not failed. A failed consumer receives nothing and is not
+        evicted."""
         consumers = self._world.client.consumers.values()
         return sum(c.queue.held_bytes for c in consumers if c.failed is None)
 
     def _is_short(self) -> bool:
-        """True if all queues together are full, or keep a consumer with room from attaching."""
+        """True if all queues together are full, or are so full that a consumer with room cannot attach."""
         client = self._world.client
         limit, held = client.limits.queues_bytes_max, self._held_bytes()
         others = [c for c in client.consumers.values() if c.failed is None]
         if not limit or len(others) == 1:  # a single consumer delays no other
             return False
         if any(c.spec.on_queue_full is OnQueueFull.WAIT for c in client.consumers.values()):
-            return False  # the others wait without limit
+            return False  # the others wait for such a consumer without limit
         if held >= limit:
             return any(c.queue.transactions for c in others)
         dispatchers = client.dispatchers

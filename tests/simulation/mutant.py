@@ -13,8 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`rule`: that it breaks; `function`: below `package`, or the module, for a constant; `tests`: that must fail,
-    where it takes a history that the simulation hardly ever draws; `package`: a dotted name."""
+    """`rule`: the rule that it breaks; `function`: the dotted name below `package` of the function, or of the module
+    for a constant; `tests`: the tests that must fail, if the simulation hardly ever draws a history that shows the
+    mutant."""
 
     name: str
     rule: str

@@ -1,10 +1,11 @@
 """`python -m tests.simulation.mutate [--seeds N] [--jobs N] [NAME…]`: checks that each mutant breaks a rule.
 
-`main` does so for the mutants and the plays of any simulation: a package with the modules `mutants` and `play`.
+`main` checks the mutants of any simulation, which is a package with the modules `mutants` and `play`.
 
-Each mutant plays in a process of its own, which imports the module with the change; no file is changed. A seed that
-breaks a rule without the mutant, too, does not count. Some mutants need a log that plays hardly ever draw: a test must
-fail for these. Exit code 1 if a mutant survives that many histories or its tests, or if its change does not fit.
+Each mutant plays in a process of its own, which imports the module with the change; no file is changed. A seed does not
+count if it breaks a rule without the mutant, too. Some mutants need a log that plays hardly ever draw; for these, a
+test must fail. The exit code is 1 if a mutant survives N histories or its tests, or if its change does not fit the
+source.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ class Observed:
     place: ExecutedPosition | None = None
     started: bool = False
     server: str = ""  # the server whose log the consumer has read
-    position: Position | None = None  # from which a login would go on
+    position: Position | None = None  # the position from which a login would go on
     created: int = 0  # when the file of its position was made, 0 if that is not known
     failed: BinlogError | None = None
-    elsewhere: bool = False  # True if it has failed on another server than that
+    elsewhere: bool = False  # True if it has failed on another server than `server`
     error: BinlogError | None = None
     dispatcher: int | None = None
     attached: int = 0
@@ -56,11 +56,11 @@ class Observed:
 
 
 class Observations:
-    """`jumped`: consumers that skipped a purge gap; the rest is forgotten whenever the daemon starts.
+    """`jumped`: consumers that skipped a purge gap. All other fields are reset whenever the daemon starts.
 
     `begun`: when each dispatcher's dump began; `executed`: the executed set that each server named last. From the
-    present step: `closed`: dispatchers; `merged`: the fields of notes; `view`: that of a login; `asked`: the dispatcher
-    that logged in; `polled`: the view of a survey.
+    present step: `closed`: the closed dispatchers; `merged`: the fields of the notes about merges; `view`: the view of
+    a login; `asked`: the dispatcher that logged in; `polled`: the view of a survey.
     """
 
     def __init__(self, world: PlayedWorld) -> None:

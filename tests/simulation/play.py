@@ -1,4 +1,4 @@
-"""Makes a history of a seed: the scenario at first, the moves, and the end that must be reached."""
+"""Makes a history from a seed: the scenario at the start, the moves, and the end that must be reached."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.random_log import random_wanted
 SEEDS_PER_LOG = SEEDS_PER_RUN  # writing a log takes longer than a play
 MOVES = (60, 120, 200)
 SLOW_MOVES = 500
-# Retries, and the times in which consumers may not merge, end within a minute.
+# Retries end within a minute, as do the times in which consumers may not merge.
 FINISH_MAX_S = 600.0
 MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
 
@@ -265,7 +265,7 @@ def finish(world: ReadWorld, rounds: int = 400) -> None:
 
 
 def read_on(world: ReadWorld, name: str) -> bool:
-    """Poll and acknowledge. True if either has moved the reader or the consumer."""
+    """Poll and acknowledge. Returns True if one of these has moved the reader or the consumer."""
     queue, reader = world.client.consumers[name].queue, world.readers[name]
     before = (queue.acknowledged.seq, reader.positions[-1:])
     world.poll(name, bytes_max=1 << 22, ack=True)
@@ -293,7 +293,7 @@ def arrived(world: ReadWorld) -> bool:
     done = True
     for name, consumer in list(world.client.consumers.items()):
         if consumer.failed:
-            # Before a person acts, a survey takes place. It may find that the consumer's server is back.
+            # A survey takes place before a person would act. It may find that the consumer's server is back.
             world.survey()
             world.tell_survey()
             if world.client.consumers[name].failed and not world.returns(name):
@@ -306,9 +306,9 @@ def arrived(world: ReadWorld) -> bool:
 
 
 def follow_refusal(world: ReadWorld, name: str) -> None:
-    """Follow the remedy of a refused session: a reader that is ahead of the queue, at a position that the server does
-    not have, opens a session without a position. Otherwise it would not take the queued transactions, and the daemon
-    would read no further."""
+    """Follow the remedy of a refused session. A reader that is ahead of the queue, at a position that the server does
+    not have, opens a session without a position. Otherwise the reader would never take the queued transactions, and the
+    daemon would read no further."""
     consumer, reader = world.client.consumers[name], world.readers[name]
     queue = consumer.queue
     if not consumer.started or not reader.positions:

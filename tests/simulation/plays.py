@@ -1,4 +1,4 @@
-"""Plays written as text: the moves of one client and its server, and the transcript of what the rules answer.
+"""Plays written as text: the moves of one client and its server, and the transcript of the rules' effects.
 
 A file of `plays/` begins with the rule that it shows; see `scripts` for its lines. The last line below a move, `==`,
 says which dispatcher serves which consumers, if the move has changed that.
@@ -109,7 +109,7 @@ class _PlayedWorld(World):
     ) -> None:
         self.transcript = transcript
         self.prepared: dict[int, XaEntry] = {}  # the stored prepared transactions
-        self.layouts: dict[str, None] = {}  # the tables that readers got since they were last shown
+        self.layouts: dict[str, None] = {}  # TABLE_MAPs to show in the transcript
         super().__init__(random.Random(0), server, specs, stored, limits)
 
     def boot(self) -> None:
@@ -137,7 +137,8 @@ class _PlayedWorld(World):
             self.client.prepared.stored(changes)
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:
-        """Of a log that does not name columns, the TABLE_MAPs are shown in the transcript instead of compared."""
+        """If the log does not name columns, show the delivered TABLE_MAPs in the transcript instead of comparing
+        them."""
         log = self.server.log
         assert isinstance(log, _Log)
         if log.columns is None:
@@ -356,7 +357,8 @@ class Stage:
         self.world.flush()
 
     def _position(self, count: int, epoch: int = 0) -> Position:
-        """Behind the first transactions of the log, or with GTIDs behind some that the server never executed."""
+        """Returns the position after the first `count` transactions. With GTIDs, the server may never have executed
+        some of them."""
         log = self.server.log
         done = log.transactions[:count]
         file, offset = (done[-1].file, done[-1].end) if done else (log.files[0].name, 4)

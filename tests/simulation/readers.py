@@ -58,14 +58,14 @@ class ReadWorld(PlayedWorld):
         return (consumer, consumer.queue, reader) if consumer else None
 
     def resume(self, name: str, after: Position) -> bool:
-        """Open a session at a position. False if that is refused, or would be."""
+        """Open a session at a position. Returns False if the daemon refuses the session, or would refuse it."""
         self.complete(name)  # one request of a reader at a time
         consumer = self.client.consumers[name]
         if seeking.holds(consumer, after):
             self.acknowledge(name, after)
             return True
         if self.readers[name].history is not self.history:
-            return False  # the reader knows from the failure that the log is another one
+            return False  # the consumer's failure tells the reader that the log is another one
         before = self.rules.seeks.standing()
         undo = self.rules.seeks.begins(name, after)
         try:
@@ -121,14 +121,14 @@ class ReadWorld(PlayedWorld):
         if not failed and self.ready(name) is None:
             return
         if not reader.positions or reader.history is not self.history:
-            return  # if the daemon no longer knows any of its files, it could not tell that this is another log
+            return  # a daemon that has forgotten the files cannot notice the other log
         index = self.rng.randrange(len(reader.positions))
         if self.resume(name, reader.positions[index]):
             del reader.positions[index + 1 :]
 
     def returns(self, name: str) -> bool:
-        """Open a session of a failed consumer: at the newest position that the reader was given, or at one at which it
-        has copied the tables afresh. False if both are refused."""
+        """Open a session of a failed consumer at the newest position that the reader was given, or else at the position
+        of a fresh copy of the tables. Returns False if both are refused."""
         consumer, reader = self.client.consumers[name], self.readers[name]
         comes = bool(reader.positions) and not seeking.holds(consumer, reader.position)
         if comes and self.resume(name, reader.position):
@@ -145,8 +145,8 @@ class ReadWorld(PlayedWorld):
         return True
 
     def leap(self, name: str) -> None:
-        """Seek ahead: to a position that the reader has from another daemon of the same server, or to one that the
-        server has not executed, which is refused."""
+        """Seek ahead: to a position that the reader has from another daemon of the same server, or to a position that
+        the server has not executed. The daemon must refuse the latter."""
         ready = self.ready(name)
         if ready is None or ready[0].failed:
             return
@@ -190,7 +190,7 @@ class ReadWorld(PlayedWorld):
     # -- what they are given ----------------------------------------------------------------------------------
 
     def tells_markers(self) -> bool:
-        """True now and then. The daemon stores progress that readers are not told of."""
+        """True now and then. The daemon also stores progress of which it does not tell readers."""
         return not self.settled and self.rng.random() < 0.1
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:

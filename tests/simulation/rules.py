@@ -180,7 +180,7 @@ def _healthy(consumer: Consumer, dispatcher: Dispatcher | None) -> bool:
 
 
 def _created_of(consumer: Consumer) -> int:
-    """When the file of a consumer's position was made, 0 if that is not known."""
+    """The creation time of the file of a consumer's position, 0 if it is not known."""
     if consumer.started:
         return consumer.queue.files.created_of(consumer.queue.queued.file)
     return 0 if consumer.progress is None else abs(consumer.progress.created)

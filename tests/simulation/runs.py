@@ -1,4 +1,5 @@
-"""Plays many histories in several processes. A module of its own, because these cannot import a `__main__`."""
+"""Plays many histories in several processes. It is a separate module because these processes cannot import a
+`__main__`."""
 
 from __future__ import annotations
 

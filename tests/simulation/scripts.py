@@ -41,7 +41,8 @@ def parsed(text: str) -> tuple[str, list[str], dict[str, str]]:
 
 
 def require_transcript(play: Path, stage: Stage, *, rewrite: bool) -> None:
-    """A play has the transcript that its file shows, or gets it."""
+    """Assert that a play has the transcript that its file shows. `rewrite`: write the transcript into the file
+    instead."""
     text = play.read_text(encoding="utf-8")
     now = played(text, stage)
     if rewrite:

@@ -1,4 +1,4 @@
-"""Each play of `plays/`, whose text says a rule of dispatching and shows what the client does."""
+"""Each play of `plays/`. Its text states a rule of dispatching and shows what the client does."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class Transcript:
 
 
 def of_input(event: Input) -> str:  # noqa: PLR0911 - one for each kind
-    """Returns an input in one line: the name of its class, its dispatcher or consumer, and the values on which rules
-    depend."""
+    """Returns an input in one line: the name of its class, its dispatcher or consumer, and the values on which the
+    rules depend."""
     name = type(event).__name__
     match event:
         case BatchReceived():

@@ -34,7 +34,7 @@ SILENCE_MAX_S = 30.0
 SURVEY_EVERY_S = 30.0
 FAILOVER_WAITED_MAX_S = 10.0
 GARBLES_MAX = (
-    2  # damaged events of a play: with one more the daemon takes the log itself to be damaged
+    2  # damaged events of a play; after one more, the daemon would assume that the log is damaged
 )
 
 
@@ -74,7 +74,7 @@ class Wire(Connection):
 
 
 class PlayedWorld(World):
-    """See the module. `history`: the present one of `server`; `servers`: all servers that have it."""
+    """See the module. `history`: the present history of `server`; `servers`: all servers that have this history."""
 
     readers: dict[str, PlayedReader]  # type: ignore[assignment]
 
@@ -147,7 +147,7 @@ class PlayedWorld(World):
         self.rules.stepped(event, effects)
 
     def execute(self, effects: list[Effect]) -> None:
-        """Execute effects, but store no progress that is older than an acknowledgement that is being stored."""
+        """Execute effects. If an acknowledgement is being stored, do not store older progress."""
         super().execute([e for e in effects if not self._is_overtaken(e)])
         for effect in effects:
             if isinstance(effect, Store):
@@ -321,8 +321,8 @@ class PlayedWorld(World):
                     other.grow(1)
 
     def purge(self) -> None:
-        """Purge files that no consumer needs, or some that one needs, but none that is being sent. After a RESET only
-        if the daemon notices that the log is another one."""
+        """Purge files that no consumer needs, or sometimes files that a consumer needs, but no file that is being sent.
+        After a RESET, purge only if the daemon would notice that the log is another one."""
         server = self.server
         if not self.first_life and (self.restored or not purge_would_be_noticed(self)):
             return
@@ -382,7 +382,8 @@ class PlayedWorld(World):
             self.survey_or_tell()
 
     def survey(self) -> None:
-        """Poll the server. Its answer says nothing of a log that begins later, or of a consumer that fails later."""
+        """Poll the server. Its answer says nothing about a log that begins later, or about a consumer that fails
+        later."""
         super().survey()
         self.surveyed_history = self.history
         failed = (consumer for consumer in self.client.consumers.values() if consumer.failed)

@@ -1,4 +1,4 @@
-"""A server whose tables change, a daemon with a bounded queue, and a Spark whose query is killed anywhere.
+"""A server whose tables change, a daemon with a bounded queue, and a Spark query that may be killed at any point.
 
 Keys are numbers, and the version of a row is the number of the change that made it. The world executes the real rules
 and the real planner, reads chunks in several parts at several moments, and keeps what a sink gets. Spark here does what
@@ -40,7 +40,7 @@ class Killed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An INSERT has no `before`, a DELETE no `after`: the keys of the images."""
+    """`before`, `after`: the keys of the images. An INSERT has no `before`, and a DELETE has no `after`."""
 
     table: TableName
     before: int | None
@@ -49,8 +49,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a sink gets. `version`: the number of the change that made the state; `gone`: True if that is a DELETE;
-    `repeated`: True if the order of the key is unknown, or the chunk was planned before."""
+    """An event that a sink gets. `version`: the number of the change that made this state of the row; `gone`: True if
+    that change is a DELETE; `repeated`: True if the order of the key is unknown, or if the chunk was planned before."""
 
     table: TableName
     key: int
@@ -241,7 +241,7 @@ class World:
 
     @staticmethod
     def _check_attempt(start: SnapshotState | None, end: SnapshotState | None) -> None:
-        """A chunk that is read again has the end that it had, since a sink may have all its rows."""
+        """Assert that a chunk that is read again has the same end as before, because a sink may have all its rows."""
         if start is None or end is None or end.chunk is None or end.chunk.attempt == 1:
             return
         assert start.chunk is not None and start.chunk.upper == end.chunk.upper, (start, end)
@@ -323,7 +323,8 @@ class World:
     # -- what must be true -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise AssertionError unless the sink's events are in order, and folded by key are the tables."""
+        """Assert that the sink's events are in order, and that the newest event of each key gives the rows of the
+        tables."""
         versions: dict[tuple[TableName, int], int] = {}
         rows: dict[TableName, dict[int, int]] = {name: {} for name in self.server.tables}
         for number in sorted(self.sink):

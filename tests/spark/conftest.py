@@ -59,7 +59,7 @@ def killing(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterator[SparkSession]:
-    """`local[2,4]`: two tasks at a time, and a task may fail three times before its job does."""
+    """`local[2,4]`: two tasks at a time, and a task may fail three times before its job fails."""
     warehouse = tmp_path_factory.mktemp("warehouse")
     conf = {"spark.sql.warehouse.dir": str(warehouse)} | _CONNECT
     conf |= dict(setting.split("=", 1) for setting in QUICK_SPARK)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.rotate(2, of="jobs of Spark")
 
-# A client without `register`: a view of SQL, and a stream that is watched by the listener.
+# A client without `register`. It reads a view of SQL, and a stream that the listener watches.
 CLIENT = """
 import json, logging, sys
 from pyspark.sql import SparkSession

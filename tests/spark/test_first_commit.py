@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def test_a_look_before_the_first_commit_does_not_hide_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Delta caches the answer of `DeltaTable.isDeltaTable` for an hour, also that there is no table."""
+    """Delta caches the answer of `DeltaTable.isDeltaTable` for an hour, also the answer that there is no table."""
     table, made = tmp_path / "orders", tmp_path / "made"
     assert not has_row(spark, str(table), {"id": 1})
     log = table / "_delta_log"

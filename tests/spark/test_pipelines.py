@@ -1,6 +1,6 @@
 """The declarative pipeline of examples/pipeline: `spark-pipelines run` keeps a view equal to a MySQL table.
 
-Each run here starts two JVMs, of the program and of its Spark; test_connect.py has the quick form."""
+Each run here starts two JVMs, one for the program and one for its Spark. test_connect.py tests the pipeline faster."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_example_defines_a_history_and_a_view() -> None:
 
 
 def test_the_flow_in_the_documentation_is_accepted() -> None:
-    """Up to the check of its target, which needs a catalog."""
+    """Spark accepts it up to the check of its target, which needs a catalog."""
     text = (ROOT / "docs/pipelines.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     registry: Any = Registry()
@@ -77,7 +77,7 @@ def test_the_flow_in_the_documentation_is_accepted() -> None:
 def daemon(
     mysql97: Server, new_database: Callable[[Server], str], tmp_path: Path
 ) -> Iterator[Daemon]:
-    """Its consumer `shop` reads a database, whose name `database` below tells."""
+    """A daemon whose consumer `shop` reads the database that `database` below names."""
     mysql97.add_user("repl", PASSWORD)
     consumer = {
         "mysql": f"repl@{mysql97.host}:{mysql97.port}",

@@ -1,4 +1,4 @@
-"""The remedies of the mirror stand in one module, and each command of them has a test that runs it."""
+"""All remedies of the mirror are in one module, and a test runs each command that they name."""
 
 from __future__ import annotations
 

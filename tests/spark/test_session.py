@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def given(folder: Path, spark: dict[str, object], *command: str) -> dict[str, str]:
-    """Returns the settings of the session that a script started by `command` has, and the size of its heap."""
+    """Returns the session settings and the heap size of a script that `command` starts."""
     script = folder / "job.py"
     script.write_text(SCRIPT % json.dumps(spark), encoding="utf-8")
     done = subprocess.run(

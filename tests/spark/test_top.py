@@ -39,7 +39,7 @@ LINES = (
 
 
 def collectors(rows: int) -> tuple[MirrorCollector, StreamCollector]:
-    """Returns the collectors of a job that has applied so many rows, in steps of one second."""
+    """Returns the collectors of a job that has applied this many rows, in steps of one second."""
     steps = TableSteps(2, rows, dict.fromkeys(StepPhase, 0.0) | {StepPhase.WRITE: rows / 100})
     progress = ConsumerProgress("shop", rows=rows, waiting=3, stepped={"shop.orders": steps})
     listener = BinlogListener()

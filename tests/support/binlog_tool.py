@@ -12,7 +12,7 @@ _HEADER = re.compile(
 _GTID_NEXT = re.compile(r"SET @@SESSION\.GTID_NEXT= '(.*)'")
 _ROW = re.compile(r"### (INSERT INTO|UPDATE|DELETE FROM) `")
 
-# The first words after an event's header, if a tool names the event's type in another way than the manual.
+# The words that a tool prints after an event's header, and the manual's name of that type of event.
 _NAMES = (
     ("Start: binlog", "FORMAT_DESCRIPTION_EVENT"), ("Previous-GTIDs", "PREVIOUS_GTIDS_EVENT"),
     ("Gtid list", "GTID_LIST_EVENT"), ("Binlog checkpoint", "BINLOG_CHECKPOINT_EVENT"),

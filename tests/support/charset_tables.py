@@ -1,8 +1,8 @@
 """The servers' own conversion tables, and their generator: `python -m tests.support.charset_tables`.
 
 For each character set except the Unicode ones, the server converts each byte to utf8mb4, and each sequence of several
-bytes that is a character of the set. The files hold what is not available elsewhere: the upper halves of the
-single-byte sets, and for the other sets the characters for which the server differs from Python's codec.
+bytes that is a character of the set. For a single-byte set, a file holds the upper half of the table. For another set,
+it holds the characters that the server and Python's codec convert differently.
 """
 
 from __future__ import annotations

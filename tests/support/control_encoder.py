@@ -53,8 +53,8 @@ def gtid_tagged_body(
     last_needed: int = 0,
     more: bytes = b"",
 ) -> bytes:
-    """`more`: fields of a later version, after all others; `last_needed`: the number of the last field that may not be
-    ignored, plus 1."""
+    """`more`: fields of a later version, which come last; `last_needed`: 1 + the number of the last field that a reader
+    must not ignore."""
     fields = varied(0) + varied(1)
     fields += varied(1) + b"".join(varied(byte) for byte in source.bytes)
     fields += varied(2) + varied_signed(gno)
@@ -213,8 +213,8 @@ def view_change_body(view: str, number: int, certified: Mapping[bytes, bytes]) -
 def payload_body(
     events: bytes, *, compression: int = 0, said: int | None = None, unknown: bytes = b"", level: int = 3
 ) -> bytes:  # fmt: skip
-    """Encodes a TRANSACTION_PAYLOAD of events without checksums. `said`: the size that its header gives; `unknown`: a
-    field before the others."""
+    """Encodes a TRANSACTION_PAYLOAD of events without checksums. `said`: the uncompressed size in its header;
+    `unknown`: bytes of an unknown field, which come first in the header."""
     data = zstandard.ZstdCompressor(level=level).compress(events) if compression == 0 else events
     fields = {2: packed(compression)}
     if compression == 0:

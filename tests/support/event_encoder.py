@@ -1,7 +1,7 @@
 """Encoders of every event that the daemon reads, a writer of whole logs, and the packets of a dump.
 
 They are written from the format's description, not from the decoders: plain Python, one event at a time. `LogWriter`
-keeps what it wrote for each transaction; tests compare with that, and need not parse the bytes.
+keeps the events that it wrote for each transaction, so that tests can compare them without parsing the bytes.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication
 protocol" and its pages of events.
@@ -71,7 +71,7 @@ def previous_gtids_body(sets: Mapping[UUID, Sequence[tuple[int, int]]]) -> bytes
 
 
 def gtid_body(source: UUID, gno: int, *, commit_us: int | None = None) -> bytes:
-    """If `commit_us` is None, the event has the form of 5.6, which ends after the logical clock."""
+    """If `commit_us` is None, the event has MySQL 5.6's form, which ends after the logical clock."""
     out = b"\1" + source.bytes + gno.to_bytes(8, "little") + b"\2" + struct.pack("<qq", 0, 1)
     return out if commit_us is None else out + commit_us.to_bytes(7, "little") + bytes(8)
 
@@ -203,7 +203,7 @@ class File:
     size: int = 4
     # By an event's index: how many bytes the offsets skip before the event. `raw` does not hold these bytes.
     jumps: dict[int, int] = field(default_factory=dict)
-    # A result of `fake_server`, and the number of events for which it is valid.
+    # A result that `fake_server` caches, and the number of events for which it is valid.
     events_at: tuple[int, dict[int, Transaction | None]] = field(default=(0, {}), compare=False)
 
     @property

@@ -1,7 +1,7 @@
 """A fake daemon: the same HTTP API over transactions that a test adds, with faults on demand.
 
-It is a second implementation of the API for readers, as simple as possible: all transactions are in one list, none is
-ever dropped, positions are compared by `seq`. A test adds transactions as bytes, or from a server's own binlog file:
+It is a second implementation of the API for readers, as simple as possible: one list holds all transactions and never
+drops one, and positions are compared by `seq`. A test adds transactions as bytes, or from a server's own binlog file:
 `feed` splits the file with `struct` and adds the record events.
 """
 
@@ -77,7 +77,7 @@ class FakeDaemon:
         self.token = ""
         self.tables: dict[str, Any] = {}
         self.faults: dict[str, list[Answer]] = {}
-        self.places: dict[str, Position] = {}  # by the JSON of `to`; without earliest, latest
+        self.places: dict[str, Position] = {}  # by JSON of `to`; not earliest, latest
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.declared: dict[str, dict[str, Any]] = {}  # the bodies of POST /v1/consumers, by name
         self.slice_ends: list[int] | None = None
@@ -94,7 +94,7 @@ class FakeDaemon:
         return self.transactions[-1].position if self.transactions else self.base
 
     def acknowledge_behind(self, at: Position) -> None:
-        """Acknowledge as another reader would: ranges before this position are no longer available."""
+        """Acknowledge up to this position, as another reader would. Ranges before it are no longer available."""
         self.acknowledged = self.forgotten = at
 
     def purge(self) -> Position:

@@ -1,9 +1,9 @@
-"""A simulated server: a log that was written before, how much of it exists at the moment, and dumps of it.
+"""A simulated server. Its log is written in advance; the server serves dumps of the part that exists at the moment.
 
 The log of a `LogWriter` is everything that the server will ever write. A stop is a point after a whole transaction at
 which the log may end for a while. A `Server` is at one of its stops, and a test moves it to the next one; a server
-without stops always has its whole log, even when a test appends to it. Several servers may have the same transactions
-in files of their own, as replicas do.
+without stops always has its whole log, even when a test appends to it. Several servers may have the same transactions,
+each in its own files, as replicas do.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Server:
         self.stops = stops
         self.at = 0  # index of the present stop
         self.successor: Server | None = None  # the server after a RESET, under the same name
-        # For each of the next views: how many of the newest transactions are already sent but not yet executed.
+        # For each of the next views: how many of the newest transactions the server has sent but not yet executed.
         self.late_commits: Iterator[int] = itertools.repeat(0)
 
     @property
@@ -143,7 +143,7 @@ class Server:
         self.at = min(self.at + transactions, len(self.stops) - 1)
 
     def purge(self, before: int) -> None:
-        """Do PURGE BINARY LOGS TO the file of this index, or to the newest file if the index is greater."""
+        """Execute PURGE BINARY LOGS TO the file of this index, or to the newest file if the index is too large."""
         before = min(before, self.stop.files - 1)
         if before > self.oldest:
             self.oldest = before
@@ -344,7 +344,8 @@ class Feed:
 
     def _from(self, first: int) -> Iterator[bytes | None]:
         """Yields the events of a dump, and None each time that no event follows yet. A dump survives a RESET: it sends
-        the rest of the open file, and continues with the file in the new log that follows the file of the same name."""
+        the rest of the open file. Then it continues in the new log, with the file whose name follows that of the open
+        file."""
         server, log, held = self.server, self.server.log, self._held
         checksum = log.files[first].checksum
         n = first

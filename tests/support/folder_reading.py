@@ -118,7 +118,8 @@ class Dispatched:
         return self.stream
 
     async def read(self, until: Callable[[], bool] = lambda: False) -> Dispatched:
-        """Read until the end, or until the condition is true. An error is reported to the rules, and raised."""
+        """Read to the end of the folder, or until the condition is true. Reports an error to the rules, and raises
+        it."""
         stream = self.stream or self.login()
         assert stream is not None, str(self.client.consumers["all"].failed)
         try:

@@ -133,8 +133,8 @@ def head() -> list[bytes]:
 
 
 def dumps(send: Callable[[Session], None], *, by_file: bool) -> Answers:
-    """Returns answers to a dump: a file's header events, then what `send` sends. The other kind of dump gets a correct
-    answer."""
+    """Returns answers to a dump of one kind: what `send` sends, with COM_BINLOG_DUMP_GTID after a file's header events.
+    A dump of the other kind gets a correct answer."""
     answers = Answers()
 
     def dump(session: Session, request: bytes) -> None:

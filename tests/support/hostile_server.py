@@ -1,6 +1,7 @@
-"""A fake MySQL server in a few threads. A test chooses its answers: correct ones, or ones that no server gives.
+"""A fake MySQL server in a few threads. A test chooses its answers: correct answers, or answers that no real server
+gives.
 
-`Answers` holds the answers; a test changes those that it is about. The answers may depend on the account (`by_user`),
+`Answers` holds the answers; a test replaces those that it examines. The answers may depend on the account (`by_user`),
 so that one port can stand for many servers. `learned` keeps what clients sent before they were logged in, so that a
 test can look for the password there.
 

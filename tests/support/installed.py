@@ -38,8 +38,8 @@ def environment(folder: Path, wheel: Path) -> Path:
 
 
 def link(packages: Path, distributions: Iterable[str]) -> None:
-    """Link distributions of the tests' environment into another environment. Those that are not installed here are for
-    other systems, and are left out."""
+    """Link distributions of the tests' environment into another environment. A distribution that is not installed here
+    is for another system, and is left out."""
     for name in distributions:
         try:
             distribution = importlib.metadata.distribution(name)
@@ -59,8 +59,8 @@ def of_spark() -> list[str]:
 
 
 def put_kernels(packages: Path) -> None:
-    """Copy the compiled kernels of the tests' environment into another one. numba accepts a kernel only if its source
-    has the same time of change."""
+    """Copy the compiled kernels of the tests' environment into another one. numba accepts a compiled kernel only if its
+    source file still has the same modification time."""
     for package in ("dispatcher", "spark_sink"):
         for source in (ROOT / package).rglob("*.py"):
             copy = packages / source.relative_to(ROOT)

@@ -1,4 +1,5 @@
-"""Options with which tests start Java: in a process of a minute, optimizing compilation takes more time than it saves.
+"""Options with which tests start Java. In a process that lives for a minute, optimizing compilation takes more time
+than it saves.
 
 `python -m tests.support.java` writes an archive of Spark's loaded classes (class data sharing of the JVM) into
 `.cache`. With the archive a JVM needs less CPU time to start. A JVM ignores an archive that is missing, or that was

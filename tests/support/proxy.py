@@ -1,14 +1,14 @@
 """A TCP proxy on the loopback. A test makes its connections slow, stops, damages or cuts them while they are in use.
 
 A link is a client's connection together with the connection to the server that the proxy made for it. Its `Weather`
-says what happens to its bytes; `Proxy.set` returns when the weather applies. All links run in one thread of this
+says what happens to its bytes; `Proxy.set` returns when its weather applies. All links run in one thread of this
 process, with `selectors`. Bytes are counted and damaged when they leave for the other side, so `Weather.cut_at` and
 `garble_at` name a byte of the stream, whatever the sizes of the reads are.
 
-A link that swallows is a half-open connection: nothing arrives on either side, and neither side notices that the other
-one has ended. When the weather changes, such a link ends, because TCP never continues after missing bytes.
-`Link.server_side` is the link's address in the server's thread list. It identifies the link of a dump even if its bytes
-are encrypted.
+A link that swallows bytes is a half-open connection: nothing arrives on either side, and neither side notices that the
+other side has closed. When the weather changes, the proxy ends such a link, because TCP never continues after missing
+bytes. `Link.server_side` is the link's address in the server's thread list. It identifies the link of a dump even if
+its bytes are encrypted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 _READ_BYTES = 1 << 16
-_HELD_BYTES = 1 << 18  # as on a network, a sender soon has to wait if the other side does not read
+_HELD_BYTES = 1 << 18  # small: a sender soon has to wait if the other side does not read
 _THROTTLE_S = 0.01
 
 
@@ -328,7 +328,7 @@ class Proxy:
                 _garble(way, weather, size)  # undo it; the next attempt damages the byte again
                 return
             if way.from_server:
-                # Undo the damage of bytes that were not sent; the next attempt damages them again.
+                # Undo the damage to a byte that was not sent; the next attempt damages it again.
                 _garble(way, weather, size, skip=sent)
                 link.allowance -= sent
             way.passed += sent

@@ -198,7 +198,7 @@ def in_patterns(wanted: Wanted) -> Wanted:
         return Wanted(databases, tuple((f"{d[0]}*", f"{t[:-1]}[{t[-1]}]") for d, t in tables))
     own = [table for table in TABLES if table[0] in wanted.databases]
     others = [table for table in own if table not in tables]
-    # A database without a table to read is excluded as a whole.
+    # A database of which no table is read is excluded as a whole.
     whole = {database for database, _ in own} - {database for database, _ in tables}
     excluded = [(d, "*") if d in whole else (d, f"{t[:3]}*{t[3:]}") for d, t in others]
     return Wanted(databases, None, tuple(dict.fromkeys(excluded)))

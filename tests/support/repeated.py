@@ -44,8 +44,8 @@ class Repeated:
 
 @contextmanager
 def repeated(action: Callable[[], object], name: str, pause_s: float = 0) -> Iterator[Repeated]:
-    """Call `action` in a thread until the block ends, with this pause between two calls. Raises AssertionError there if
-    a call has failed."""
+    """Call `action` in a thread until the block ends, with this pause between two calls. Raises AssertionError at the
+    end of the block if a call has failed."""
     calls = Repeated(action, name, pause_s)
     calls.start()
     try:

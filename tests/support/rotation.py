@@ -1,4 +1,4 @@
-"""Which costly tests `make test` runs: a few of each group, and other ones for each commit."""
+"""Which costly tests `make test` runs: a few of each group, and different ones for each commit."""
 
 from __future__ import annotations
 

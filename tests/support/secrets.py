@@ -15,8 +15,8 @@ _OUTPUT = frozenset({"stderr", "stdout", "output", "log"})  # and *.log
 
 
 def secrets_in(settings: Any, folder: Path = Path()) -> set[str]:
-    """Returns the passwords and tokens of a tree of settings, which may contain itself. `folder`: where the files are
-    that the settings name."""
+    """Returns the passwords and tokens of a tree of settings; the tree may contain itself. `folder`: the folder of the
+    files that the settings name."""
     found: set[str] = set()
     values, seen = [settings], set[int]()
     while values:

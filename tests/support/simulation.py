@@ -2,9 +2,9 @@
 
 A `World` stands for the runtime: it executes effects in order, passes the server's packets in random pieces to a real
 splitter, loses connections, restarts the daemon from what was stored, and lets readers poll and acknowledge. It raises
-AssertionError if effects break their contract: two connections of one dispatcher, a dump without a login, data that a
-reader gets before its position is stored. Each range that a reader gets is compared with the reference implementation
-in `random_log`. Nothing happens by itself: a test, or a play of `tests.simulation`, calls the methods.
+AssertionError if effects break their contract, such as two connections of one dispatcher, a dump without a login, or
+data that a reader gets before its position is stored. Each range that a reader gets is compared with the reference
+implementation in `random_log`. Nothing happens by itself: a test, or a play of `tests.simulation`, calls the methods.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Reader:
 
 
 class Connection:
-    """Passes the bytes of one dump to a splitter. `sizes`: how many bytes may be received at a time; one is chosen."""
+    """Passes the bytes of one dump to a splitter. `sizes`: how many bytes may be received at a time; each call chooses
+    one of them."""
 
     def __init__(
         self,
@@ -214,7 +215,7 @@ class World:
 
     @property
     def connect_at(self) -> float | None:
-        """The time at which the next connection is due."""
+        """The earliest time at which a connection is due; None if no dispatcher has to connect."""
         return min((link.connect_at for link in self._waiting()), default=None)
 
     def _waiting(self) -> list[Link]:
@@ -233,7 +234,7 @@ class World:
             self.tell_survey()
 
     def stepped(self, event: Input, effects: list[Effect]) -> None:
-        """A hook for subclasses, which is called with the effects of each step before they are executed."""
+        """A hook for subclasses. `World` calls it with the effects of each step before it executes them."""
 
     def check_bounds(self) -> None:
         for name, consumer in self.client.consumers.items():
@@ -363,7 +364,7 @@ class World:
         return batch is not None
 
     def read_all(self) -> None:
-        """Receive everything that the server has. The client must not stay paused."""
+        """Receive everything that the server has. The client may pause meanwhile, but must not stay paused."""
         while True:
             links = [link for link in self.links.values() if link.connection]
             came = [self.read_link(link) for link in links]
@@ -388,7 +389,7 @@ class World:
     # -- readers ---------------------------------------------------------------------------------------------
 
     def ready(self, name: str) -> tuple[Consumer, Queue, Reader] | None:
-        """Prepare to read, as a session does: find the reader's position, and open a session at it. None if the
+        """Prepare to read, as a session does: find the reader's position, and open a session there. Returns None if the
         consumer has not started."""
         consumer, reader = self.client.consumers[name], self.readers[name]
         queue = consumer.queue
@@ -403,7 +404,7 @@ class World:
         return consumer, queue, reader
 
     def resume(self, name: str, after: Position) -> bool:
-        """Open a session at a position. False if it is refused."""
+        """Open a session at a position. Returns False if the client refuses the session."""
         if seeking.holds(self.client.consumers[name], after):
             self.acknowledge(name, after)
             return True
@@ -469,7 +470,7 @@ class World:
         queue.deliver(end)
 
     def tells_markers(self) -> bool:
-        """True if a reader is told of progress without data."""
+        """True if the client tells a reader of progress without data."""
         return True
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:

@@ -114,7 +114,8 @@ class DatabaseOf:
 
     def await_lock_waits(self, number: int) -> None:
         """Wait until this number of the server's transactions wait for locks."""
-        # A query of information_schema.innodb_trx does not help: within 0.1 s, the server repeats its last answer.
+        # A query of information_schema.innodb_trx would not do: within 0.1 s of an answer, the server repeats that
+        # answer.
         query = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
         while int(self.execute(query)[0][1]) < number:
             pass
@@ -159,7 +160,8 @@ Stores = FileStores | DatabaseStores
 
 @contextmanager
 def state_databases() -> Iterator[Callable[[Server], StateSettings]]:
-    """Returns a function that makes one database for the state on each server, with an account; removed at the end."""
+    """Returns a function that makes one database for the state on each server, with an account. All are removed at the
+    end."""
     made: dict[int, tuple[Server, StateSettings]] = {}
 
     def settings_on(server: Server) -> StateSettings:

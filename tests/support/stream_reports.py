@@ -1,4 +1,5 @@
-"""Makes progress reports as Spark's, of a query that reads the source "binlog", and the events that contain them."""
+"""Makes progress reports like Spark's, for a query that reads the source "binlog", and the events that contain these
+reports."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def on_terminal(
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         environment.pop(name, None)
     process = subprocess.Popen(
-        ["setsid", "--ctty", *command],  # so that keys such as Ctrl-C send it signals
+        ["setsid", "--ctty", *command],  # so that keys such as Ctrl-C send signals to the program
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -85,7 +85,7 @@ def on_terminal(
     try:
         yield shown
     finally:
-        with suppress(ProcessLookupError):  # it has ended, with all that it started
+        with suppress(ProcessLookupError):  # the program and all that it started have ended
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
         process.wait()

@@ -1,7 +1,8 @@
 """Statements that make a server write each kind of event that a statement can cause.
 
 There is one list per server. Its statements run in order on one connection, in the given database. A list leaves out
-what its server does not have (tags before MySQL 8.3, sequences on MySQL ...), so if a statement fails, the test fails.
+what its server does not have, such as tags before MySQL 8.3 or sequences on MySQL. So the test fails if any statement
+fails.
 """
 
 from __future__ import annotations

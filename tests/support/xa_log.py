@@ -1,4 +1,5 @@
-"""Logs with XA transactions, and what a consumer should get from them: the rows at XA COMMIT, as of any transaction."""
+"""Logs with XA transactions, and what a consumer should get from them: the rows at the position of XA COMMIT, as of any
+other transaction."""
 
 from __future__ import annotations
 
@@ -127,8 +128,8 @@ class XaLog(LogWriter):
             self._keeping.append(_Kept(part, kind, body, flags, self._now))
 
     def _happens(self, done: Transaction, kept: list[_Kept], ended: int) -> None:
-        """Let a consumer get the rows as part of transaction `done`, at its position. `ended`: the time of its last
-        event."""
+        """Record that a consumer gets the rows as part of transaction `done`, at the position of `done`. `ended`: the
+        time of its last event."""
         xid = _Kept(Part("frame", b""), EventType.XID, bytes(8), 0, ended)
         for one in (*kept, xid):
             raw = event(

@@ -4,7 +4,7 @@
 As in a crash, nothing is flushed, closed or answered. The daemon's own code has no part in this.
 
     read          bytes were read from the server, but not routed
-    routed        a transaction is routed in part, its end was not read yet
+    routed        a transaction is routed in part; its end is not read yet
     committed     an acknowledgement is in SQLite, but not answered
     begun         the number of a new session is stored, but not answered
 """

@@ -1,8 +1,8 @@
 """Lets a test kill a process of Spark's at a named point. Python imports this by itself in every
 process of a job whose `PYTHONPATH` holds this folder; the product knows nothing of it.
 
-A point is armed by a file of its name in the folder `KILL_FOLDER`. It first disarms itself, so that a process that is
-started again passes it.
+A point is armed by a file of its name in the folder `KILL_FOLDER`. A point first disarms itself, so that a restarted
+process passes it.
 
     decoding         an executor's worker has decoded the first batch of a payload; the worker dies
     slice_written    an executor's worker has written a slice into the log's folder; the worker dies
@@ -53,7 +53,7 @@ def _pass(point: str) -> bool:
 
 
 def _worker_passes(point: str) -> None:
-    """A worker is at the point: it dies, with its executor, or it waits, if a test has said so."""
+    """A worker is at the point. If a test has armed the point, the worker waits, or dies alone or with its executor."""
     if _pass(point):
         if os.environ.get("KILL_EXECUTOR"):
             # The worker was forked by Spark's Python daemon, which the executor has started.
@@ -209,7 +209,7 @@ _PATCHES = {
 
 
 class _Finder(MetaPathFinder):
-    """Patches a module right after it is loaded, so that nothing is imported for its sake."""
+    """Patches a module right after it is loaded, so that no module is imported only to be patched."""
 
     def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
         patch = _PATCHES.pop(fullname, None)

@@ -1,4 +1,4 @@
-"""The lines of Spark beside the one of `requirements.lock`, each with a part of the tests.
+"""The lines of Spark besides that of `requirements.lock`. A part of the tests runs with each of them.
 
 `python -m tests.spark.lines provision` installs the lines into the cache folder, and `test_lines` runs `test_contract`
 with each of them. `python -m tests.spark.lines record` runs it with other versions, too, and writes what ran into

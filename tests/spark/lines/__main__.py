@@ -1,8 +1,8 @@
 """`python -m tests.spark.lines provision`: install all lines of Spark, and fetch the jars of their Delta.
 
 `python -m tests.spark.lines record [--spark 4.1 [--delta 4.1.0]] [--python PATH]`: run the contract with a line of
-Spark (default: each), another delta-spark than that of its lock, and another Python, which has the packages of
-`requirements.lock`; write what ran into `tried.json`.
+Spark (default: each), and write the versions that ran into `tried.json`. `--delta`: another delta-spark than that of
+the lock file; `--python`: another Python, which has the packages of `requirements.lock`.
 
 `python -m tests.spark.lines matrix`: write docs/spark-versions.md.
 """

@@ -119,7 +119,7 @@ def shop(
     new_database: Callable[[Server], str],
     tmp_path: Path,
 ) -> Iterator[Shop]:
-    """Its table `t (id, b)` is empty."""
+    """A `Shop` whose table `t (id, b)` is empty."""
     database = new_database(mysql97)
     mysql97.execute("CREATE TABLE t (id INT PRIMARY KEY, b MEDIUMTEXT)", database=database)
     user = f"lines{os.getpid() % 10**6}"

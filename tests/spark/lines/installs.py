@@ -1,4 +1,4 @@
-"""PySpark, and the delta-spark that belongs to it, of each line: in a folder that comes first on PYTHONPATH.
+"""PySpark and the matching delta-spark of each line, in a folder that comes first on PYTHONPATH.
 
 All other packages are those of `.venv`. pip verifies the packages by the hashes of the line's lock file.
 """
@@ -17,7 +17,7 @@ from spark_sink.cache import cache_dir, cached_folder
 
 ROOT = Path(__file__).parents[3]
 CONTRACT = ROOT / "tests/spark/lines/test_contract.py"
-# Variables of pytest's own processes, which a pytest of its own must not inherit.
+# Variables of the processes of this pytest, which another pytest must not inherit.
 _OF_PYTEST = ("PYTEST_", "COV_")
 
 

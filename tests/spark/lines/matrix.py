@@ -1,5 +1,5 @@
-"""Writes docs/spark-versions.md from what ran: the lock files say what each run of the tests uses, and `tried.json`
-what `python -m tests.spark.lines record` has tried.
+"""Writes docs/spark-versions.md. The lock files say which versions each run of the tests uses, and `tried.json` says
+which versions `python -m tests.spark.lines record` has tried.
 """
 
 from __future__ import annotations

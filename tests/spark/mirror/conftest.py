@@ -1,4 +1,4 @@
-"""A mirror under test: the log of a fake daemon's transactions, and an applier that brings tables forward."""
+"""A mirror under test: a log of a fake daemon's transactions, and an applier that applies the log to the tables."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Mirror:
 
 @contextmanager
 def without_watermark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Within, no watermark is stored, as if the applier were killed before."""
+    """In the block, no watermark is stored, as if the applier were killed before it could store one."""
     with monkeypatch.context() as patched:
         patched.setattr(RulesOfMirror, "_watermark", lambda _: None)
         yield

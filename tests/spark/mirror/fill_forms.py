@@ -1,4 +1,5 @@
-"""Column definitions to add, types by defaults, and the values that a server gives existing rows of them."""
+"""Definitions of columns to add, each type with each default; and the values that a server gives them in existing
+rows."""
 
 from __future__ import annotations
 
@@ -132,8 +133,8 @@ def predicted(form: Form) -> Predicted | None:
 def differences(
     server: Server, database: str, accepted: Sequence[Predicted]
 ) -> tuple[int, list[str]]:
-    """Adds columns to a table that has a row. Returns how many forms the server accepts, and those whose value in the
-    row is not the one that the mirror computes."""
+    """Adds columns to a table that has a row. Returns how many forms the server accepts, and the forms for which the
+    mirror computes another value than the row has."""
     added: dict[tuple[str, str], Predicted] = {}
     with closing(server.connect(database)) as connection, connection.cursor() as cursor:
         tables = (f"t{i}" for i in itertools.count())

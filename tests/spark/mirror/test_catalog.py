@@ -48,7 +48,7 @@ class CatalogInMemory:
 @dataclass
 class Tables:
     """The tables and histories of the consumer `shop` under test, by id, as its rules have them. `told`: events that
-    the rules have not taken in."""
+    the rules have not handled yet."""
 
     catalog: CatalogInMemory = field(default_factory=CatalogInMemory)
     records: dict[str, TableRecord] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Changes in several layouts as rows of one schema, and the ends of transactions, for any cuts into batches."""
+"""Changes in several layouts as rows of one schema, and the ends of transactions, for any division into batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The applier ends between any two of its writes, and the next one goes on: the tables are as if it had not ended."""
+"""The applier ends between any two of its writes, and another applier goes on. The tables are as if the first one had
+not ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which exceptions mean that a file is lost, and which that storage may answer later."""
+"""Which exceptions mean that a file is lost, and which mean that storage may answer later."""
 
 from __future__ import annotations
 

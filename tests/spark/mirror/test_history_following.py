@@ -105,7 +105,7 @@ def entry(lsn: int, kind: EntryKind, query: str = "", rows: int = 0) -> LogEntry
 
 @dataclass
 class Server:
-    """A table, its log, and its rows at each entry. `versions`: those that the history has to have."""
+    """A table, its log, and its rows at each entry. `versions`: the versions that the history must have."""
 
     entries: list[LogEntry] = field(default_factory=list)
     changes: dict[int, list[Change]] = field(default_factory=dict)

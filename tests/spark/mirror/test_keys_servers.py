@@ -1,4 +1,4 @@
-"""By which columns the rows of a table are found: the key that the log tells, of real servers."""
+"""The columns by which the mirror finds the rows of a table: the key that the log of a real server shows."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class KilledError(Exception):
 
 @dataclass
 class ObjectStore:
-    """Objects by key. Each request that changes one may be the last of the process."""
+    """Objects by key. Each request that changes an object may be the last request of the process."""
 
     objects: dict[str, str] = field(default_factory=dict)
     requests_left: int = 10**9
@@ -106,7 +106,7 @@ class Moves:
         self.state = MirrorState(options, {record.table_id: record for record in records})
 
     def finish(self, mover: Mover, *table_ids: str) -> dict[str, str]:
-        """Move the folders of these tables, for none of all. Returns why tables have no place."""
+        """Move the folders of these tables, or of all tables if none is given. Returns why tables have no place."""
         refused: dict[str, str] = {}
         ended = False
         while not ended:

@@ -66,7 +66,7 @@ def model(changes: list[Change], points: list[Point]) -> list[Version]:
 
 @dataclass
 class History:
-    """A history table: steps are merged into it as Delta does, and one that it has recorded is skipped."""
+    """A history table. It merges steps as Delta does, and skips a step that it has recorded."""
 
     recorded: int = -1
     versions: list[Version] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Schema changes on Delta tables: by metadata, by a rewrite, once each."""
+"""Schema changes on Delta tables, by metadata or by a rewrite. Each change is made only once."""
 
 from __future__ import annotations
 

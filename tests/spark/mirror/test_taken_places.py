@@ -1,4 +1,4 @@
-"""Delta tables in the place of a table that do not hold its rows: those of dropped tables are replaced."""
+"""Delta tables with other rows in the place of a table: the Delta table of a dropped table is replaced."""
 
 from __future__ import annotations
 

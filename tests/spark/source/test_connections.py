@@ -100,7 +100,7 @@ def test_tasks_of_a_process_share_a_connection(
 def test_a_connection_is_for_all_tokens(
     daemon: FakeDaemon, pool: ConnectionPool, accepted: list[object]
 ) -> None:
-    """Each request has its own."""
+    """Each request has its own token."""
     daemon.token = "right"
     acknowledge(daemon, pool, token="right")
     with pytest.raises(BinlogError) as caught:

@@ -184,7 +184,7 @@ def test_available_now_ends_at_the_head_of_its_start(
 def test_the_executors_read_with_the_consumer_of_the_partition(
     daemon: FakeDaemon, new_reader: NewReader
 ) -> None:
-    """Spark sends them the reader of another process, which does not know the name."""
+    """Spark sends the executors the reader of another process, which does not know the name."""
     daemon.add(b"x" * 10)
     (part,) = Checkpoint().run(new_reader(raw="slices"))
     sent = pickle.loads(pickle.dumps(new_reader(raw="slices")))

@@ -41,7 +41,7 @@ def database(mysql97: Server, new_database: Callable[[Server], str]) -> str:
 
 @pytest.fixture
 def daemon(mysql97: Server, database: str, tmp_path: Path) -> Iterator[Daemon]:
-    """Its settings have no consumer, and a token that may declare consumers of the database."""
+    """A daemon whose settings have no consumer, but a token that may declare consumers of the database."""
     user = f"declared{os.getpid() % 10**6}"
     mysql97.add_user(user, PASSWORD)
     source = {
@@ -82,7 +82,7 @@ class PlannedQuery:
         self.reader = DeclaredStreamReader(options, StructType())
 
     def restart(self) -> None:
-        """Go on as in another process, which knows the checkpoint only."""
+        """Go on as in another process, which knows only the checkpoint."""
         self.reader.stop()
         self.reader = DeclaredStreamReader(self.options, StructType())
 

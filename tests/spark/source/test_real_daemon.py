@@ -43,7 +43,8 @@ def database(mysql97: Server, new_database: Callable[[Server], str]) -> str:
 
 @pytest.fixture
 def daemon(mysql97: Server, database: str, tmp_path: Path) -> Iterator[Daemon]:
-    """Its consumer `shop` reads the database, from the server's present position on. One token may read only."""
+    """A daemon whose consumer `shop` reads the database, from the server's present position on. One token may only
+    read."""
     user = f"places{os.getpid() % 10**6}"
     mysql97.add_user(user, PASSWORD)
     consumer = {

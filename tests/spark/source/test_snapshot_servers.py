@@ -1,6 +1,6 @@
 """Snapshots of real servers by a real daemon, planned and read in this process, without Spark's engine.
 
-A `Query` does what Spark does with a reader: it keeps the ends of batches, has a batch that is not committed planned
+A `Query` does what Spark does with a reader. It keeps the ends of batches, lets the reader plan an uncommitted batch
 again after a kill, and sends pickled copies of the reader and its partitions to its tasks.
 """
 
@@ -111,7 +111,7 @@ class Query:
         return self.folded()
 
     def is_behind_a_chunk(self) -> bool:
-        """True if it has planned rows of a table of which it had read some before."""
+        """True if the query has planned rows of a table of which it had read rows before."""
         states = [json.loads(text).get("snapshot") for text in self.offsets]
         return any(state and state.get("rows") and state.get("after") for state in states)
 

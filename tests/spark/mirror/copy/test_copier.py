@@ -1,4 +1,5 @@
-"""Copies of tables of a real server: all rows once, after any kill, without locks, the password in no text."""
+"""Copies of tables of a real server: they have each row once after any kill, take no locks, and no text has the
+password."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def copied(copying: Copying, table: str = "t") -> list[tuple[Any, ...]]:
 
 @pytest.fixture(params=["workers", "Spark"])
 def writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who writes the files: on a local file system the workers, else Spark."""
+    """The writer of the files: on a local file system the workers, otherwise Spark."""
     if request.param == "Spark":
         monkeypatch.setattr(FileSystem, "local", lambda *_: None)
     return str(request.param)

@@ -1,4 +1,4 @@
-"""The rule of a copy, in a model: chunks that are read at any time behind S and replayed to R equal the server.
+"""The rule of a copy, in a model: chunks that are read at any time after S equal the server after the replay to R.
 
 The model is a table of keys with a history of row events. A copy reads ranges of keys one after the other while the
 history goes on. Each range is read as of its own time. A kill loses the groups that were not committed. Afterwards the
@@ -43,7 +43,7 @@ class CopyModel:
     newest: int = 0  # the newest position that a chunk of a committed group has shown
 
     def group(self, moments: list[int], size: int, killed: bool) -> None:
-        """Read a group whose chunks are read at `moments`; bounds are of the first moment, when they were planned."""
+        """Read a group whose chunks are read at `moments`. Their bounds were planned at the first moment."""
         lower = -1 if self.upper is None else self.upper
         present = sorted(at(self.history, moments[0]))
         found: Rows = {}
@@ -94,7 +94,7 @@ def test_a_copy_that_is_replayed_to_r_equals_the_server(
 def test_a_replay_in_steps_and_again_after_a_kill(
     history: list[Event], data: st.DataObject
 ) -> None:
-    """Steps are applied once, because each records its position; one that is cut off is applied whole again."""
+    """Each step is applied once, because it records its position. An interrupted step is applied again as a whole."""
     begin = data.draw(st.integers(0, len(history)))
     copy = CopyModel(history)
     copy.group([data.draw(st.integers(begin, len(history)))], KEYS + 1, False)

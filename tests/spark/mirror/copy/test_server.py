@@ -194,7 +194,8 @@ def test_a_locked_snapshot_is_of_its_position(
 def test_a_locked_snapshot_waits_for_open_transactions(
     any_server: Server, new_database: NewDatabase
 ) -> None:
-    """Otherwise one of them could commit between the snapshot and the position, which would have it alone."""
+    """Otherwise such a transaction could commit between the snapshot and the position, and only the position would
+    include it."""
     server, database = any_server, new_database(any_server)
     server.execute(f"CREATE TABLE {database}.t (a INT)")
     reader = copy_server(server, "LOCK TABLES ON *.*")

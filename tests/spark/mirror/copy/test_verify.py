@@ -1,4 +1,5 @@
-"""A table that is older than the log is copied while it changes, and afterwards equals the server, at one position."""
+"""A table that is older than the log is copied while it changes. Afterwards it equals the server's table at one
+position."""
 
 from __future__ import annotations
 
