@@ -1,4 +1,4 @@
-"""Wrong tokens are counted by network, slowed and logged; right ones are never refused."""
+"""Wrong tokens are counted by network, slowed and logged; right tokens are never refused."""
 
 from __future__ import annotations
 

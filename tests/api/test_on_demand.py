@@ -1,4 +1,4 @@
-"""FastAPI is loaded when the first call comes that needs it: not by the start, probes or a reader's cycle."""
+"""The daemon loads FastAPI at the first call that needs it: not at the start, for probes, or for a reader's cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API of a daemon that stands by: it refuses what only the leader can do, and names the leader."""
+"""The API of a daemon that stands by: it refuses the calls that only the leader can answer, and names the leader."""
 
 from __future__ import annotations
 

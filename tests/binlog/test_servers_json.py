@@ -146,7 +146,7 @@ def printed(values: list[bytes | None]) -> list[str | None]:
 
 
 def made_again(value: Raw) -> Raw:
-    """Taken apart and put together."""
+    """Returns the value, decoded to its parts and encoded again."""
     if not (value.is_object or value.is_array):
         return value
     keys, values = jsonb_tree.parts(value)

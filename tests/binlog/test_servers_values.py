@@ -297,7 +297,7 @@ def test_generated_columns_that_a_server_leaves_out_are_said_to_be_absent(
     new_database: NewDatabase,
     request: pytest.FixtureRequest,
 ) -> None:
-    """MariaDB 11.8.9 writes them only where the row has no image before."""
+    """MariaDB 11.8.9 writes generated columns only if the row has no before-image."""
     server: Server = request.getfixturevalue(kind)
     database = new_database(server)
     log = fresh_log(server)

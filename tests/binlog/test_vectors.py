@@ -397,7 +397,8 @@ def test_dates_and_times() -> None:
 
 def test_the_first_bit_of_a_decimal() -> None:
     # The article writes 12.34 as 0c22. That lacks the bit that says "not negative", and so is no DECIMAL(4,2) at all:
-    # inverted, its fraction would be 221. It also has the rest digits of a fraction lose that bit; they have none.
+    # inverted, its fraction would be 221. The article also says that the remaining digits of a fraction lose that bit,
+    # but they have no such bit.
     spec = Spec("d", Type.NEWDECIMAL, bytes((4, 2)))
 
     def value(raw: str) -> Any:

@@ -1,4 +1,5 @@
-"""`check` says everything: names, patterns, starts, privileges, keys, cascades, columns, retention, clocks, sharing."""
+"""`check` reports all findings: names, patterns, starts, privileges, keys, cascades, columns, retention, clocks,
+sharing."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_options_and_environment_override_files(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def account(mysql97: Server) -> Iterator[Server]:
-    """The shared server with a good account `cli`, and one `cli_bare` that may log in and no more."""
+    """The shared server with a good account `cli`, and an account `cli_bare` that may only log in."""
     mysql97.add_user("cli", PASSWORD)
     mysql97.add_user("cli_bare", PASSWORD, "USAGE ON *.*")
     yield mysql97

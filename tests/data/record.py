@@ -1,9 +1,10 @@
 """`python -m tests.data.record [KIND…]`: record a small log of each server, and its decoded events.
 
 `KIND.binlog` is the file that a throw-away server of the kind wrote for the statements of `tests.support.workload`;
-`KIND.jsonl` is the output of `binlog-dispatcher inspect --json`. The expectation is from our own decoder, at a commit
-at which `tests/differential` proved its values against SELECT, and `tests/inspect/test_agreement.py` its events against
-the server's own tool. Recording again changes only uuids, times, and numbers that a server makes up.
+`KIND.jsonl` is the output of `binlog-dispatcher inspect --json`. The expected events are from our own decoder, at a
+commit at which two tests passed: `tests/differential` compared its values with SELECT, and
+`tests/inspect/test_agreement.py` compared its events with the server's own tool. Recording again changes only uuids,
+times, and numbers that a server makes up.
 """
 
 from __future__ import annotations

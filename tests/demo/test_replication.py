@@ -1,4 +1,4 @@
-"""Which rows are counted of what mysqlbinlog prints, and where the client goes on."""
+"""Which rows of mysqlbinlog's output are counted, and where the client goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGINNING = [
 
 
 def transaction(end: int, *tables: str) -> list[str]:
-    """What is printed of a transaction of 100 bytes that inserts a row into each table."""
+    """The output for a transaction of 100 bytes that inserts a row into each table."""
     lines = ["# at 200", HEADER.format(end - 60, "GTID\tlast_committed=0\tsequence_number=1")]
     for table in tables:
         lines += [HEADER.format(end - 20, "Write_rows: table id 90 flags: STMT_END_F")]

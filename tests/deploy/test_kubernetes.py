@@ -35,7 +35,7 @@ SECRETS = {
     "COPY_PASSWORD": "secret",
     "STATE_PASSWORD": "secret",
 }
-# Schemas of these come from the operators' Go modules, in a deep test.
+# A deep test checks these with the schemas in the operators' Go modules.
 OF_OPERATORS = ("monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 SPARK_OPERATOR = "github.com/kubeflow/spark-operator/v2@v2.4.0"
@@ -199,7 +199,7 @@ def test_two_daemons_share_no_volume_and_no_node(two_daemons: list[Object]) -> N
 
 
 def test_nothing_waits_for_a_standby_to_become_ready(two_daemons: list[Object]) -> None:
-    """The pod of a standby is not ready: neither its update nor its start may wait for that, and no eviction."""
+    """The pod of a standby is not ready, so no update, start or eviction may wait until it becomes ready."""
     spec = one(two_daemons, "StatefulSet")["spec"]
     assert spec["updateStrategy"] == {"type": "OnDelete"}
     assert spec["podManagementPolicy"] == "Parallel"

@@ -16,7 +16,7 @@ import pytest
 from tests.daemon.harness import Api, Daemon, until
 from tests.support.installed import ROOT, build, environment, link, wheel_of
 
-# What an executor has: the base dependencies with theirs, and PySpark with what it brings.
+# The distributions that an executor has: the base dependencies and PySpark, each with its own dependencies.
 BASE = ("numpy", "numba", "llvmlite", "pyarrow", "zstandard")
 SPARK = ("pyspark", "py4j")
 

@@ -62,7 +62,7 @@ def test_the_rules_pass_their_unit_tests() -> None:
 
 
 def test_the_mirror_s_job_is_for_those_who_have_a_mirror(tmp_path: Path) -> None:
-    """BinlogMirrorAbsent fires for a job that is not reached."""
+    """BinlogMirrorAbsent fires for a job that Prometheus cannot reach."""
     text = (DEPLOY / "prometheus/prometheus.yaml").read_text(encoding="utf-8")
     jobs = [job["job_name"] for job in yaml.safe_load(text)["scrape_configs"]]
     assert jobs == ["binlog-dispatcher"]
@@ -227,7 +227,7 @@ def test_promtool_finds_no_fault_with_the_metrics(watched: Watched) -> None:
     assert promtool("check", "metrics", text=watched.daemon.api.text("/metrics")) == ""
     with urlopen(watched.mirror) as answer:
         text = answer.read().decode()
-    # The Python client adds the time at which a counter began as a series of its own.
+    # The Python client exports the time at which a counter began as a separate series.
     lines = [line for line in text.splitlines(keepends=True) if "_created" not in line]
     assert promtool("check", "metrics", text="".join(lines)) == ""
     assert PASSWORD not in watched.daemon.api.text("/metrics")

@@ -55,7 +55,7 @@ class OnCall:
     prometheus: Prometheus
 
     def condition(self, alert: str) -> str:
-        """The expression of an alert, over seconds where it is over minutes."""
+        """The expression of an alert, in which ranges of minutes are shortened to seconds."""
         (rule,) = (rule for rule in rules() if rule["alert"] == alert)
         return re.sub(r"((?:_over_time|increase)\([^\[\]]*)\[\d+m\]", r"\1[10s]", rule["expr"])
 

@@ -113,7 +113,8 @@ class _History:
             )
 
     def complete(self, snapshot: Snapshot) -> None:
-        """Set the columns that the image of an INSERT lacked to the values that SELECT returned: their defaults."""
+        """Set the columns that the image of an INSERT lacked to their defaults, which are the values that SELECT
+        returned."""
         for number, row in self.rows.items():
             for name, value in row.items():
                 if isinstance(value, Absent) and number in snapshot:

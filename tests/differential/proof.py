@@ -123,8 +123,8 @@ def _differences(
 
 
 def _is_right(ran: Ran, error: str) -> bool:
-    """True if rows had to be refused by this error: a value is no text, or a change of a JSON value came without the
-    value that it changes."""
+    """True if the decoder had to refuse rows with this error, because a value is no text, or because a change of a JSON
+    value came without the value that it changes."""
     has_changes = any("PARTIAL_JSON" in setting for setting in ran.table.settings)
     lacks_values = has_changes and not ran.table.full
     return (ran.unholdable and ErrorKind.INVALID_VALUE.name in error) or (

@@ -171,7 +171,8 @@ def _name(draw: st.DrawFn, number: int, most: int = 64) -> str:
 def tables(draw: st.DrawFn, features: Features, wanted: Wanted) -> Table:
     catalogue = _kinds(features)
     names = list(wanted.only) if wanted.only else list(catalogue)
-    # Hypothesis prefers short lists. The beginning of a permutation has the wanted length, and all kinds are as likely.
+    # Hypothesis prefers short lists. The beginning of a permutation has the wanted length, and all kinds are equally
+    # likely.
     number = draw(st.integers(2, wanted.columns))
     chosen = draw(st.permutations(names))[:number]
     declared = {draw(_name(i)): draw(catalogue[name]) for i, name in enumerate(chosen, start=1)}
@@ -275,7 +276,7 @@ def _transactions(
     which REPLACE finds the row to replace."""
     n = draw(st.integers(1, rows))
     # If MariaDB does not log all columns, the image of a row that REPLACE changes lacks the columns without a value.
-    # These get their defaults; its own replicas keep the old values.
+    # These columns get their defaults in the server; MariaDB's own replicas keep the old values.
     verbs = ("INSERT IGNORE", "REPLACE") if replaces else ("INSERT IGNORE",)
     some = st.lists(st.integers(1, n), min_size=1, max_size=n, unique=True).map(tuple)
     transactions: list[tuple[Step, ...]] = [(draw(_insert(declared, rid, range(1, n + 1))),)]

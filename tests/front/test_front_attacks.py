@@ -541,8 +541,8 @@ def test_wrong_tokens_are_slowed_and_the_right_one_is_admitted(fronted: Fronted)
 
 
 def test_a_right_token_waits_like_wrong_ones_once(fronted: Fronted) -> None:
-    """Otherwise a guesser could take each login that is not confirmed at once for wrong, and go on. A client whose
-    token has waited is not delayed again."""
+    """Otherwise a guesser could assume that a token is wrong if its login is not confirmed at once, and try the next
+    one. A client whose token has waited once is not delayed again."""
     with ExitStack() as stack:
 
         def guess(count: int) -> list[Attacker]:

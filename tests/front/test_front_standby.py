@@ -78,7 +78,7 @@ def test_a_client_goes_on_at_the_daemon_that_takes_over(make_pair: MakePair, gti
 
 
 def test_a_dump_ends_when_its_daemon_leads_no_more(make_pair: MakePair) -> None:
-    """The client connects again, and is refused or served by the daemon that leads."""
+    """The client connects again, and is refused by a standby or served by the leader."""
     fronts = Fronts(make_pair(NEVER_S, begun=False))
     file, offset = fronts.pair.server.binlog_position()
     fronts.insert(1)

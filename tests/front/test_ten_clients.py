@@ -1,7 +1,7 @@
 """Ten clients of different programs read ten consumers of one server together, each killed and started again at random.
 
-Each client has exactly the rows of its consumer's databases, in order. The daemon reads the log over one connection;
-beside it, others may exist for as long as a consumer catches up.
+Each client has exactly the rows of its consumer's databases, in order. The daemon reads the log over one connection.
+Further connections may exist while consumers catch up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECONDS = float(os.environ.get("TEN_CLIENTS_SECONDS", "60"))
 ROWS_UNTIL_KILLED = (30, 400)
 BURST, PAUSE_S = 40, 0.8  # transactions together; a raw copy of the log is decoded in the pauses
 END = 1  # the row of `marks` that ends each reading
-DUMPS_MAX = 11  # one, and one of each consumer that catches up
+DUMPS_MAX = 11  # one, and one for each consumer that catches up
 USER = "ten"
 MakeClient = Callable[[Path, tuple[str, ...]], Client]
 

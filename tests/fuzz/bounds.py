@@ -1,7 +1,7 @@
 """`python -m tests.fuzz.bounds [SECONDS]`: mutated inputs of every target through compiled kernels that check indices.
 
-To be run with NUMBA_BOUNDSCHECK=1 and a NUMBA_CACHE_DIR of its own (see the Makefile), as compiled code is cached
-without regard to that. An IndexError is a kernel that would have read or written outside of an array.
+To be run with NUMBA_BOUNDSCHECK=1 and a NUMBA_CACHE_DIR of its own (see the Makefile), because numba's cache ignores
+whether compiled code checks bounds. An IndexError is a kernel that would have read or written outside of an array.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bytes of a fuzzer as the events of a log: type, flags, size, body, one after another.
 
-A fuzzer that had to keep sizes, positions and checksums right would never come behind them, so these are made here, and
-the bytes that it changes are the bodies. `bodies` is the way back, for seeds from logs that an encoder wrote.
+A fuzzer would hardly ever make valid sizes, positions and checksums. So this module makes them, and the fuzzer changes
+only the bodies. `bodies` does the reverse, to make seeds from logs that an encoder wrote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The targets' names, for who must not import the targets: kernels are compiled, or not, when they are imported."""
+"""The targets' names, for programs that must not import the targets: the import decides whether kernels are
+compiled."""
 
 TARGETS = (
     "splitter",

@@ -47,7 +47,8 @@ SERVERS = (ServerVersion(), ServerVersion(number=50624), ServerVersion(mariadb=T
 
 
 def splitter(data: bytes) -> None:
-    """First byte: 1 packets, 2 checksums, 4 MariaDB, 8 the rest is no frames but bytes as they are."""
+    """The bits of the first byte: 1 packets, 2 checksums, 4 MariaDB, 8 the other bytes are used as they are, not as
+    frames."""
     if not data:
         return
     mode, rest = data[0], data[1:]
@@ -73,7 +74,7 @@ def splitter(data: bytes) -> None:
 
 
 def log(data: bytes) -> None:
-    """A delivered log, of frames. First byte: 2 checksums, 4 MariaDB."""
+    """A delivered log, made of frames. The bits of the first byte: 2 checksums, 4 MariaDB."""
     if not data:
         return
     checksum = bool(data[0] & 2)
@@ -167,7 +168,7 @@ def json_binary(data: bytes) -> None:
 
 
 def json_diffs(data: bytes) -> None:
-    """First two bytes: size of the document before."""
+    """The first two bytes: the size of the document before the change."""
     size = int.from_bytes(data[:2], "little")
     before, diffs = data[2 : 2 + size], data[2 + size :]
     with suppress(json_partial.CannotApply, Invalid):
@@ -209,7 +210,7 @@ def compressed_events(data: bytes) -> None:
 
 
 def log_file(data: bytes) -> None:
-    """A file as `inspect` reads it, whole and in pieces; both end alike."""
+    """A file as `inspect` reads it, whole and in pieces. Both ways give the same result."""
     assert _blocks(data, len(data) or 1) == _blocks(data, 37)
 
 
@@ -284,7 +285,7 @@ _CONTROL: tuple[Callable[[bytes], object], ...] = (
 
 
 def control_events(data: bytes) -> None:
-    """First byte: which."""
+    """The first byte chooses the parser."""
     if data:
         with suppress(BinlogError):
             repr(_CONTROL[data[0] % len(_CONTROL)](data[1:]))

@@ -60,7 +60,7 @@ class Daemon:
         return self.step(Failed(self.asked, LOST))
 
     def wait(self) -> list[Effect]:
-        """Let the time pass until the rules need a tick."""
+        """Let time pass until the rules need a tick."""
         wakeup = self.rules.next_wakeup()
         assert wakeup is not None
         self.now = wakeup
@@ -118,7 +118,7 @@ def test_a_campaign_that_another_daemon_has_won_is_over() -> None:
 
 
 def test_a_row_that_is_only_read_does_not_make_a_leader() -> None:
-    """The answer to the campaign was lost. The term passes without a leader."""
+    """The answer to the campaign was lost, so the term passes without a leader."""
     daemon = standby()
     daemon.answer(FREE)
     daemon.fail()

@@ -79,7 +79,7 @@ class FakeLease:
 
 
 class FakeDaemon:
-    """`done`: the actions that the rules have caused. `opening`: while it is not set, a term waits for its store."""
+    """`done`: the actions that the rules have caused. `opening`: a term waits for its store until this is set."""
 
     def __init__(self, table: Row, address: str) -> None:
         self.done: list[Any] = []

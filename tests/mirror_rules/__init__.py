@@ -1,1 +1,1 @@
-"""Tests of the pure rooms of the mirror: they start no Spark."""
+"""Tests of those modules of the mirror that need no Spark."""

@@ -1,4 +1,4 @@
-"""What an exception of a step means, and how it is said in one line."""
+"""What an exception of a step means, and the one line that reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry behind which the log is still needed."""
+"""The entry after which the mirror still needs the log."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def renames(draw: st.DrawFn, known: set[TableName]) -> Pairs:
 
 @st.composite
 def statements(draw: st.DrawFn) -> tuple[dict[TableName, TableRecord], Pairs]:
-    """Records by their names, and the pairs of a RENAME. The server may have tables that have no record."""
+    """Draws records by their names, and the pairs of a RENAME. The server may have tables without a record."""
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
     records = {}
     for number, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""What a person's request makes of a table's record."""
+"""How a person's request changes a table's record."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_table_that_was_stopped_on_its_copy_goes_on_with_the_copy(wish: Wish, 
 
 
 def test_a_table_that_goes_on_without_an_entry_and_stops_again_does_not_become_complete() -> None:
-    # Until format 2 a record kept what it was before its first stop, so `retry` after `skip` made it complete.
+    # Before format 2, a record kept the state from before its first stop, so `retry` after `skip` made it complete.
     first = stopped(record(EXACT), "why", 7, 8)
     without = asked(first, Wish.SKIP)
     again = stopped(without, "why", 10, 11)

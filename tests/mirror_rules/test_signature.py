@@ -1,4 +1,4 @@
-"""What statements make of a table's columns: names, places, keys, policies. Values: test_conversions_servers,
+"""How statements change a table's columns: names, places, keys, policies. Values: test_conversions_servers,
 test_fills."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What statements, unknown rows, gaps and faults make of a table's record."""
+"""How statements, unknown rows, gaps and faults change a table's record."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_create_if_not_exists_does_nothing_to_a_table_that_exists(state: State) 
 
 
 def test_create_if_not_exists_tells_nothing_of_a_table_that_may_exist() -> None:
-    """Servers log it also when there is such a table; and behind a gap, there may be one."""
+    """Servers log this statement even if the table exists, and after a gap, the table may exist."""
     effect = CreateTable(NAME, if_not_exists=True)
     assert after_effect(NAME, None, effect, statement(9), now()).record is None
     unsure = record(Dropped(unsure=True))

@@ -1,4 +1,4 @@
-"""Names and prose: no public name has two meanings, none is a retired name, and prose avoids some words."""
+"""Names and prose: no public name has two meanings or is a retired name, and prose avoids some words."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Program:
     attributes: dict[str, Classes] = field(default_factory=dict)
 
     def define(self, modules: Iterable[ast.Module]) -> None:
-        """Take in the modules that define the dataclasses."""
+        """Add the facts of the modules that define the dataclasses."""
         trees = list(modules)
         classes = [node for tree in trees for node in tree.body if is_dataclass(node)]
         self.fields = {node.name: {} for node in classes if isinstance(node, ast.ClassDef)}
@@ -130,7 +130,7 @@ class Reader:
             case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
                 self._bind_all(target, self.classes_of(value))
             case ast.Call(args=args):
-                # A lambda that is passed, such as a key, is called with values of the other arguments.
+                # A lambda that is an argument, such as a key, is called with values of the other arguments.
                 given = [*args, *(keyword.value for keyword in node.keywords)]
                 for function in (value for value in given if isinstance(value, ast.Lambda)):
                     for arg in function.args.args:

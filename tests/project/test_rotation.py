@@ -24,7 +24,7 @@ class Item:
 
 
 def drawn(items: Sequence[Item], seed: int) -> list[str]:
-    """Returns the tests that are not left to the deep ones."""
+    """Returns the tests that are drawn, and so not marked as deep."""
     leave_to_deep(cast("list[pytest.Item]", items), seed)
     return [item.nodeid for item in items if item.get_closest_marker("deep") is None]
 

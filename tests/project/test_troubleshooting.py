@@ -52,7 +52,8 @@ def symptoms() -> list[str]:
 
 
 def is_in_the_source(quoted: str) -> bool:
-    """A metric by its name without the prefix, which docs/metrics.md has whole; any other text as part of a string."""
+    """A metric is found by its name without the prefix (docs/metrics.md has the whole name), any other text as part of
+    a string."""
     if metric := _METRIC.fullmatch(quoted):
         name = rf"^{metric[1].removesuffix('_total')}(_total)?$"
         return f"`{quoted}`" in METRICS and bool(re.search(name, texts(), re.MULTILINE))

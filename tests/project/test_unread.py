@@ -1,4 +1,4 @@
-"""All names that dispatcher and spark_sink define are read by them, or by deploy, benchmarks or examples.
+"""Code of dispatcher, spark_sink, deploy, benchmarks or examples reads each name that dispatcher and spark_sink define.
 
 A use in tests alone does not count. Names are compared, not types: if an attribute of the same name is read anywhere,
 an unread member of a class is not found.

@@ -248,7 +248,7 @@ async def test_tables_of_a_source_are_looked_up_within_its_limits(declaring: Dec
     table = declaring.declarations.table
     assert (await table("db", {"db"}, "a", "orders"))["table"] == "orders"
     await table(None, None, "a", "orders")
-    assert declaring.tables.asked == ["a.orders"]  # the second answer is the first one's
+    assert declaring.tables.asked == ["a.orders"]  # the second call gets the first one's answer
     for source, permitted, database, kind in (
         ("db", None, "c", ErrorKind.UNKNOWN_TABLE),
         ("db", {"other"}, "a", ErrorKind.FORBIDDEN),

@@ -1,4 +1,4 @@
-"""Secrets that others can read, and passwords that an impostor can learn, give a warning."""
+"""The daemon warns of secrets that other users can read, and of passwords that an impostor of a server can learn."""
 
 from __future__ import annotations
 

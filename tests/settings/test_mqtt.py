@@ -1,4 +1,4 @@
-"""The section mqtt: defaults, the url, secrets, topics, and what does not fit together."""
+"""The section mqtt: defaults, the url, secrets, topics, and settings that do not fit together."""
 
 from __future__ import annotations
 

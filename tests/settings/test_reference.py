@@ -1,4 +1,4 @@
-"""The reference has every setting, with what the models say of it."""
+"""The reference has every setting, with the models' description of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings are read from files, the environment and the command line, later sources overriding earlier ones."""
+"""Settings are read from files, the environment and the command line; a later source overrides an earlier one."""
 
 from __future__ import annotations
 

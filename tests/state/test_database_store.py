@@ -151,7 +151,7 @@ def proxied(any_database: DatabaseOf) -> Iterator[tuple[DatabaseOf, Proxy]]:
 
 
 def without_answer(proxy: Proxy) -> Callable[[Statements], None]:
-    """A change whose commit reaches the server, which answers in vain."""
+    """A change whose commit reaches the server, but whose answer is lost."""
 
     def change(db: Statements) -> None:
         db.execute(INSERT)
@@ -316,7 +316,7 @@ def test_a_loaded_consumer_is_not_stored_again(database: DatabaseOf, store: Data
 def test_how_far_a_client_has_read_is_stored_with_progress(
     database: DatabaseOf, store: DatabaseStore
 ) -> None:
-    """Table versions hold up to there, so it must not be behind a covered position."""
+    """Table versions hold up to that position, so it must not lie before a covered position."""
     first = LogPosition("binlog.000001", 4, 100)
     store.save_versions("client", StoreVersions(first, StoredVersions("uuid", first, ())))
     store.save([("shop", at(1), at(1), 0)])

@@ -196,7 +196,7 @@ def test_a_takeover_waits_for_a_write_that_was_first(
 def test_the_server_ends_the_transaction_of_a_daemon_that_is_stopped(
     store: DatabaseStore, other: LeaseTable
 ) -> None:
-    """It holds the lock of the lease, which the server must not leave with it for long."""
+    """The stopped daemon holds the lock of the lease, and the server must not let it hold the lock for long."""
 
     def stopped(db: object) -> None:
         while True:

@@ -1,4 +1,5 @@
-"""A store that opens with older positions than were acknowledged says so: after damage of its log, or a restore."""
+"""A store that opens with positions older than the acknowledged ones reports that. The cause is damage of its log, or a
+restore."""
 
 from __future__ import annotations
 
@@ -224,7 +225,7 @@ def test_a_deleted_file_of_positions_is_written_again(path: Path) -> None:
 
 
 def test_an_acknowledgement_waits_for_one_sync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit of its transaction: no checkpoint, and no sync of the file of positions."""
+    """It waits for the commit of its transaction, but for no checkpoint and no sync of the file of positions."""
     syncs: list[int] = []
     statements: list[str] = []
     with closing(StateStore(path)) as store:

@@ -1,4 +1,4 @@
-"""The state moves from a file to a database and back, whole, and only while no daemon uses it."""
+"""The whole state moves from a file to a database and back, but only while no daemon uses it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ def spec(name: str) -> ConsumerSpec:
 
 @pytest.fixture
 def clients() -> list[Client]:
-    """One shared by two consumers, and one of the same connection key that does not share; all of them connect."""
+    """A client that two consumers share, and a client of the same connection key for a consumer that does not share.
+    All of them connect."""
     made = [
         Client("repl@db1:3306", [spec("shop"), spec("billing")], {}),
         Client("repl@db1:3306", [spec("alone")], {}),

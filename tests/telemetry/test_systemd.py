@@ -1,4 +1,4 @@
-"""The messages to the service manager, as sd_notify(3) describes them, and the watchdog that only the loop feeds."""
+"""The messages to the service manager, as sd_notify(3) describes them. Only the event loop feeds the watchdog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A call ends when its client disconnects, told by the listener's protocol or by ASGI; and only then."""
+"""A waiting call ends early only when its client disconnects. The listener's protocol or ASGI reports the
+disconnect."""
 
 from __future__ import annotations
 

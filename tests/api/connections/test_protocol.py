@@ -137,7 +137,7 @@ async def serve(make_api: Callable[..., Api], open_connections: set[Any]) -> Asy
 def hold_polls(
     readers: FakeReaders, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[asyncio.Event, asyncio.Event]:
-    """Returns an event that is set once a poll is asked for, and one to set so that polls are answered."""
+    """Returns an event that is set when a poll arrives, and an event that the test sets to let polls be answered."""
     asked, go = asyncio.Event(), asyncio.Event()
     poll = readers.poll
 

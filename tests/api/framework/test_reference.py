@@ -28,8 +28,8 @@ def model_of(schema: dict[str, Any]) -> Any:
 
 
 def test_the_document_is_current() -> None:
-    """Run `python -m deploy.api_reference` after a change, and before it, where an answer changes,
-    `python -m deploy.api_examples`."""
+    """Run `python -m deploy.api_reference` after a change. If an answer changes, run `python -m deploy.api_examples`
+    before it."""
     assert api_reference.PATH.read_text(encoding="utf-8") == api_reference.text()
 
 
@@ -41,7 +41,7 @@ def test_every_call_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_are_complete_and_valid(name: str) -> None:
-    """A field that was added since the recording fails here, too."""
+    """This test also fails if a field was added after the recording."""
     operation = OPERATIONS[name]
     if "request" in EXAMPLES[name]:
         content = operation["requestBody"]["content"]["application/json"]

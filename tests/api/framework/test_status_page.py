@@ -196,7 +196,8 @@ class Quiet:
 
 @pytest.fixture
 def happened(readers: FakeReaders) -> FakeReaders:
-    """Readers with a timeline: of each consumer, of both, of their connection, of another one."""
+    """Readers with a timeline. It has events of each consumer, of both, of their connection, and of another
+    connection."""
     timeline = Timeline(Quiet())
     for consumer in ("shop", "billing"):
         timeline.log(20, "detached", client="repl@db1:3306", consumer=consumer, held_bytes=1)

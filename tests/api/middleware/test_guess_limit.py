@@ -13,7 +13,7 @@ WRONG = {"Authorization": "Bearer wrong"}
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits of requests, which are not waited for."""
+    """Returns the waits of requests, without waiting."""
     waited: list[float] = []
 
     async def wait(seconds: float) -> None:

@@ -62,7 +62,7 @@ GOOD = (BEGIN, MAP, ROWS, XID)
 
 
 def log_with(body: bytes) -> e.LogWriter:
-    """A good transaction, one with this payload, a good one."""
+    """A log of a good transaction, a transaction with this payload, and another good one."""
     log = e.LogWriter()
     for payload_body in (None, body, None):
         log.begin(standalone=payload_body is not None)

@@ -1,4 +1,4 @@
-"""A consumer's share of random logs, in random batches and segments, against the dumb reference of `random_log`."""
+"""A consumer's share of random logs, in random batches and segments, against the simple reference of `random_log`."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from tests.support.split_log import Flat, check, feed, splitter
 
 
 def faulty(write: Any, *, gtid: str = "mysql") -> tuple[Flat, list[Batch]]:
-    """Returns the batches, also those with faults, of a log: a good transaction, one that `write` writes, and a good
-    one."""
+    """Returns all batches of a log, also those with faults. The log has a good transaction, one that `write` writes,
+    and another good one."""
     log = e.LogWriter(gtid=gtid)
     good = e.Statement((("shop", "orders"),), ((0, 10),))
     log.begin()

@@ -170,7 +170,7 @@ def test_nobody_wants_the_rows() -> None:
 
 
 def test_what_is_committed_before_is_not_what_was_prepared_behind_it() -> None:
-    """A dump that begins behind the first prepare, while only the second one of the xid is known."""
+    """A dump begins after the first prepare of the xid, while only the second prepare is known."""
     log = XaLog()
     log.prepare(XID, one(log))
     log.finish(XID)

@@ -1,4 +1,4 @@
-"""Another daemon with a copy of the state."""
+"""The client notices another daemon that runs with a copy of the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A view of the server is compared with where dispatchers stood when the server was asked."""
+"""A view of the server is compared with the positions that dispatchers had when the server was asked."""
 
 from __future__ import annotations
 

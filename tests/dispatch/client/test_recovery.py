@@ -19,7 +19,7 @@ LABEL = "repl@db1:3306"
 
 
 def failed(consumer: Consumer) -> Consumer:
-    """It has failed on a replica."""
+    """Let the consumer fail on a replica. Returns it."""
     consumer.fail(BinlogError(ErrorKind.HISTORY_DIFFERS, "the server never executed some"))
     consumer.failed_elsewhere = True
     return consumer
@@ -71,7 +71,8 @@ def test_its_own_server_with_another_log_fails_it_for_good() -> None:
 
 
 def test_a_survey_from_before_its_failure_says_nothing_of_it() -> None:
-    """The consumer may have read further since the server was asked: the view lacks that, and the server does not."""
+    """The consumer may have read further after the server was asked. The view lacks these transactions, although the
+    server has them."""
     consumer = failed(consumer_at(12))
     for surveyed in ({}, recovery.positions_to_survey([failed(consumer_at(8))])):
         assert recovery.recover([consumer], surveyed, view(10), LABEL) == []

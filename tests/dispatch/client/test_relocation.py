@@ -1,4 +1,4 @@
-"""An administrator moves a consumer to a start in a new epoch, or changes nothing."""
+"""An administrator moves a consumer to a start in a new epoch. A refused move changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A seek moves a consumer only to a position that the server was found to have; a refused one changes nothing."""
+"""A seek moves a consumer only to a position that the server has according to its answers. A refused seek changes
+nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a consumer goes on after a login: at its start, at what is stored, or behind a purge gap."""
+"""Where a consumer goes on after a login: at its start, at its stored position, or after a purge gap."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_a_level_consumer_without_room_does_not_move_and_others_do() -> None:
 
 
 def test_a_rolled_back_savepoint_from_before_the_first_row_of_a_consumer() -> None:
-    """Its batches until then are not looked into, so its log does not know the savepoint."""
+    """Until its first row, the consumer's log does not examine batches, so it does not know the savepoint."""
     log = LogWriter()
     for _ in range(3):
         log.begin()

@@ -214,7 +214,8 @@ def test_a_dump_from_a_set_with_gaps_may_skip_transactions() -> None:
 
 
 def test_an_executed_transaction_may_lie_behind_one_that_is_being_committed() -> None:
-    """The log holds 31, sent before it counted as executed, and behind it 32, which the consumer has."""
+    """The log holds transaction 31, which was sent before it counted as executed, and after it 32, which the consumer
+    has."""
     held, read = f"{A}:1-30:32", f"{A}:1-32"
     continuity = begun(
         Mode.GTID, anchored=False, gtids=held, owned=f"{A}:31-32", file="binlog.000009"

@@ -51,7 +51,7 @@ def lines(data: bytes) -> list[Line]:
 
 
 def divided(queue: Queue, n: int) -> list[RangeCut]:
-    """The cuts of all that a queue holds, with both ends."""
+    """The cuts of a queue's whole content, with both ends."""
     start, end = queue.position(queue.acknowledged), queue.position(queue.queued)
     return [RangeCut(start), *queue.cut_points(start, end, n, inside=True), RangeCut(end)]
 

@@ -1,4 +1,5 @@
-"""The budget of waiting for a slow consumer: by a clock of numbers, against its definition in small steps."""
+"""The wait budget of a slow consumer, with times given as numbers, compared with its definition computed in small
+steps."""
 
 from __future__ import annotations
 

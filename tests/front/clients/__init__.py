@@ -5,7 +5,7 @@ the front, and compare the readings. Programs and libraries come from the packag
 
     readings   what a judge reads: rows, transactions, positions; how two readings are compared
     history    the transactions under test, and the rows that each client must read
-    judging    what holds of each client on any endpoint
+    judging    what holds for each client on any endpoint
     questions  the statements that a client sends; `python -m tests.front.clients` prints those of all clients
     installs   gets libraries of PyPI, npm and Maven Central
     lines      runs a client's program, and collects what it prints

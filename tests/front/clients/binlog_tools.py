@@ -42,7 +42,7 @@ class How(Enum):
 
 @dataclass
 class BinlogTool:
-    """`mysqlbinlog`, or `mariadb-binlog` for an endpoint with MariaDB. By GTID if the start has a set.
+    """`mysqlbinlog`, or `mariadb-binlog` for an endpoint with MariaDB. It reads by GTID if the start has a GTID set.
 
     A user restarts it at the end of the last transaction that was printed: `--start-position`, or `--exclude-gtids`
     (MariaDB: a GTID list as `--start-position`).
@@ -92,7 +92,7 @@ class BinlogTool:
         return Collector(until, self.stored, at.mariadb)
 
     def _grown(self, tool: Sequence[str], folder: Path, new: Callable[[], Collector]) -> Collector:
-        """Decode the files whenever they have stopped to grow for a moment, until the end is in them."""
+        """Decode the files whenever they have stopped growing for a moment, until they contain the end."""
         deadline = time.monotonic() + DEADLINE_S
         sizes: list[int] = []
         while True:

@@ -93,7 +93,8 @@ class Debezium:
                 line = raw.strip()
                 if line not in _PAUSES:
                     repeated += not self._take(collector, raw.decode())
-                # An end in a number of rows is before the offset of the batch is stored, so that the engine repeats it.
+                # An end by a number of rows comes before the offset of the batch is stored, so that the engine repeats
+                # the batch.
                 elif collector.done and (line == b"stored" or until.rows):
                     break
                 else:

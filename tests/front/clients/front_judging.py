@@ -1,4 +1,4 @@
-"""What holds of each client that reads one database, from the server and from the front."""
+"""What holds for each client that reads one database, from the server and from the front."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def judge_front(
 ) -> Reading:
     """Read one database from the server, from the front, and in parts, with kills and moves between the two.
 
-    Assert that all readings have the same rows at the same places. Returns the reading of the server. The sets of GTIDs
-    that clients have at the end may differ, because the front sends the GTIDs of others behind a range.
+    Assert that all readings have the same rows at the same places. Returns the reading of the server. The GTID sets
+    that clients have at the end may differ, because the front sends the GTIDs of other transactions after a range.
     """
     database = marks[-1].database
 
@@ -40,12 +40,13 @@ def judge_front(
     return whole
 
 
-# Canal names the set up to a transaction, which has the GTIDs of others at other times.
+# Canal tells the GTID set up to a transaction. Through the front, GTIDs of other transactions enter this set at other
+# times.
 _SET = re.compile(r":\d+-\d+|,")
 
 
 def _rows_only(reading: Reading) -> Reading:
-    """Leave statements out: some clients do not tell to which database one belongs."""
+    """Leave statements out: some clients do not tell to which database a statement belongs."""
     kept = []
     for one in reading.transactions:
         rows = tuple(row for row in one.rows if row.op != DDL)

@@ -1,7 +1,8 @@
 """The transactions under test: two databases on one server, of which a consumer reads one.
 
 A history knows which rows a client must read, in the log's order, because each statement names its rows by key. It
-consists of parts, so that a client whose library looks up the tables of today reads a part before the next `ALTER`.
+consists of parts. So a client whose library looks up the present columns of a table can read a part before the next
+`ALTER`.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class History:
 
     @property
     def expected_of_present_tables(self) -> list[Key]:
-        """What a client reads that asks the server for the columns of each table: of a table that is gone, it gets
-        none."""
+        """Returns the keys that a client reads if it asks the server for the columns of each table: none of a table
+        that is gone."""
         return [key for key in self.expected if key[1] != RENAMED]
 
     def create(self) -> None:
@@ -113,7 +114,7 @@ class History:
         self.server.execute("FLUSH BINARY LOGS")
 
     def alter(self) -> None:
-        """Alter, create, rename and drop tables of both databases, with rows before and behind."""
+        """Alter, create, rename and drop tables of both databases, with rows before and after."""
         for database in (self.mine, self.others):
             before, after, other = self._new(f"{database}.altered", 3)
             self.server.execute(

@@ -1,4 +1,4 @@
-"""What holds of each client on any endpoint: two readings are equal, and a restart loses and doubles nothing."""
+"""What holds for each client on any endpoint: two readings are equal, and a restart loses and doubles nothing."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def judge(
     endpoints: Sequence[Endpoint],
     marks: Sequence[Until],
 ) -> Reading:
-    """Read the history at once from each endpoint, and in parts, with kills and moves between the endpoints. Returns
-    the reading, in which nothing is lost or doubled."""
+    """Read the history in one go from each endpoint, and then in parts, with kills and moves between the endpoints.
+    Assert that no row is lost or doubled. Returns the reading."""
     whole = _read(make(folder / "whole"), endpoints[:1], start, marks[-1:])
     for number, endpoint in enumerate(endpoints[1:]):
         again = _read(make(folder / f"again {number}"), [endpoint], start, marks[-1:])

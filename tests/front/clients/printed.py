@@ -1,4 +1,4 @@
-"""Reads what `mysqlbinlog -v` and `mariadb-binlog -v` print while they print it: rows, statements, ends of
+"""Reads the output of `mysqlbinlog -v` and `mariadb-binlog -v` while they run: rows, statements, ends of
 transactions."""
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Until:
     """When a client is killed: behind the transaction that inserts the row `mark` into `marks`, or, if `rows` is not 0,
-    as soon as it has printed that many rows, wherever in a transaction."""
+    as soon as it has printed that many rows, even inside a transaction."""
 
     database: str
     mark: int = 0
@@ -101,7 +101,7 @@ class Reading:
         return [row.identity for row in self.rows if row.op != DDL]
 
     def only(self, *databases: str) -> Reading:
-        """Returns what a consumer of these databases has to read of this reading."""
+        """Returns the part of this reading that a consumer of these databases has to read."""
         kept = []
         for one in self.transactions:
             rows = tuple(row for row in one.rows if row.database in databases)
@@ -110,7 +110,7 @@ class Reading:
         return Reading(kept, self.stored, self.repeated)
 
     def then(self, later: Reading) -> Reading:
-        """Returns this reading with one that went on from its stored place."""
+        """Returns this reading, joined with a reading that went on from its stored place."""
         return Reading(
             [*self.transactions, *later.transactions],
             later.stored,

@@ -85,7 +85,8 @@ class Replica:
         self.server.execute("START SLAVE" if self.mariadb else "START REPLICA")
         self._wait(lambda: self._has(until))
         if self.mariadb and self.stored.gtids is None:
-            # By file, a MariaDB replica stores its place in files that a kill leaves behind what was applied.
+            # A MariaDB replica that reads by file stores its place in files. After a kill, these may lack the last
+            # applied changes.
             self.server.execute("STOP SLAVE")
             self.server.stop()
         else:
@@ -158,7 +159,8 @@ class Replica:
         self.server.execute(f"{verb} {chosen}")
 
     def _executed(self) -> dict[str, object]:
-        """The place behind what was applied: another host means another relay log."""
+        """The source's place after the applied transactions. The replica needs it because its relay log is lost if it
+        changes its host."""
         status = self.status()
         prefix = "MASTER" if self.mariadb else "SOURCE"
         name = prefix.capitalize()

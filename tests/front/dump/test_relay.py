@@ -1,4 +1,5 @@
-"""The packets of delivered ranges, however they are cut, and what is dropped for a client that goes on."""
+"""The packets of delivered ranges, wherever the ranges are cut, and which events are dropped for a client that
+resumes."""
 
 from __future__ import annotations
 

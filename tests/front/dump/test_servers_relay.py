@@ -170,7 +170,7 @@ def test_a_dump_by_gtids_is_the_servers(logs: Callable[[Kind], Log], kind: Kind)
 
 
 def test_a_dump_by_mariadbs_gtids_is_the_servers(logs: Callable[[Kind], Log]) -> None:
-    """But for the place that the first ROTATE names, and for an artificial GTID_LIST."""
+    """Except for the place that the first ROTATE names, and for an artificial GTID_LIST."""
     log = logs("mariadb118")
     assert isinstance(log.before, MariadbGtids)
     state = "SET @slave_connect_state = '{}', @slave_gtid_strict_mode = 1"

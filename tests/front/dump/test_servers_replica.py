@@ -83,7 +83,7 @@ class Source:
         return str(self.server.execute(f"SELECT {name}")[0][0])
 
     def answer(self, command: Command) -> Iterator[bytes | memoryview]:
-        """The front's answer: a range, what it leaves out, and a heartbeat."""
+        """The front's answer: a range, empty transactions for what the range leaves out, and a heartbeat."""
         held = self.nothing
         v2 = False
         if command.code == packets.Command.BINLOG_DUMP_GTID:
@@ -158,7 +158,7 @@ def test_a_mysql_replica_gets_the_whole_set(source: Source, server_factory: Serv
     assert replica.execute("SELECT i FROM a.t ORDER BY i") == source.server.execute(
         "SELECT i FROM a.t ORDER BY i"
     )
-    # Back at the server it goes on without asking for what it was not sent.
+    # Back at the server, the replica goes on without asking for the transactions that the front did not send.
     replica.execute(
         f"CHANGE REPLICATION SOURCE TO SOURCE_PORT = {source.server.port}", "START REPLICA"
     )

@@ -1,4 +1,4 @@
-"""Asks the front and a server the same."""
+"""Asks the front and a server the same questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of a server that is made, not read, and a client who asks."""
+"""A picture of a server, which a test makes instead of reading it from a server, and a client that asks."""
 
 from __future__ import annotations
 

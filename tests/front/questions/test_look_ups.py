@@ -92,7 +92,7 @@ _PIECES = st.sampled_from(
     st.booleans(),
 )
 def test_any_text_is_answered_or_refused(sql: str, is_mariadb: bool) -> None:
-    """And what is looked up has one of the known forms."""
+    """Each statement that the front sends to the server has one of the known forms."""
     variables = Variables(database="shop", mariadb=is_mariadb)
     of = mariadb() if is_mariadb else picture()
     try:

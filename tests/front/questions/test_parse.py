@@ -183,6 +183,6 @@ def test_scopes() -> None:
     ids=lambda sql: sql[:24],
 )
 def test_a_mebibyte_is_read_in_linear_time(sql: str) -> None:
-    """The time limit of tests ends it otherwise."""
+    """Otherwise the time limit of tests ends it."""
     with suppress(WireError):
         parse_question(sql)

@@ -86,7 +86,7 @@ def comparable(sql: str, answer: Answered) -> Answered:
     if "DATABASES" in statement or "SCHEMATA" in statement:
         return names, [row for row in rows if row[0] in ("information_schema", "shop")]
     if "Privileges" in names:
-        # Those of the daemon's account, which may only read.
+        # The front shows the privileges of the daemon's account, which may only read.
         at = names.index("Privileges")
         return names, [(*row[:at], *row[at + 1 :]) for row in rows]
     return answer
@@ -97,7 +97,8 @@ def test_a_client_gets_the_answers_of_its_server(
     pair: Pair, any_server: Server, recording: Recording
 ) -> None:
     if any_server.kind not in recording.servers:
-        # Its statements are for other servers: the front may refuse them, and nothing else.
+        # The client's statements are for other servers. The front may refuse or answer them, but not fail in another
+        # way.
         for sql in recording.statements:
             pair.front.ask(sql)
         return

@@ -1,5 +1,5 @@
-"""Clients that send anything, half of it, or nothing, on both event loops: each connection ends without a message, and
-without a task or memory that stays. (`running` checks that nothing was reported.)"""
+"""Clients that send any bytes, incomplete packets, or nothing, on both event loops. Each connection ends without a
+message, and leaves no task and no memory. (`running` checks that nothing was reported.)"""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_any_packets_end_cleanly(front: Front, payloads: list[bytes], plausible:
 
 
 def test_a_login_byte_by_byte_ends_at_its_limit(loop_name: str, context: ssl.SSLContext) -> None:
-    """Bytes that come do not prolong it."""
+    """Bytes that arrive do not extend the limit."""
     with running(loop_name, rules(tls=context, limit_s=0.2)) as front:
         with RawClient(front.port) as slow:
             for byte in framed(bytes(1 << 15), 1):

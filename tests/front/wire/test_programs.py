@@ -38,7 +38,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 def program(kind: Kind) -> list[str]:
-    """The command of the client that stands beside the binlog tool."""
+    """The command of the client that is in the binlog tool's folder."""
     tool = installation(kind).mysqlbinlog
     names = "|".join(_CLIENTS)
     return [re.sub(rf"(?<=/)({names})$", lambda name: _CLIENTS[name[1]], part) for part in tool]
@@ -99,8 +99,8 @@ def test_mysql_with_tls(options: tuple[str, ...], certificate: Certificate) -> N
 
 
 def mariadb_plugins(kind: Kind) -> str:
-    """The option with which a MariaDB client has caching_sha2_password; by default it has not where the plugins of the
-    server are in another folder."""
+    """The option with which a MariaDB client finds its plugin caching_sha2_password. By default it does not find it if
+    the server's plugins are in another folder."""
     folders = [*installation(kind).root.glob("**/libmariadb3/plugin"), Path("/none")]
     return f"--plugin-dir={folders[0]}"
 

@@ -1,4 +1,5 @@
-"""Calls of the state store run in their order in one thread, and a cancelled one that waits does not run."""
+"""Calls of the state store run in their order in one thread, and a call that is cancelled while it waits does not
+run."""
 
 from __future__ import annotations
 

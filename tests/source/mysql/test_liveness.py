@@ -1,4 +1,5 @@
-"""A peer that stops answering, in a login, a survey or a dump, is given up in time; a slow one is not."""
+"""The daemon gives up a peer in time if it stops answering, in a login, a survey or a dump. It does not give up a slow
+peer."""
 
 from __future__ import annotations
 
@@ -291,7 +292,7 @@ def test_events_wait_no_longer_than_the_flush_time_while_the_socket_never_runs_e
 
 
 def test_a_heartbeat_comes_from_a_quiet_server(mysql97: Server, endpoint: Endpoint) -> None:
-    """A dump without events lives on heartbeats: after three of them without a byte it would be lost."""
+    """A dump without events is kept alive by heartbeats: it is lost after three heartbeat periods without a byte."""
     heartbeat_s = 0.1
     connection = LoggedInConnection(endpoint, Identity.for_once(), heartbeat_s=heartbeat_s)
     view = connection.view(ViewRequest())

@@ -1,7 +1,7 @@
 """Packets of the replication protocol, from a published article.
 
-The answers of a server 5.7.19 go through PyMySQL's parsers, as they do in the daemon, and through our splitter where a
-dump ends in one; the requests are compared with those that the daemon sends. Comments say where the article errs.
+PyMySQL parses the answers of a server 5.7.19, as in the daemon, and our splitter parses an answer that ends a dump. The
+requests are compared with those that the daemon sends. Comments say where the article errs.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def test_facts_hold_gtid_sets_of_any_length(server_factory: ServerFactory) -> No
 def test_gtids_purged_while_the_server_is_asked_are_in_gtid_purged(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the history check would take a purged file without its GTIDs for another history."""
+    """Otherwise the history check would see that a file is purged but not its GTIDs, and report another history."""
     server = server_factory("mysql97")
     server.execute("CREATE DATABASE purged_then", "FLUSH BINARY LOGS")
     asked = server_module._log_status

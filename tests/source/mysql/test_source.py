@@ -89,7 +89,8 @@ class Written:
 
 
 def flush(server: Instance, times: int) -> None:
-    """Begin new files. MariaDB logs soon after that which file a recovery begins with: the newest one at the end."""
+    """Begin new files. Soon afterwards, MariaDB logs with which file a recovery begins. Wait until that is the newest
+    file."""
     server.execute(*["FLUSH BINARY LOGS"] * times)
     if server.mariadb:
         file, _ = server.binlog_position()
@@ -193,7 +194,7 @@ def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
 
 
 def test_each_start_includes_transactions_that_the_server_counts_but_never_logged(own: Own) -> None:
-    """On a restored server gtid_purged was set by hand, and no file's head holds it."""
+    """On a restored server, somebody has set gtid_purged by hand, and no file's head holds these GTIDs."""
     server, endpoint = own("mysql97")
     other = "00000000-0000-0000-0000-00000000000a:1-5:tag:1-3:7"
     server.execute(f"SET GLOBAL gtid_purged = '+{other}'", "INSERT INTO d.t VALUES (3)")
@@ -364,7 +365,7 @@ def overwrite(path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_duplicate_server_uuid_is_reported_with_its_host(own: Own, kind: str) -> None:
-    """Two installations with one identity; each reads again as soon as the other has ended it."""
+    """Two installations have one identity. Each reads again as soon as the other has ended its dump."""
     server, endpoint = own(kind)
     ours, theirs = source_of(endpoint), source_of(endpoint)
     view = view_of(ours)

@@ -97,7 +97,7 @@ DAMAGE = (ErrorKind.MALFORMED_EVENT, ErrorKind.INVALID_VALUE, ErrorKind.ROW_IMAG
 
 
 def rows_or_damage(data: bytes, kinds: Sequence[ErrorKind] = DAMAGE, **options: Any) -> list[Any]:
-    """Nothing where an error of one of the kinds is raised."""
+    """Returns the rows, or no rows if an error of one of these kinds is raised."""
     try:
         return rows_in(data, **options)
     except BinlogError as error:
