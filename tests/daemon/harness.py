@@ -300,8 +300,8 @@ class Daemon:
         assert self._end(signal.SIGTERM) == 0, self.log
 
     def stop_at_once(self, while_: str) -> int:
-        """Send SIGTERM, and send it again when the log contains `while_`, an event that occurs before the daemon ends.
-        Returns the exit code."""
+        """Send SIGTERM. Send it again when the log contains `while_`, the name of an event that delays the end. Returns
+        the exit code."""
         assert self.process is not None
         said = len(self.log)
         self.process.send_signal(signal.SIGTERM)

@@ -231,7 +231,8 @@ def test_a_removed_consumer_is_gone_and_begins_anew_when_it_is_declared_again(
 def test_a_reader_with_a_checkpoint_goes_on_after_a_removal(
     daemon: Daemon, mysql97: Server, database: str
 ) -> None:
-    """The daemon removed the consumer because no reader had read it for long. The reader declares it again."""
+    """The test removes the consumer, as the daemon does if no reader reads it for long. The reader declares it
+    again."""
     declare(daemon.api, "nb-1", database)
     reader = Reader(daemon, "nb-1").open()
     insert(mysql97, database, "one")
