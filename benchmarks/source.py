@@ -38,8 +38,9 @@ from benchmarks.logs import DATABASES, GeneratedLog, generate_bulk, prepare
 from benchmarks.processes import DescendantsMeter, cpu_seconds_of_process, run_module
 from benchmarks.spark import jvm_pid, read_stream, spark_session
 from spark_sink.source import rows
-from spark_sink.source.data_source import BinlogDataSource, BinlogStreamReader
+from spark_sink.source.data_source import BinlogDataSource
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.slices import Slice, read_bytes
 from tests.daemon.harness import PASSWORD, Daemon
 from tests.servers import Instance, start_server

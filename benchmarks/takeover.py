@@ -20,8 +20,8 @@ from benchmarks import cycle
 from benchmarks.state_server import StateDatabase
 from dispatcher.leadership.leadership import RENEWALS
 from dispatcher.settings.model import StateSettings
-from spark_sink.source.client import ConsumerClient, SliceCut
-from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.http.client import ConsumerClient, SliceCut
+from spark_sink.source.http.endpoint import DaemonEndpoint
 from tests.daemon.harness import Daemon, Json
 from tests.daemon.pair import Pair, until_stands_by
 from tests.servers import Instance

@@ -14,7 +14,7 @@ from itertools import groupby
 from pyspark.sql.types import StructType
 
 from dispatcher.binlog.decode.changes.metadata_names import Metadata
-from spark_sink.source.client import ConsumerClient, SliceCut
+from spark_sink.source.http.client import ConsumerClient, SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
 

@@ -18,12 +18,15 @@ from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.model.sizes import nearest_size, size_in_bytes
 from dispatcher.model.subscription import TablePattern, literal
-from spark_sink.source.column_choice import ColumnPattern
-from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.http.declaration import DeclareOptions
+from spark_sink.source.http.endpoint import DaemonEndpoint
 from spark_sink.source.places import LATEST, Place, parse_moment, parse_place
 from spark_sink.source.raw_entries import SLICES_MAX
-from spark_sink.source.snapshot.settings import KEYS as SNAPSHOT_KEYS
-from spark_sink.source.snapshot.settings import SnapshotSettings, parse_snapshot
+from spark_sink.source.snapshot_options import KEYS as SNAPSHOT_KEYS
+from spark_sink.source.snapshot_options import SnapshotSettings, parse_snapshot
+
+ColumnPattern = tuple[str, str, str]
+"""Patterns of a database, of a table in it, and of a column."""
 
 KEYS = {
     "url": "address of the daemon, like http://host:8085, or those of a leader and its standbys, with commas",
@@ -95,18 +98,6 @@ _OF_A_QUERY = (
 
 
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}\Z", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class DeclareOptions:
-    """The consumer that the source declares for a query. `source`: None if the daemon is to choose; `tables`: None for
-    all tables of the databases; `start`: where the consumer begins, as JSON, in the form of the daemon's `start`."""
-
-    prefix: str
-    source: str | None
-    databases: tuple[str, ...]
-    tables: tuple[str, ...] | None
-    start: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from dispatcher.model.position import Position
-from spark_sink.source.client import ConsumerClient, SliceCut
+from spark_sink.source.http.client import ConsumerClient, SliceCut
 from spark_sink.source.options import PARTITIONS_MAX, SourceOptions
 from spark_sink.source.slices import Slice
 

@@ -25,12 +25,12 @@ from dispatcher.binlog.decode.selected import (
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.raw_entries import EntryKind, end_row, entry_number
-from spark_sink.source.selection import JsonSelection, TypedSelection
+from spark_sink.source.selection.selection import JsonSelection, TypedSelection
+from spark_sink.source.selection.touched import TouchedObjects
 from spark_sink.source.single_row import single_row
 from spark_sink.source.slices import Slice
 from spark_sink.source.snapshot.partial_changes import BegunTables, changes_of_read_rows
 from spark_sink.source.spark_abilities import expected_schema
-from spark_sink.source.touched import TouchedObjects
 
 # How many bytes of row changes are decoded at a time. Decoded values take several times as much memory.
 DECODED_BYTES = 1 << 20

@@ -22,9 +22,9 @@ from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.subscription import NamePatterns
-from spark_sink.source.column_choice import ColumnChoice, unknown_column
-from spark_sink.source.flat import check_names
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.selection.column_choice import ColumnChoice, unknown_column
+from spark_sink.source.selection.flat import check_names
 from spark_sink.source.slices import SLICE_SCHEMA
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.source.client import ConsumerClient, SliceCut
-from spark_sink.source.connections import PROCESS_POOL
+from spark_sink.source.data_loss import data_loss
+from spark_sink.source.http.client import ConsumerClient, SliceCut
+from spark_sink.source.http.connections import PROCESS_POOL
 from spark_sink.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -75,29 +75,10 @@ def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
     return part, delivered.data
 
 
-def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:
-    """Returns the error for changes after a position that the consumer will not get. `goes_on`: where it goes on, if
-    that is known."""
-    what = f"the server has purged changes after {position_text(after)}"
-    if goes_on is not None:
-        what += f", or the consumer was moved: it goes on at {position_text(goes_on)}"
-    return BinlogError(
-        ErrorKind.POSITION_PURGED,
-        what,
-        where=f"consumer {consumer}",
-        remedy="copy the tables afresh and start there; or set the option failOnDataLoss to false to go on without"
-        " these changes",
-    )
-
-
 def newest_form(position: Position, head: Position) -> Position:
     """Returns `head` if no transaction lies between it and the other position: the beginning of a file and its present
     end may be one place in the log, and a copy that is made there has the position of the end."""
     return head if head.order == position.order else position
-
-
-def position_text(position: Position) -> str:
-    return f"epoch {position.epoch}, seq {position.seq} ({position.file}:{position.offset})"
 
 
 def slice_rows(schema: pa.Schema, part: Slice) -> Iterator[pa.RecordBatch]:

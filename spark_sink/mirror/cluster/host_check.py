@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake.data_file import require_folder
-from spark_sink.source.client import ConsumerClient
-from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.http.client import ConsumerClient
+from spark_sink.source.http.endpoint import DaemonEndpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -35,7 +35,7 @@ from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.faults import fault_line
 from spark_sink.mirror.values.names import folder_name, own_path
-from spark_sink.source.client import ConsumerClient, Session
+from spark_sink.source.http.client import ConsumerClient, Session
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import newest_form
 from spark_sink.source.spark_abilities import ADMISSION_CONTROL

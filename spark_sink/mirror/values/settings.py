@@ -24,7 +24,7 @@ from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import read_sources
 from dispatcher.settings.values import ByteSize, SecretFile, WholeNumber
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
-from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.http.endpoint import DaemonEndpoint
 
 ENVIRONMENT = "SPARK_SINK_"
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")

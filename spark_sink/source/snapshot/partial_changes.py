@@ -30,6 +30,7 @@ from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.selection.table_filter import TableFilter
 from spark_sink.source.snapshot.key_order import KeyLimit
 from spark_sink.source.snapshot.rules import (
     DeliveredPart,
@@ -42,7 +43,6 @@ from spark_sink.source.snapshot.rules import (
     snapshot_failure,
 )
 from spark_sink.source.snapshot.selected_tables import selected_tables
-from spark_sink.source.table_filter import TableFilter
 
 Key = tuple[Any, ...]
 

@@ -22,11 +22,11 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.source.client import ConsumerClient, Session, SliceCut
-from spark_sink.source.connections import PROCESS_POOL
+from spark_sink.source.data_loss import data_loss, position_text
+from spark_sink.source.http.client import ConsumerClient, Session, SliceCut
+from spark_sink.source.http.connections import PROCESS_POOL
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.selection import JsonSelection, TypedSelection
-from spark_sink.source.slices import data_loss, position_text
+from spark_sink.source.selection.selection import JsonSelection, TypedSelection
 from spark_sink.source.snapshot.key_order import key_parts
 from spark_sink.source.snapshot.partial_changes import decoded_keys
 from spark_sink.source.snapshot.row_range import RowRange

@@ -11,6 +11,7 @@ from dispatcher.source.mysql.answers import Row, ask, fetch, optional_text, text
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.selection.table_filter import TableFilter
 from spark_sink.source.snapshot.key_order import key_parts
 from spark_sink.source.snapshot.rules import (
     Bound,
@@ -20,8 +21,7 @@ from spark_sink.source.snapshot.rules import (
     snapshot_failure,
 )
 from spark_sink.source.snapshot.selected_tables import selected_tables
-from spark_sink.source.snapshot.settings import SnapshotSettings
-from spark_sink.source.table_filter import TableFilter
+from spark_sink.source.snapshot_options import SnapshotSettings
 from spark_sink.table_rows.chunks import Chunk, bound_of, boundary_query, chunk_rows
 from spark_sink.table_rows.source_table import SourceTable
 from spark_sink.table_rows.table_server import TableServer, boundary_row, wait_until_executed

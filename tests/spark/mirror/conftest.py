@@ -18,7 +18,7 @@ from spark_sink.mirror.rules.mirror import Mirror as RulesOfMirror
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.values.policies import ApplyOptions, TablePolicy
-from spark_sink.source.client import SliceCut
+from spark_sink.source.http.client import SliceCut
 from spark_sink.source.rows import raw_rows
 from spark_sink.source.slices import Slice
 from tests.spark.conftest import Source, Target

@@ -13,7 +13,7 @@ from dispatcher.source.mysql.login import Endpoint
 from spark_sink.mirror.cluster import host_check
 from spark_sink.mirror.cluster.host_check import HostNeeds, check_hosts, host_fault, package_version
 from spark_sink.mirror.copy.server import CopyServer
-from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.http.endpoint import DaemonEndpoint
 from tests.support.fake_daemon import fake_daemon
 
 NOTHING = HostNeeds(package_version(), None, None, "shop", None)

@@ -21,7 +21,7 @@ from spark_sink.mirror.schema.statements import (
     effects_of,
 )
 from spark_sink.source.raw_entries import EntryKind
-from spark_sink.source.touched import TouchedObjects
+from spark_sink.source.selection.touched import TouchedObjects
 from tests.mirror_rules.test_plan import entry
 from tests.servers import Server
 from tests.support.dumps import Share, shared

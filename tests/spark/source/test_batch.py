@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
-from spark_sink.source import batch
-from spark_sink.source.batch import BinlogBatchReader
 from spark_sink.source.data_source import BinlogDataSource
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers import batch
+from spark_sink.source.readers.batch import BinlogBatchReader
 from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.slices import Slice
 from tests.support.fake_daemon import FakeDaemon, position

@@ -14,8 +14,8 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint
-from spark_sink.source.client import ConsumerClient, DeliveredRange, DividedRange, SliceCut
-from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.http.client import ConsumerClient, DeliveredRange, DividedRange, SliceCut
+from spark_sink.source.http.endpoint import DaemonEndpoint
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
 
 

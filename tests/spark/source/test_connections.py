@@ -15,9 +15,9 @@ import pytest
 from dispatcher.model.api_addresses import ApiAddress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.source import slices
-from spark_sink.source.client import ConsumerClient, SliceCut
-from spark_sink.source.connections import IDLE_MAX, IDLE_MAX_S, ConnectionPool, open_connection
-from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.http.client import ConsumerClient, SliceCut
+from spark_sink.source.http.connections import IDLE_MAX, IDLE_MAX_S, ConnectionPool, open_connection
+from spark_sink.source.http.endpoint import DaemonEndpoint
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice, read_bytes
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem

@@ -15,10 +15,11 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
-from spark_sink.source import data_source
-from spark_sink.source.client import SliceCut
-from spark_sink.source.data_source import BinlogDataSource, BinlogStreamReader
+from spark_sink.source.data_source import BinlogDataSource
+from spark_sink.source.http.client import SliceCut
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers import stream_reader
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.slices import SLICE_SCHEMA, Slice, read_bytes, slices_of
 from tests.support.fake_daemon import Answer, FakeDaemon, position, problem
@@ -183,8 +184,8 @@ def test_a_batch_waits_for_its_bytes_but_not_longer_than_the_delay(
     daemon: FakeDaemon, new_reader: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(data_source, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(data_source, "WAIT_MS", 20)
+    monkeypatch.setattr(stream_reader, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(stream_reader, "WAIT_MS", 20)
     reader = new_reader(minBytesPerTrigger="25B", maxTriggerDelay="10m")
     start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
     one = daemon.add(b"x" * 10)

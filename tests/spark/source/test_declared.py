@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink.source.data_source import BinlogDataSource
-from spark_sink.source.declared import DeclaredPartition, DeclaredStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers.declared import DeclaredPartition, DeclaredStreamReader
 from spark_sink.source.slices import Slice
 from tests.support.fake_daemon import FakeDaemon, position
 

@@ -14,8 +14,8 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from spark_sink.source.declared import DeclaredPartition, DeclaredStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers.declared import DeclaredPartition, DeclaredStreamReader
 from spark_sink.source.slices import Slice, read_bytes
 from tests.daemon.harness import PASSWORD, Daemon, Transaction, transactions, until
 from tests.servers import Server

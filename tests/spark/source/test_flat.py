@@ -15,7 +15,7 @@ from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.errors import BinlogError, UserError
 from spark_sink.source import schemas
-from spark_sink.source.flat import OWN_COLUMNS
+from spark_sink.source.selection.flat import OWN_COLUMNS
 from tests.spark.source.test_projection import WIDE, definition, read, two_layouts
 from tests.spark.source.test_rows import options_of
 from tests.support.rows_encoder import Delivered, Spec, integer, rows_body, table_map

@@ -18,8 +18,8 @@ from dispatcher.binlog.decode import delivered
 from spark_sink.mirror.log.append import LogAppender
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.values.policies import ApplyOptions
-from spark_sink.source.data_source import BinlogStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.slices import Slice
 from tests.daemon.harness import Daemon

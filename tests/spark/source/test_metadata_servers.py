@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dispatcher.model.position import Position
 from spark_sink.source import schemas
-from spark_sink.source.data_source import BinlogStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.slices import Slice
 from tests.daemon.harness import tip_seq
 from tests.servers import Server

@@ -12,7 +12,7 @@ from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.source import rows, schemas
-from spark_sink.source.client import SliceCut
+from spark_sink.source.http.client import SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
 from spark_sink.source.snapshot.rules import ChunkEnd, KeyPart, SnapshotState

@@ -12,8 +12,8 @@ import pytest
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.errors import BinlogError, UserError
 from spark_sink.source import rows, schemas
-from spark_sink.source.column_choice import ColumnChoice, unknown_column
-from spark_sink.source.projection import is_lossless
+from spark_sink.source.selection.column_choice import ColumnChoice, unknown_column
+from spark_sink.source.selection.projection import is_lossless
 from tests.spark.source.test_rows import SLICE, options_of
 from tests.support.rows_encoder import (
     Delivered,

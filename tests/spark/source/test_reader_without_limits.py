@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from spark_sink.source import reader_without_limits
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.reader_without_limits import ReaderWithoutLimits
+from spark_sink.source.readers import reader_without_limits
+from spark_sink.source.readers.reader_without_limits import ReaderWithoutLimits
 from spark_sink.source.slices import Slice
 from tests.support.fake_daemon import FakeDaemon, position
 

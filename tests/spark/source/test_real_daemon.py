@@ -16,10 +16,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from dispatcher.binlog.decode import delivered
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.source import batch
-from spark_sink.source.batch import BinlogBatchReader
-from spark_sink.source.data_source import BinlogStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers import batch
+from spark_sink.source.readers.batch import BinlogBatchReader
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.schemas import RAW_SCHEMA
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.servers import Server

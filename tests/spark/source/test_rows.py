@@ -13,7 +13,7 @@ from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.position import Position
 from spark_sink.source import rows, schemas
-from spark_sink.source.client import SliceCut
+from spark_sink.source.http.client import SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
 from tests.support.rows_encoder import Delivered, Spec, integer, rows_body, table_map
@@ -67,7 +67,7 @@ def test_metadata_of_json_rows_and_statements() -> None:
 _COLLECTED = """
 import gc
 from dispatcher.model.position import Position
-from spark_sink.source.client import SliceCut
+from spark_sink.source.http.client import SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.schemas import stream_schema
 from spark_sink.source.slice_reader import slice_batches

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.source import client as client_module
-from spark_sink.source.client import ConsumerClient, SliceCut
-from spark_sink.source.connections import CONNECT_S, ConnectionPool, open_connection
-from spark_sink.source.data_source import BinlogStreamReader
-from spark_sink.source.endpoint import DaemonEndpoint
+from spark_sink.source.http import client as client_module
+from spark_sink.source.http.client import ConsumerClient, SliceCut
+from spark_sink.source.http.connections import CONNECT_S, ConnectionPool, open_connection
+from spark_sink.source.http.endpoint import DaemonEndpoint
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.slices import Slice, read_bytes
 from tests.support.fake_daemon import (
     FakeDaemon,

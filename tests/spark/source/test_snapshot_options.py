@@ -9,7 +9,7 @@ import pytest
 from dispatcher.model.errors import UserError
 from spark_sink.source.data_source import BinlogDataSource
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.snapshot.settings import SnapshotSettings
+from spark_sink.source.snapshot_options import SnapshotSettings
 
 OPTIONS = {
     "url": "http://daemon:8085",

@@ -18,8 +18,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.source.connections import PROCESS_POOL
-from spark_sink.source.data_source import BinlogDataSource, BinlogStreamReader
+from spark_sink.source.data_source import BinlogDataSource
+from spark_sink.source.http.connections import PROCESS_POOL
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from tests.servers import Server
 from tests.servers.plugin import ServerFactory
 from tests.spark.source.snapshots import READER_PASSWORD, Folded, changing, existing, fill, served

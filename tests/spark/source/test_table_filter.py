@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_sink.source.table_filter import TableFilter
-from spark_sink.source.touched import TouchedObjects
+from spark_sink.source.selection.table_filter import TableFilter
+from spark_sink.source.selection.touched import TouchedObjects
 
 TABLES = (("shop", "order*"), ("billing", "invoices"), ("logs_?", "*"))
 

@@ -32,9 +32,9 @@ from urllib.parse import quote
 from dispatcher.model.api_addresses import AddressChoice
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
-from spark_sink.source.connections import ConnectionPool, open_connection
-from spark_sink.source.endpoint import DaemonEndpoint
-from spark_sink.source.options import DeclareOptions
+from spark_sink.source.http.connections import ConnectionPool, open_connection
+from spark_sink.source.http.declaration import DeclareOptions
+from spark_sink.source.http.endpoint import DaemonEndpoint
 from spark_sink.source.places import Place
 from spark_sink.source.stream_progress import NOT_KNOWN, SourceLag
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dispatcher.model.subscription import Subscription, TablePattern
-from spark_sink.source.touched import TouchedObjects
+from spark_sink.source.selection.touched import TouchedObjects
 
 
 class TableFilter:

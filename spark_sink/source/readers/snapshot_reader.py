@@ -19,10 +19,11 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.source.data_source import BinlogStreamReader
+from spark_sink.source.data_loss import position_text
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import LATEST
-from spark_sink.source.slices import Slice, position_text
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
+from spark_sink.source.slices import Slice
 from spark_sink.source.snapshot.planner import SnapshotPlanner
 from spark_sink.source.snapshot.row_range import RowRange
 from spark_sink.source.snapshot.rules import Backlog, Bound, KeyPart, SnapshotState, TableName

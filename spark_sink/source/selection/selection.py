@@ -11,17 +11,17 @@ from dispatcher.binlog.decode.changes.ops import ROW_OPS, Op
 from dispatcher.binlog.decode.delivered import Ddl
 from dispatcher.binlog.decode.selected import LayoutEvents, LayoutPlan
 from dispatcher.binlog.table_map.parse import TableMap
-from spark_sink.source.column_choice import ColumnChoice
-from spark_sink.source.flat import selected_names, table_fields
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.projection import (
+from spark_sink.source.selection.column_choice import ColumnChoice
+from spark_sink.source.selection.flat import selected_names, table_fields
+from spark_sink.source.selection.projection import (
     LayoutProjection,
     impossible,
     lost_columns,
     other_layout,
 )
-from spark_sink.source.table_filter import TableFilter
-from spark_sink.source.touched import TouchedObjects
+from spark_sink.source.selection.table_filter import TableFilter
+from spark_sink.source.selection.touched import TouchedObjects
 
 
 class _OpChoice:

@@ -22,13 +22,14 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
-from spark_sink.source.client import ConsumerClient, Session, SliceCut
 from spark_sink.source.cut_transactions import with_cut_transactions
+from spark_sink.source.data_loss import position_text
+from spark_sink.source.http.client import ConsumerClient, Session, SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import EARLIEST, LATEST, Place
 from spark_sink.source.planning import range_cuts, range_slices
 from spark_sink.source.slice_reader import slice_batches
-from spark_sink.source.slices import Slice, position_text, read_bytes
+from spark_sink.source.slices import Slice, read_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,9 +28,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.source.client import ConsumerClient
-from spark_sink.source.data_source import BinlogStreamReader
+from spark_sink.source.http.client import ConsumerClient
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.spark_abilities import ReadLimit, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:

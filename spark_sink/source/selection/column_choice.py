@@ -6,9 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from dispatcher.model.subscription import NamePatterns, is_pattern
-
-ColumnPattern = tuple[str, str, str]
-"""Patterns of a database, of a table in it, and of a column."""
+from spark_sink.source.options import ColumnPattern
 
 
 class ColumnChoice:

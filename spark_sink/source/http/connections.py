@@ -21,7 +21,7 @@ from dispatcher.model.errors import ErrorKind, UserError
 
 if TYPE_CHECKING:
     from dispatcher.model.api_addresses import ApiAddress
-    from spark_sink.source.endpoint import DaemonEndpoint
+    from spark_sink.source.http.endpoint import DaemonEndpoint
 
 # The daemon closes a connection after 75 s without a request. A firewall may drop one silently, usually later.
 IDLE_MAX_S = 60.0

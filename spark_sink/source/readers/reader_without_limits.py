@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
-from spark_sink.source.data_source import WAIT_MS, BinlogStreamReader
-from spark_sink.source.slices import position_text
+from spark_sink.source.data_loss import position_text
+from spark_sink.source.readers.stream_reader import WAIT_MS, BinlogStreamReader
 from spark_sink.source.spark_abilities import ReadMaxBytes
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from spark_sink.source.client import PolledRange, Session
+    from spark_sink.source.http.client import PolledRange, Session
     from spark_sink.source.options import SourceOptions
     from spark_sink.source.spark_abilities import ReadLimit
 

@@ -1,0 +1,25 @@
+"""The error for changes that the consumer will not get, and how a position is written for people."""
+
+from __future__ import annotations
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+
+
+def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:
+    """Returns the error for changes after a position that the consumer will not get. `goes_on`: where it goes on, if
+    that is known."""
+    what = f"the server has purged changes after {position_text(after)}"
+    if goes_on is not None:
+        what += f", or the consumer was moved: it goes on at {position_text(goes_on)}"
+    return BinlogError(
+        ErrorKind.POSITION_PURGED,
+        what,
+        where=f"consumer {consumer}",
+        remedy="copy the tables afresh and start there; or set the option failOnDataLoss to false to go on without"
+        " these changes",
+    )
+
+
+def position_text(position: Position) -> str:
+    return f"epoch {position.epoch}, seq {position.seq} ({position.file}:{position.offset})"

@@ -1,0 +1,1 @@
+"""The HTTP client of the daemon, for the driver and the executors."""

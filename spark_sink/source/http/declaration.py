@@ -1,0 +1,17 @@
+"""What the source declares a consumer with: the body of the daemon's call `POST /v1/consumers`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareOptions:
+    """The consumer that the source declares for a query. `source`: None if the daemon is to choose; `tables`: None for
+    all tables of the databases; `start`: where the consumer begins, as JSON, in the form of the daemon's `start`."""
+
+    prefix: str
+    source: str | None
+    databases: tuple[str, ...]
+    tables: tuple[str, ...] | None
+    start: str

@@ -1,0 +1,1 @@
+"""The readers that Spark gets from the source: of streams and of batches."""

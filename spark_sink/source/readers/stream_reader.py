@@ -1,0 +1,338 @@
+"""The reader of a stream: one consumer of the daemon as a stream of changes.
+
+Spark constructs a reader twice, in two Python processes on the driver: one only to send `read` to the executors, the
+other to plan batches as long as the query runs. The reader cannot tell which one it is, and after a crash `partitions`
+is the planner's first call. So the constructor opens nothing. The first call that needs the session opens it, at the
+offset that this call passes. Each `Slice` carries the session's number: an executor reads under the session of the
+batch, and fails if that session was fenced.
+
+The `start` of `latestOffset` acknowledges: Spark passes the end of the last batch whose commit log was written.
+`commit` is called later, or never for the last batch, and is not used. Reading a range does not consume it: several
+actions on a batch, and a retried task, read it again.
+
+With `Trigger.AvailableNow` the target is the server's newest position at the start. If the consumer has failed, the
+daemon cannot tell that position. If the options say where to begin, the session is opened at that place, which revives
+the consumer. Then the target is the session's head. The query ends when `latestOffset` returns its own `start`. So
+`latestOffset` waits until there is something to read or the target is reached, and returns the target in place of a
+later end.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import Action, BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.source.cut_transactions import with_cut_transactions
+from spark_sink.source.data_loss import data_loss, position_text
+from spark_sink.source.http.client import ConsumerClient, PolledRange, Session, SliceCut
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.places import Place
+from spark_sink.source.planning import range_cuts, range_slices
+from spark_sink.source.slice_reader import slice_batches
+from spark_sink.source.slices import Slice, newest_form, read_bytes
+from spark_sink.source.spark_abilities import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+from spark_sink.source.stream_progress import NOT_KNOWN, latest_offset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("spark_sink.source")
+
+WAIT_MS = 1000
+
+
+class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a query on the driver, and reads their slices on the executors."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._client: ConsumerClient | None = None
+        self._session: Session | None = None
+        self._anchored = False
+        self._target: Position | None = None
+        self._needs_target = False  # True: the target will be the head of the session
+        self._head: Position | None = None
+        self._planned: tuple[Position, PolledRange] | None = None
+        self._batched_at = (
+            -math.inf
+        )  # when the last batch with data was planned, by the monotonic clock
+        self._gap_at: Position | None = None  # the position behind the newest gap
+        self._initial: Position | None = None  # the position of the options' place
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The executors get the options, not this process's connection and session.
+        return {"_options": self._options, "_schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_options"], state["_schema"])  # type: ignore[misc]
+
+    # -- planning, in one process on the driver --------------------------------------------------------------
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        try:
+            self._target = self._head = self._head_now()
+        except BinlogError as error:
+            if self._options.start is None or error.action is not Action.FATAL:
+                raise
+            self._needs_target = True
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        # Called before a session is open, so the queue's limit is not known yet; 0 stands for the default.
+        return ReadMaxBytes(self._options.max_bytes or 0)
+
+    def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
+        """Spark calls this twice for a new query; the second call must not change anything.
+
+        A start that lies before a gap is returned unchanged. The first batch then goes from there to where the consumer
+        goes on. So the gap is a batch of its own before any change behind it, even if there is no such change yet.
+
+        At a place, such as `latest`, the session is opened by `latestOffset`, not here: after a crash Spark calls
+        `partitions` next, for the batch that it has planned (see there).
+        """
+        start = self._options.start
+        if isinstance(start, Place):
+            if self._initial is None:
+                self._initial = self._client_now().resolve(start)
+            return self._initial.as_dict()
+        session = self._session or self._open(start)
+        before_gap = session.gap and start is not None
+        return (start if before_gap and start else session.position).as_dict()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        after = Position.from_dict(start)
+        if after == self._initial:
+            self._session_at(
+                after
+            )  # stores where the query begins, also if there is nothing to read yet
+        if self._needs_target:
+            self._target, self._needs_target = self._session_at(after).head, False
+        if self._target is not None and after.order >= self._target.order:
+            if after.order > self._target.order:
+                self._check_ahead(after)
+            return start
+        session = self._session_at(after)
+        if session.gap and after.epoch != session.position.epoch:
+            polled = PolledRange(session.position, session.head, 0, 0, gap=True)
+        else:
+            polled = self._poll(session, after, limit)
+        end = polled.end
+        if polled.gap:
+            # The batch ends at the position behind the gap, where the consumer continues. It does not end at the
+            # target, which may be of an older epoch.
+            end = newest_form(end, polled.head)
+        elif self._target is not None and end.order >= self._target.order:
+            end = self._target
+        self._planned = (after, polled) if end == polled.end else None
+        return start if end == after else end.as_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The server's newest position, and what else is known about the batch that is planned."""
+        if self._head is None:
+            return None
+        polled = self._planned[1] if self._planned else None
+        batch = None if polled is None else (polled.transactions, polled.bytes)
+        lag = NOT_KNOWN if polled is None else polled.lag
+        return latest_offset(self._head, self._options.consumer, batch, lag)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = Position.from_dict(start), Position.from_dict(end)
+        if self._session is None and self._initial is not None:
+            # An earlier process has planned this batch, and was killed before Spark committed it. The options' place
+            # may have another position now. The batch began where the session of that process did, and the daemon has
+            # stored that position.
+            self._session = self._open(None)
+            first, self._anchored = self._session.position, True
+            if first.epoch != last.epoch:
+                self._skip_gap(last, first)
+        session = self._session_at(first)
+        # A new query that was killed before its first commit asks for its initial offset again. Markers may have
+        # moved that past the planned end, which happens only if the range between them is empty.
+        if first.order >= last.order:
+            return []
+        polled: PolledRange | None = None
+        if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
+            polled = self._planned[1]
+        # Nothing can be read across a gap: it is a batch of its own, also one that an earlier process has planned.
+        is_gap = first.epoch != last.epoch
+        markers = is_gap or (polled is not None and polled.transactions == 0)
+        if markers and not self._options.raw:
+            return []
+        cuts: list[SliceCut] = []
+        size = 0
+        client = self._client_now()
+        if not markers:
+            known = polled.bytes if polled else None
+            cuts, size = range_cuts(client, self._options, session.number, first, last, known)
+        slices = range_slices(
+            self._options,
+            session.number,
+            [SliceCut(first), *cuts, SliceCut(last)],
+            size,
+            markers=markers,
+            address=client.address_number,
+        )
+        return with_cut_transactions(client, self._options, self._schema, slices)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Does nothing: see the module."""
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # -- reading, in any number of processes -----------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Slice)
+        return slice_batches(self._options, self._schema, partition, read_bytes)
+
+    # -- the session -----------------------------------------------------------------------------------------
+
+    def _client_now(self) -> ConsumerClient:
+        if self._client is None:
+            self._client = ConsumerClient(self._options.address, self._options.consumer)
+        return self._client
+
+    def _head_now(self) -> Position:
+        """Returns the server's newest position. Asked for in a read-only session, which fences no other reader."""
+        return self._client_now().open_session(None, read_only=True).head
+
+    def _open(self, after: Position | None) -> Session:
+        session = self._opened_at(after)
+        if session is None:
+            assert after is not None
+            # A person has moved the consumer (`consumers seek`): the changes between the two positions are unknown, as
+            # after a purge.
+            self._skip_gap(after, self._client_now().open_session(None, read_only=True).position)
+            session = replace(self._client_now().open_session(None), gap=True)
+        if session.gap and after is not None:
+            self._skip_gap(after, session.position)
+        target, at = self._target, session.position
+        if target is not None and at == after and at.epoch < target.epoch:
+            # The daemon had lost its state, so it named the target in a new epoch. This first session has brought the
+            # consumer back to the checkpoint's epoch. The target's place in the log is the same.
+            self._target = replace(target, epoch=at.epoch)
+        self._session, self._head = session, session.head
+        return session
+
+    def _opened_at(self, after: Position | None) -> Session | None:
+        """Returns a session at a position; None if the consumer is in another epoch than this position."""
+        try:
+            return self._client_now().open_session(after)
+        except BinlogError as error:
+            if after is None or error.kind is not ErrorKind.POSITION_UNKNOWN:
+                raise
+            now = self._client_now().open_session(None, read_only=True).position
+            if now.epoch == after.epoch:
+                raise
+        # This is outside of the handler, because an error that the caller raises would be chained to the handled one:
+        # Spark passes on the texts of all chained exceptions, and the code that reads these texts expects only one.
+        return None
+
+    def _check_ahead(self, after: Position) -> None:
+        """Raise unless `after`, which is ahead of this run's target, lies in the server's log after all."""
+        self._session_at(after)  # the daemon refuses a position of another history
+        # A snapshot may have gone on for long since the session was opened.
+        head = self._head_now()
+        if after.order > head.order:
+            raise BinlogError(
+                ErrorKind.POSITION_UNKNOWN,
+                f"the checkpoint is at {position_text(after)}, ahead of the server's newest position"
+                f" {position_text(head)}",
+                where=f"consumer {self._options.consumer}",
+                remedy="the server was restored or replaced: copy the tables afresh, and start with a new checkpoint",
+            )
+
+    def _skip_gap(self, after: Position, goes_on: Position) -> None:
+        """Go on behind a gap, or raise, as `failOnDataLoss` says."""
+        loss = data_loss(self._options.consumer, after, goes_on)
+        if self._options.fail_on_data_loss:
+            raise loss
+        if self._gap_at != goes_on:
+            self._gap_at = goes_on
+            log.warning("%s: %s", loss.where, loss.what)
+
+    def _session_at(self, start: Position) -> Session:
+        """Returns the session, opened at `start` if this is the first call with an offset of Spark's.
+
+        `initialOffset` may have opened the session elsewhere. Then it is opened again, at the checkpoint's offset.
+        """
+        session = self._session
+        if (
+            not self._anchored
+            and self._options.start not in (None, start)
+            and start != self._initial
+        ):
+            log.warning(
+                "consumer %s: goes on at the checkpoint, %s; startingOffsets (%s) is for a query without one",
+                self._options.consumer,
+                position_text(start),
+                self._options.start,
+            )
+        if session is None or (not self._anchored and session.position != start):
+            session = self._open(start)
+        self._anchored = True
+        return session
+
+    def _poll(self, session: Session, after: Position, limit: ReadLimit) -> PolledRange:
+        unlimited = isinstance(limit, ReadAllAvailable)
+        max_bytes = self._max_bytes(limit, session)
+        max_transactions = None if unlimited else self._options.max_transactions
+        # How long the batch may still wait for `min_bytes`. A batch that has to reach a target does not wait.
+        left_s = self._batched_at + self._options.max_trigger_delay_s - time.monotonic()
+        waits = (
+            self._options.min_bytes > 0 and not unlimited and self._target is None and left_s > 0
+        )
+        deadline = time.monotonic() + self._options.address.retry_timeout_s
+        while True:
+            polled = self._client_now().poll(
+                session.number,
+                after,
+                max_bytes=max_bytes,
+                wait_ms=max(1, min(WAIT_MS, int(left_s * 1000))) if waits else WAIT_MS,
+                markers=self._target is not None,
+                min_bytes=self._options.min_bytes if waits else 0,
+                max_transactions=max_transactions,
+            )
+            if polled.transactions:
+                self._batched_at = time.monotonic()
+            self._head = polled.head
+            if polled.gap:
+                self._skip_gap(after, polled.end)
+            if self._target is None or polled.end != after:
+                return polled
+            if time.monotonic() > deadline:
+                raise self._not_reached(self._target)
+
+    def _not_reached(self, target: Position) -> BinlogError:
+        return BinlogError(
+            ErrorKind.RANGE_UNAVAILABLE,
+            f"the daemon has not reached {target.file}:{target.offset}, the server's newest position when this run"
+            f" began, in {self._options.address.retry_timeout_s:g} s",
+            where=f"consumer {self._options.consumer}",
+            remedy="read the state of the consumer at GET /v1/binlogs",
+        )
+
+    def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
+        """Returns the limit in bytes. Rows cannot be counted before decoding, so a limit in rows gives the default."""
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:
+            return limit.max_bytes
+        return self._options.max_bytes or max(1, session.max_bytes_in_binlog_queue // 2)

@@ -1,0 +1,1 @@
+"""Which rows, statements and columns of the delivered bytes a stream has, by its options."""
