@@ -114,8 +114,8 @@ def _beyond(key: Sequence[Column], bound: Bound, comparison: str, last: str) -> 
 def boundary_query(
     source: SourceTable, lower: Bound | None, rows: int, upper: Bound | None = None
 ) -> str:
-    """Returns the query for the key of the row that is `rows` rows behind `lower`, if that is not behind `upper`. It
-    reads the index only."""
+    """Returns the query for the key of the row that is `rows` rows behind `lower`; it has no result if that row is
+    behind `upper`. The query reads only the index."""
     key = source.key_columns
     columns = ", ".join(map(key_expression, key))
     order = ", ".join(quoted_name(column.name) for column in key)

@@ -54,7 +54,7 @@ class SourceTable:
         return f"{self.database}.{self.table}"
 
     def of_columns(self, kept: Sequence[int]) -> SourceTable:
-        """Returns the table with only the columns of these indices, among which are those of the key."""
+        """Returns the table with only the columns of these indices. `kept` contains those of the key."""
         return replace(
             self,
             columns=tuple(self.columns[i] for i in kept),

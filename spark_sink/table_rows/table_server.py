@@ -1,10 +1,11 @@
 """The server whose rows are read: what it has executed, its tables, and snapshots of them.
 
-If rows are read for a position of the log, they must be those of that position or of a later one. A dump may show
-a transaction before its rows are visible, so `wait_until_executed` waits until they are. With GTIDs, it waits until
-MySQL counts them as executed, which it does after the rows are visible. On MariaDB, it waits until a consistent
-snapshot, which tells its place in the log, lies behind the position. Without GTIDs, it waits until the server has begun
-another binlog file, since it does so only when all transactions of the file before are committed.
+If rows are read for a position of the log, they must be those of that position or of a later one. A dump may show a
+transaction before its rows are visible, so `wait_until_executed` waits until they are visible. With GTIDs, it waits
+until MySQL counts the transactions as executed, which MySQL does after the rows are visible. On MariaDB, it waits until
+the place of a consistent snapshot has reached the position, or on a replica until `gtid_slave_pos` has. On MySQL
+without GTIDs, it waits until the server has begun another binlog file. The server does that only when all transactions
+of the previous file are committed.
 
 Sources: MySQL source, sql/binlog.cc (process_commit_stage_queue, new_file_impl); MariaDB knowledge base, "START
 TRANSACTION", "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
@@ -166,7 +167,7 @@ def wait_until_executed(
 
 
 def _question(connection: Connection, facts: ServerFacts, position: Position) -> Callable[[], bool]:
-    """Return the function that asks whether the position is executed."""
+    """Return a function that asks the server whether it has executed the position."""
     same = facts.server_uuid == position.server
     if is_mariadb_position(position) != (facts.flavour == "mariadb"):
         raise not_comparable(position.server, facts.server_uuid)
@@ -306,9 +307,9 @@ def locked_snapshot(
 ) -> Iterator[tuple[Connection, Position]]:
     """Opens a session whose transaction shows a table exactly as of the position that is yielded with it.
 
-    The table is locked while the transaction begins. At that time no transaction that has changed the table is open, so
-    each one is in both the snapshot and the position, or in neither. Raises `BinlogError`, GRANT_MISSING without LOCK
-    TABLES.
+    The table is locked while the transaction begins. At that time no transaction that has changed the table is open. So
+    each transaction is in both the snapshot and the position, or in neither. Raises `BinlogError`, GRANT_MISSING
+    without LOCK TABLES.
     """
     if source.engine.upper() not in ("INNODB", "ROCKSDB", "MYROCKS", "TOKUDB"):
         raise BinlogError(

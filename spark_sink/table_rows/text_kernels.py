@@ -138,7 +138,7 @@ def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
 
 @njit
 def cell_offsets(size: I32, offsets: I64) -> None:
-    """The offsets of the cells when they are adjacent."""
+    """Write the offsets that the cells have when they are adjacent."""
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(size)):
@@ -158,7 +158,8 @@ def copy_cells(buf: U8, at: I32, size: I32, offsets: I64, out: U8) -> None:
 def parse_integers(
     buf: U8, at: I32, size: I32, negative_max: np.uint64, positive_max: np.uint64, out: I64
 ) -> Int:
-    """Read numbers whose magnitude is at most `negative_max` or `positive_max`; `out` gets their 64 bits."""
+    """Read numbers; `out` gets their 64 bits. The magnitude is at most `negative_max` if there is a minus, else
+    `positive_max`."""
     tenth = np.uint64(1844674407370955161)  # a tenth of 2^64 - 1, whose last digit is 5
     for i in range(len(at)):
         out[i] = 0
@@ -187,7 +188,7 @@ def parse_integers(
 
 @njit
 def decimal_digits_of(buf: U8, p: Int, end: Int, scale: Int) -> Int:
-    """Returns how many significant digits the decimal buf[p:end] has, which has no sign; -1 if this is no decimal with
+    """Returns the number of significant digits of the decimal without a sign in buf[p:end]; -1 if it is no decimal with
     `scale` digits behind the point."""
     point = end - scale - 1 if scale else end
     if point < p or end == p:
@@ -261,7 +262,7 @@ def strip_zeros(buf: U8, at: I32, size: I32) -> None:
 
 @njit
 def number_at(buf: U8, p: Int, end: Int) -> Int:
-    """The digits of buf[p:end] as a number; -1 if there are none, or others than digits."""
+    """Returns the number that buf[p:end] is; -1 if the bytes are not all digits, or if there are none."""
     value = np.int64(0) if p < end else np.int64(-1)
     for k in range(p, end):
         if buf[k] < 48 or buf[k] > 57:

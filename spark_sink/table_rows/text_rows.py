@@ -1,9 +1,9 @@
 """Converts rows of the text protocol to Arrow: the types and values of `docs/types.md`, as the log gives them.
 
 A `TextDecoder` is built from a table's columns, as `column_definition` reads them. Its `select_list` asks for each
-column in a form from which the stored value follows exactly, in a session that `session.SESSION` has set up: text in
-the column's own character set, as in the log, so that the same conversion tables serve for both; instants in UTC; FLOAT
-in an expression, because the server shows a column of that type with six digits.
+column in a form from which the stored value follows exactly, in a session that `session.SESSION` has set up. Text is in
+the column's own character set, as in the log, so that the same conversion tables serve for both. Instants are in UTC.
+FLOAT is in an expression, because the server shows only six digits of such a column.
 
 No Python runs per cell. `text_kernels` finds and converts the cells.
 """
@@ -105,8 +105,8 @@ def select_expression(column: Column) -> str:
 
 
 def _as_number(column: Column) -> bool:
-    """True for an ENUM or SET that is read as a number. The labels then come from the schema, so they must not contain
-    a `?`, by which the schema shows some characters."""
+    """True for an ENUM or SET that is read as a number. The labels then come from the schema, so none of them may
+    contain `?`, which the schema shows in place of some characters."""
     return (
         column.type in LABEL_TYPES
         and charset_of(column.charset) in _WIDE_CHARSETS
