@@ -1,8 +1,8 @@
 """Reads, on the driver, what the slices of a cut transaction cannot tell: how many rows the transaction has, which is
 the last one, and the text of the statement in which a slice begins.
 
-It does so only if the option `metadata` asks for these values. The bytes of such a transaction are then fetched twice:
-here, a slice at a time, and by the tasks.
+This happens only if the option `metadata` asks for these values. The bytes of such a transaction are then fetched
+twice: here, a slice at a time, and by the tasks.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from dispatcher.model.position import Position
 
 
 def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:
-    """Returns the error for changes after a position that the consumer will not get. `goes_on`: where it goes on, if
-    that is known."""
+    """Returns the error for changes after a position that the consumer will not get. `goes_on`: where the consumer
+    continues; None if that is not known."""
     what = f"the server has purged changes after {position_text(after)}"
     if goes_on is not None:
         what += f", or the consumer was moved: it goes on at {position_text(goes_on)}"

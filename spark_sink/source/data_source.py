@@ -119,7 +119,7 @@ def _columns_of(client: ConsumerClient, options: SourceOptions, name: str) -> di
 def _warn_of_unknown(options: SourceOptions) -> None:
     """Log the names of `tables` and `columns` that the server does not have now, or that the consumer does not read.
 
-    That is no error: their changes may lie in the log, or come later.
+    An unknown name is no error: its changes may be in the log, or come later.
     """
     patterns = [] if options.table else options.columns or ()
     named = [("tables", database, table, "*") for database, table in options.tables or ()]

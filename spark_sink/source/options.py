@@ -1,7 +1,7 @@
 """The options of the source. Every key and every value is checked before the source connects to anything.
 
 Spark passes options as text and accepts keys that no source reads, so a mistyped `maxBytesPerTriger` would do nothing.
-Unknown keys are refused here, with the nearest known one.
+This module refuses unknown keys, and the error names the nearest known one.
 """
 
 from __future__ import annotations
@@ -455,7 +455,7 @@ class _ValueParser:
         return most, least
 
     def _delay(self) -> float:
-        """Returns seconds. As Kafka's option: a number without a unit is milliseconds."""
+        """Returns seconds. As in Kafka's option, a number without a unit is in milliseconds."""
         text = self._values.get("maxTriggerDelay")
         if text is None:
             return MAX_TRIGGER_DELAY_S

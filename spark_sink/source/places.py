@@ -1,8 +1,8 @@
 """Where a query begins or ends, by its options: a position, or a place whose position the daemon finds.
 
 The forms are those of the daemon's `start` and of `binlog-dispatcher consumers seek --to`: `earliest`, `latest`, a GTID
-set, a file and offset, a time. Their forms are checked here, before the source connects to anything. The daemon asks
-the server for their positions.
+set, a file and offset, a time. This module checks only the form, before the source connects to anything. The daemon
+asks the server for the position.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def range_slices(
     markers: bool = False,
     address: int = 0,
 ) -> list[Slice]:
-    """Returns the slices between each two of `ends`, in order. `size`: the bytes of all; `markers`: True if the range
+    """Returns the slices between neighbouring `ends`, in order. `size`: the bytes of all; `markers`: True if the range
     is known to hold no data; `address`: as in `Slice`."""
     slices = [
         Slice(session, number, *pair, size, markers=markers, address=address)

@@ -1,6 +1,6 @@
 """Makes an Arrow batch of one row, from its buffers.
 
-`pyarrow.array` and `pyarrow.scalar` import pandas, which takes as long as all else that a task of the source loads.
+`pyarrow.array` and `pyarrow.scalar` import pandas. That import takes as long as all others of a task together.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def single_row(schema: pa.Schema, row: Mapping[str, Any]) -> pa.RecordBatch:
     """Returns a batch of one row. Values that `row` does not have are NULL; a value of type binary is not copied.
 
-    Raises `TypeError` for a value that is not of its column's type: bool, int64, string, binary, timestamp of
-    microseconds in UTC, as a datetime or as microseconds since 1970, or list of structs of strings, as mappings.
+    Raises `TypeError` for a value that is not of its column's type. The types are bool, int64, string, binary,
+    timestamp of microseconds in UTC (a datetime, or microseconds since 1970) and list of structs of strings (mappings).
     """
     arrays = [_array(field.type, row.get(field.name)) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

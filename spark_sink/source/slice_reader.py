@@ -31,8 +31,8 @@ def slice_batches(
     part: Slice,
     read: Callable[[SourceOptions, Slice], tuple[Slice, memoryview]],
 ) -> Iterator[pa.RecordBatch]:
-    """Returns the rows of a slice, in the form that the options select. `read`: `read_bytes`, or a function with an
-    equal result."""
+    """Returns the rows of a slice, in the form that the options select. `read`: `read_bytes`, or a function with the
+    same parameters and result."""
     if options.unread:
         return slice_rows(expected_schema(schema), part)
     if _DECODER in sys.modules:

@@ -37,9 +37,9 @@ class Slice(InputPartition):
     delivered bytes of the whole batch; `batch_end`: in a batch's last slice, if it is read raw, the position that the
     batch ends with; `gap`: True if the server had purged the changes before the batch; `markers`: the range is known to
     hold no data, so it is not read; `address`: the number of the daemon's address that answered when the batch was
-    planned, so that a task need not search for the leader; `cut`: for each transaction whose parts are in this and
-    other slices, the values that the parts do not tell, if the options ask for them; `snapshot`: how far the snapshot
-    is, if the stream begins with one and it is not over.
+    planned, so that a task need not search for the leader; `cut`: of transactions that lie in this and other slices,
+    the values that one slice does not tell, if the options ask for them; `snapshot`: how far the snapshot is, if the
+    stream begins with one and it is not over.
     """
 
     session: int
@@ -76,8 +76,9 @@ def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
 
 
 def newest_form(position: Position, head: Position) -> Position:
-    """Returns `head` if no transaction lies between it and the other position: the beginning of a file and its present
-    end may be one place in the log, and a copy that is made there has the position of the end."""
+    """Returns `head` if no transaction lies between it and `position`, else `position`. Without a transaction between
+    them, a file's beginning and its present end are one place in the log, and a copy that is made there has the
+    position of the end."""
     return head if head.order == position.order else position
 
 

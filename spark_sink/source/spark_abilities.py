@@ -1,5 +1,5 @@
-"""What the installed Spark can do. Found by names and signatures, not by a version: managed platforms port abilities
-back to older versions.
+"""What the installed Spark can do. The module looks for names and signatures, not for a version, because managed
+platforms port abilities back to older versions.
 
 This module is the only place that knows how the supported versions of PySpark differ.
 """
@@ -21,7 +21,7 @@ try:
 
     ADMISSION_CONTROL = True
 except ImportError:
-    # Stand-ins, for the source passes itself a limit where Spark passes none.
+    # Stand-ins: where Spark passes no limit, the source passes one to itself.
     class ReadLimit: ...  # type: ignore[no-redef]
 
     class ReadAllAvailable(ReadLimit): ...  # type: ignore[no-redef]
@@ -66,7 +66,7 @@ def expected_type(kind: DataType) -> pa.DataType:
 
 
 def in_utc(convert: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Returns Spark's conversion into Arrow with timestamps in UTC: its default before Apache Spark 4.2, an argument
-    since."""
+    """Returns Spark's conversion into Arrow with timestamps in UTC. UTC is the conversion's default before Apache Spark
+    4.2, and an argument since then."""
     named = {"timezone": "UTC"} if "timezone" in signature(convert).parameters else {}
     return lambda converted: convert(converted, **named)

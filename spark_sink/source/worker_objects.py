@@ -19,8 +19,8 @@ class WorkerObjects:
     def freeze(self) -> None:
         """Exempt all objects from collection if modules were loaded since the last call.
 
-        Garbage is collected first. So the objects that are never collected are those that modules hold and, each time
-        that modules were loaded, those that the running task holds.
+        Garbage is collected first. So two kinds of objects are never collected: those that modules hold, and those that
+        the running task holds after it has loaded modules.
         """
         if len(sys.modules) == self._modules:
             return

@@ -1,18 +1,18 @@
 """HTTP client of the daemon, for the Spark driver and its executors. Needs the standard library only.
 
-A client belongs to one thread and keeps one connection alive; the tasks of a process share one (`connections`). Faults
-that may pass are retried here, because Spark ends a query at the first exception of its source: a connection that
-cannot be made or breaks, a timeout, 429 and 503 (their `Retry-After` is obeyed). Retries use exponential backoff with
-full jitter, until `retry_timeout_s` has passed since the call's first failure. Every call can be repeated: ranges can
-be read again, a second acknowledgement changes nothing, and a session that was opened and never used fences only older
-ones. All other answers are final: the client raises a `BinlogError` with the daemon's message.
+A client belongs to one thread and keeps one connection alive; the tasks of a process share one (`connections`). Spark
+ends a query at the first exception of its source, so the client retries faults that may pass: a connection that cannot
+be made or that breaks, a timeout, and the statuses 429 and 503, whose `Retry-After` it obeys. Retries use exponential
+backoff with full jitter, until `retry_timeout_s` has passed since the call's first failure. Every call can be repeated:
+ranges can be read again, a second acknowledgement changes nothing, and a session that was opened and never used fences
+only older ones. All other answers are final: the client raises a `BinlogError` with the daemon's message.
 
 If the endpoint has several addresses, `AddressChoice` says which one a request goes to. The client waits only between
-two rounds, and does not wait long for a daemon that is silent: its host may be down, or the process stopped. The wait
-for an answer grows with each round, because a leader that is slow must be able to answer. A leader that ends hands over
-in less than a second, so in the call's first second of failures a standby is asked again sooner than its `Retry-After`
-says. Sessions and positions are in the state store that all daemons share, so a takeover is to the client what a
-restart of the daemon is.
+two rounds of the addresses. It does not wait long for a daemon that does not answer, because its host may be down or
+its process stopped. The wait for an answer grows with each round, so that a slow leader can answer. A leader that ends
+hands over in less than a second, so in the call's first second of failures a standby is asked again sooner than its
+`Retry-After` says. Sessions and positions are in the state store that all daemons share, so for the client a takeover
+is the same as a restart of the daemon.
 
 A body counts as received only if it is complete: a shorter one is a broken connection.
 """
@@ -161,7 +161,8 @@ class ConsumerClient:
     # -- calls -----------------------------------------------------------------------------------------------
 
     def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
-        """Open a session at `after`, or at the stored position. Fences every older one unless `read_only`."""
+        """Open a session at `after`, or at the stored position if it is None. Unless `read_only`, it fences every older
+        session."""
         body = {"after": after.as_dict() if after else None, "read_only": read_only}
         answer = self._object("POST", "session", body)
         return Session(
@@ -188,8 +189,8 @@ class ConsumerClient:
         min_bytes: int = 0,
         max_transactions: int | None = None,
     ) -> PolledRange:
-        """Acknowledge everything up to `after`, then wait up to `wait_ms` for what follows: with `min_bytes` for so
-        many bytes, or for a range that cannot grow."""
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for the changes behind it: with `min_bytes`,
+        until the range has so many bytes or cannot grow."""
         body = {
             "session": session,
             "after": after.as_dict(),
@@ -263,7 +264,7 @@ class ConsumerClient:
         self._object("POST", "/v1/consumers", body)
 
     def table_of_source(self, name: str, source: str | None) -> dict[str, Any]:
-        """As `table`, for a table that a declared consumer of a source may read, without a consumer."""
+        """As `table`, for a table that a declared consumer of `source` may read. The consumer need not exist."""
         query = "" if source is None else f"?source={quote(source, safe='')}"
         return self._object("GET", f"/v1/tables/{quote(name, safe='')}{query}", None)
 

@@ -101,14 +101,15 @@ class BinlogBatchReader(DataSourceReader):
         return with_cut_transactions(client, options, self._schema, slices)
 
     def _first(self, start: Position, session: Session) -> Position:
-        """Returns where the batch begins: at `start`, or behind what the queue no longer has."""
+        """Returns where the batch begins: at `start`, or where the queue begins if it no longer has all changes after
+        `start`."""
         if start.epoch == session.position.epoch and start.order >= session.position.order:
             return start
         self._skip(start, session.position)
         return session.position
 
     def _skip(self, after: Position, begins: Position) -> None:
-        """Go on where the queue begins, or raise, as `failOnDataLoss` says."""
+        """Raise `BinlogError` for changes that the queue lacks if `failOnDataLoss` is true, else log a warning."""
         loss = BinlogError(
             ErrorKind.POSITION_PURGED,
             f"changes after {position_text(after)} are not in the queue, which begins at {position_text(begins)}: they"
@@ -133,7 +134,7 @@ class BinlogBatchReader(DataSourceReader):
         self, client: ConsumerClient, session: Session, first: Position, end: Position | None
     ) -> Position:
         """Wait until the daemon has read up to `end`, or without `end` up to the server's newest position. Returns
-        where the batch ends. Without `end` a batch ends where the queue does, if the queue has no more room."""
+        where the batch ends. If the queue has no more room, a batch without `end` ends where the queue ends."""
         target, at = end or session.head, first
         moved = time.monotonic()
         while at.order < target.order:

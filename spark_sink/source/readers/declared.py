@@ -1,20 +1,20 @@
 """A stream whose consumer the source declares itself (option `databases`): one consumer for each checkpoint.
 
 Spark does not tell a source the checkpoint of its query. But it stores the source's offsets there, and passes them back
-after a restart. So the name of the consumer is part of each offset, and the checkpoint itself is the identity: a query
-that is started again finds its consumer, and two queries with two checkpoints have two. The offsets of a query are
+after a restart. So the name of the consumer is part of each offset. A query that is started again finds its consumer in
+its checkpoint, and two queries with two checkpoints have two consumers. The offsets of a query are
 
     {"consumer": ""}                    a new query, before its first batch
     {"consumer": "spark-4f0c..."}       the name is chosen, and the consumer not declared yet
     {"server": ..., "consumer": ...}    a position of the consumer
 
 The first two batches only go from one of these forms to the next one, and are empty. Thus the name is in the checkpoint
-before its consumer is declared, and a query that is killed at any moment leaves no consumer behind that no query reads.
-The first position is in the checkpoint before anything is read.
+before its consumer is declared. At whatever moment a query is killed, its next start finds the consumer. The first
+position is in the checkpoint before anything is read.
 
-A process declares the consumer before it uses it for the first time. That changes nothing if the consumer exists. If it
-was removed, because the query did not run for long, the session is opened at the checkpoint's position, as after a loss
-of the daemon's state.
+A process declares the consumer before its first use, which changes nothing if the consumer exists. If the daemon has
+removed the consumer because the query did not run for a long time, the session is opened at the checkpoint's position,
+as after a loss of the daemon's state.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ CONSUMER = "consumer"
 
 @dataclass(frozen=True)
 class DeclaredPartition(InputPartition):
-    """A partition of the consumer's reader. The executors get the reader from before the name was known."""
+    """A partition of the consumer's reader. It has the name because the reader that the executors get does not know
+    it."""
 
     consumer: str
     partition: InputPartition
 
 
 class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. `BinlogStreamReader` does everything else."""
+    """Chooses and declares the consumer: see the module. `BinlogStreamReader` does everything else."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -111,7 +112,7 @@ class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the consumer ----------------------------------------------------------------------------------------
 
     def _reader_of(self, consumer: str) -> BinlogStreamReader:
-        # The consumer begins at the place of the options, so the reader begins where the consumer does.
+        # The daemon lets the consumer begin at the options' place, so the reader needs no start of its own.
         options = replace(self._options, consumer=consumer, start=None)
         return BinlogStreamReader(options, self._schema)
 

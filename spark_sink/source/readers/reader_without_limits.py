@@ -4,8 +4,9 @@ Such a Spark calls `latestOffset` without the end of the last batch and without 
 where the next batch begins:
 
 * A new query: `latestOffset`, `initialOffset`, `partitions(initial, end)`.
-* A query with a checkpoint: first `partitions(E, E)`, where E is the newest end in the checkpoint. If that batch is not
-  committed, `partitions(S, E)` plans it again. Then `latestOffset`, and everything up to E is committed.
+* A query with a checkpoint: first `partitions(E, E)`, where E is the newest end in the checkpoint. If the batch that
+  ends at E is not committed, `partitions(S, E)` plans it again. Then `latestOffset`: now everything up to E is
+  committed.
 * From then on: `latestOffset`, `partitions(E, end)`.
 
 So the end of the last call of `partitions` is what the next `latestOffset` acknowledges. `partitions(E, E)` opens no
@@ -85,7 +86,7 @@ class ReaderWithoutLimits(BinlogStreamReader):
         return planned
 
     def _wrapped(self) -> UserError:
-        """The error for a run whose end Spark has asked for before it told where the run begins."""
+        """Returns the error for a run in which Spark has asked for the end before telling where the run begins."""
         return UserError(
             ErrorKind.SETTINGS,
             f"this Spark makes runs of Trigger.AvailableNow with the setting {_WRAPPER}, which does not tell a source"
@@ -106,7 +107,8 @@ class ReaderWithoutLimits(BinlogStreamReader):
             ready = self._polled(session, after)
             if ready.gap or ready.end.order >= target.order:
                 return ready
-            # This poll answers when the range cannot grow, and otherwise, at the end of its time, with no transactions.
+            # This poll answers with transactions once the range cannot grow. If `WAIT_MS` passes before that, it
+            # answers without any.
             whole = self._polled(session, after, min_bytes=most, wait_ms=WAIT_MS)
             if whole.gap or whole.transactions:
                 return whole

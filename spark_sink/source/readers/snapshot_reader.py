@@ -1,8 +1,8 @@
 """The reader of a stream that begins with a snapshot: `startingOffsets=snapshot`. See `rules` for what it does.
 
-It is the reader of changes, with other batches before its first one. An offset is a position with one more key,
-`snapshot`, until the snapshot is over; then it is a position, as of any other stream. Before anything is known, the
-offset is `{"snapshot": {}}`: a batch from there to the server's newest position, without rows, fixes where the stream
+It extends the reader of changes by batches of rows. Until the snapshot is over, an offset is a position with one more
+key, `snapshot`; then it is a position, as in any other stream. Before anything is known, `snapshot` is `{}` and there
+is no position. The first batch goes from there to the server's newest position, has no rows, and fixes where the stream
 begins. So a query that is killed before its first commit begins again at the same offset.
 """
 
@@ -48,7 +48,8 @@ def offset_of(position: Position, state: SnapshotState | None) -> dict[str, Any]
 
 
 def parsed_offset(offset: dict[str, Any]) -> tuple[Position, SnapshotState | None]:
-    """Raises `UserError` for an object that is no offset."""
+    """Returns the position and the state, None if the snapshot is over. Raises `UserError` for an object that is no
+    offset."""
     rest = {name: value for name, value in offset.items() if name != KEY}
     state = SnapshotState.of_json(offset[KEY]) if KEY in offset else None
     return Position.from_dict(rest), state
@@ -83,7 +84,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         if state is None:
             return super().latestOffset(start, limit)
         self._limit = limit
-        # A snapshot goes on to its end, also behind the place at which a run of changes would end.
+        # A snapshot goes on to its end, also past the target of a run with Trigger.AvailableNow.
         target, self._target = self._target, None
         needs_target, self._needs_target = self._needs_target, False
         try:

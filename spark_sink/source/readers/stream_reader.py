@@ -1,20 +1,20 @@
 """The reader of a stream: one consumer of the daemon as a stream of changes.
 
-Spark constructs a reader twice, in two Python processes on the driver: one only to send `read` to the executors, the
-other to plan batches as long as the query runs. The reader cannot tell which one it is, and after a crash `partitions`
-is the planner's first call. So the constructor opens nothing. The first call that needs the session opens it, at the
-offset that this call passes. Each `Slice` carries the session's number: an executor reads under the session of the
-batch, and fails if that session was fenced.
+Spark constructs a reader in two Python processes on the driver. One process only sends `read` to the executors, the
+other one plans batches as long as the query runs. A reader cannot tell in which process it is, and after a crash Spark
+calls the planner's `partitions` first. So the constructor opens nothing. The first call that needs the session opens
+it, at the offset that this call passes. Each `Slice` carries the session's number: an executor reads under the session
+of the batch, and fails if that session was fenced.
 
-The `start` of `latestOffset` acknowledges: Spark passes the end of the last batch whose commit log was written.
-`commit` is called later, or never for the last batch, and is not used. Reading a range does not consume it: several
-actions on a batch, and a retried task, read it again.
+The argument `start` of `latestOffset` acknowledges: it is the end of the last batch whose commit log Spark has written.
+Spark calls `commit` later than that, and never for the last batch, so `commit` does nothing. Reading a range does not
+consume it: several actions on a batch, and a retried task, read it again.
 
-With `Trigger.AvailableNow` the target is the server's newest position at the start. If the consumer has failed, the
-daemon cannot tell that position. If the options say where to begin, the session is opened at that place, which revives
-the consumer. Then the target is the session's head. The query ends when `latestOffset` returns its own `start`. So
-`latestOffset` waits until there is something to read or the target is reached, and returns the target in place of a
-later end.
+A query with `Trigger.AvailableNow` has a target: the server's newest position at the start. If the consumer has failed,
+the daemon cannot tell that position. If the options then say where to begin, the reader opens the session at that
+place, which revives the consumer, and the target is the session's head. The query ends when `latestOffset` returns its
+own `start`. So `latestOffset` waits until there is something to read or the target is reached, and returns the target
+in place of a later end.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
         """Spark calls this twice for a new query; the second call must not change anything.
 
-        A start that lies before a gap is returned unchanged. The first batch then goes from there to where the consumer
-        goes on. So the gap is a batch of its own before any change behind it, even if there is no such change yet.
+        A start that lies before a gap is returned unchanged. The first batch then goes from this start to the position
+        where the consumer continues. So the gap is a batch of its own, even if there is no change behind the gap yet.
 
-        At a place, such as `latest`, the session is opened by `latestOffset`, not here: after a crash Spark calls
+        For a place, such as `latest`, `latestOffset` opens the session, and not this method. After a crash Spark calls
         `partitions` next, for the batch that it has planned (see there).
         """
         start = self._options.start
@@ -153,21 +153,21 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Position.from_dict(start), Position.from_dict(end)
         if self._session is None and self._initial is not None:
             # An earlier process has planned this batch, and was killed before Spark committed it. The options' place
-            # may have another position now. The batch began where the session of that process did, and the daemon has
+            # may have another position now. The batch began where that process opened its session, and the daemon has
             # stored that position.
             self._session = self._open(None)
             first, self._anchored = self._session.position, True
             if first.epoch != last.epoch:
                 self._skip_gap(last, first)
         session = self._session_at(first)
-        # A new query that was killed before its first commit asks for its initial offset again. Markers may have
-        # moved that past the planned end, which happens only if the range between them is empty.
+        # A new query that was killed before its first commit asks for its initial offset again. Markers may have moved
+        # this offset past the planned end, but only if the range between the two is empty.
         if first.order >= last.order:
             return []
         polled: PolledRange | None = None
         if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
             polled = self._planned[1]
-        # Nothing can be read across a gap: it is a batch of its own, also one that an earlier process has planned.
+        # Nothing can be read across a gap, so a gap is a batch of its own, also if an earlier process has planned it.
         is_gap = first.epoch != last.epoch
         markers = is_gap or (polled is not None and polled.transactions == 0)
         if markers and not self._options.raw:
@@ -246,7 +246,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None
 
     def _check_ahead(self, after: Position) -> None:
-        """Raise unless `after`, which is ahead of this run's target, lies in the server's log after all."""
+        """Raise `BinlogError` if `after`, which is ahead of this run's target, is not in the server's log."""
         self._session_at(after)  # the daemon refuses a position of another history
         # A snapshot may have gone on for long since the session was opened.
         head = self._head_now()
@@ -260,7 +260,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _skip_gap(self, after: Position, goes_on: Position) -> None:
-        """Go on behind a gap, or raise, as `failOnDataLoss` says."""
+        """Raise `BinlogError` for a gap if `failOnDataLoss` is true, else log a warning."""
         loss = data_loss(self._options.consumer, after, goes_on)
         if self._options.fail_on_data_loss:
             raise loss
@@ -269,7 +269,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s: %s", loss.where, loss.what)
 
     def _session_at(self, start: Position) -> Session:
-        """Returns the session, opened at `start` if this is the first call with an offset of Spark's.
+        """Returns the session. The first call with an offset from Spark opens it at `start`.
 
         `initialOffset` may have opened the session elsewhere. Then it is opened again, at the checkpoint's offset.
         """

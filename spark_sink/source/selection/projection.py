@@ -2,8 +2,8 @@
 
 Runs on the executors.
 
-A stream has the columns that its table had when the query was started. The log holds rows from before and behind each
-ALTER TABLE, in the layout of their time. A TABLE_MAP has no ids of columns, so they are matched by name.
+A stream has the columns that its table had when the query was started. The log holds rows from before and after each
+ALTER TABLE, in the layout that the table had then. A TABLE_MAP has no ids of columns, so they are matched by name.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class LayoutProjection:
 
 
 def impossible(table_map: TableMap, fields: Sequence[pa.Field], dates: InvalidDates) -> list[str]:
-    """Returns a text for each column of the stream whose type cannot hold all values that it has in this layout."""
+    """Returns a text for each column of the stream whose type cannot hold all values of the column's type in this
+    layout."""
     by_name = {column.name.casefold(): column for column in table_map.columns}
     return [
         f"column {field.name!r} is {_type_text(column, dates)}, which does not fit"

@@ -38,13 +38,13 @@ class TouchedObjects:
 
     @property
     def database(self) -> str | None:
-        """The only database of everything touched, None if there are several or none."""
+        """The database of everything that the statement touches; None if there are several or none."""
         names = {database for database, _ in self.tables or ()} | set(self.databases or ())
         return names.pop() if len(names) == 1 else None
 
     @property
     def table(self) -> str | None:
-        """The only table, None if there are several or none."""
+        """The table that the statement touches; None if there are several or none."""
         tables = self.tables or ()
         return tables[0][1] if len(tables) == 1 else None
 

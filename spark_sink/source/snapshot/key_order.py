@@ -1,7 +1,7 @@
 """Whether a key of the log lies behind the end of a chunk, by the order of the table's index. Pure.
 
 The server determines that order. It is known here for whole and decimal numbers and for bytes. The order of text
-depends on its collation, so such a key counts as one that is not behind the end.
+depends on its collation, so a key with text counts as one that is not behind the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER, _FIXED, _VARYING, _UNKNOWN = "number", "bytes", "varbytes", "other"
 
 
 def key_parts(columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-    """Returns the columns of a key as an offset holds them: another type is another text."""
+    """Returns the columns of a key as an offset holds them. If the type of a column changes, so does its text."""
     return tuple(KeyPart(column.name, _type_text(column)) for column in columns)
 
 

@@ -48,7 +48,7 @@ Key = tuple[Any, ...]
 
 
 class BegunTables:
-    """A selection without the tables of which no change is delivered."""
+    """A selection that leaves out the tables of which no change is delivered."""
 
     def __init__(self, selection: Selection, options: SourceOptions, state: SnapshotState) -> None:
         self._selection, self._state = selection, state
@@ -116,7 +116,7 @@ def _keys(images: pa.StructArray) -> list[Key | None]:
 
 @dataclass(frozen=True, slots=True)
 class _PartialChange:
-    """`key`: that of the image behind the change."""
+    """`key`: the key in the `after` image; None without such an image."""
 
     part: DeliveredPart
     key: Key | None
@@ -207,7 +207,7 @@ def _replaced(
 def _inserted_keys(
     keys: pa.StructArray, changes: Sequence[_PartialChange | None], names: Sequence[str]
 ) -> pa.StructArray:
-    """Returns the keys of changes; an UPDATE of which only the INSERT is delivered has the key behind it."""
+    """Returns the keys of changes. An UPDATE that is delivered as an INSERT has the key of its `after` image."""
     if not any(change and change.part is DeliveredPart.INSERT for change in changes):
         return keys
     by_name = [name.casefold() for name in names]

@@ -1,6 +1,6 @@
 """Plans the batches of a stream that begins with a snapshot: applies the rules to what a server and a daemon report.
 
-What it asks them for, `Sources`, is replaced in the simulation of the tests.
+It asks them through `Sources`, which the simulation of the tests replaces.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ class SnapshotPlanner:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._planned: SnapshotState | None = None  # the chunk that this process has planned last
-        self._read: tuple[SnapshotState, bool] | None = None  # whether its batch has its rows
+        # A state, and whether the batch that ends with it has its rows.
+        self._read: tuple[SnapshotState, bool] | None = None
 
     def next(
         self, position: Position, state: SnapshotState
     ) -> tuple[Position, SnapshotState | None] | None:
-        """Returns the end of the next batch, behind a committed one that ends with `position` and `state`; None as
-        state: the snapshot is over. Returns None if there is nothing to do now."""
+        """Returns position and state at the end of the next batch, which follows a committed batch that ends with
+        `position` and `state`. A state of None means that the snapshot is over. Returns None if there is nothing to do
+        now."""
         session = self._sources.session_at(position)
         read_here = self._read[1] if self._read is not None and self._read[0] == state else None
         state = rules.settled(state, read=rules.is_settled(state, session, read_here))

@@ -71,8 +71,8 @@ class _Reading:
         self._plan: LayoutPlan
 
     def rows(self) -> tuple[list[pa.RecordBatch], Position]:
-        """Returns the rows with the columns that the stream and the key need, and what the server had executed after
-        that."""
+        """Returns the rows with the columns that the stream and the key need, and a position that covers what the
+        server had executed after the rows were read."""
         assert self._options.snapshot is not None
         server = table_server(self._options.snapshot)
         for attempt in range(_ATTEMPTS):

@@ -5,8 +5,8 @@ ways:
 
 - *Changes* move P on. A change is left out if the row that it changes is not read yet, since the row will be read later
   in a state that contains the change.
-- *Rows* are those of one chunk, a range of a table's key, in their state at P. The server shows them in a later state
-  E. So the rows that have changed between P and E are left out: their changes lie behind P, and are delivered.
+- *Rows* are the rows of one chunk, a range of a table's key, in their state at P. The server shows them in a later
+  state E. So the rows that have changed between P and E are left out: their changes lie behind P, and are delivered.
 
 So each row is delivered once, in the state at some P, and each later change of it is delivered once, in order. Reading
 a chunk again gives the same rows in the same state, except for those that have changed meanwhile: whatever attempt a
@@ -14,7 +14,8 @@ sink keeps, its rows are older than the changes that follow. The rules need full
 
 A chunk that was planned before a process was killed may be impossible to read later, because the changes between P and
 E no longer fit into the consumer's queue. Then its batch gets no rows, and the chunk is read again at a later P. So a
-chunk is *settled* only by the batch behind it. Until then changes of its rows are delivered, as the sink may have them.
+chunk is *settled* only by the batch behind it. Until then changes of its rows are delivered, because the sink may have
+these rows.
 
 Tables are read in the order of their names. An offset holds the name of one table and two keys, however many tables and
 chunks there are.
@@ -47,7 +48,7 @@ class KeyPart:
 class ChunkEnd:
     """The chunk behind the rows that were read: up to and including `upper`; None: the rest of the table.
 
-    `attempt`: how often it was planned; `session`: the number of the session in which that was done last.
+    `attempt`: how often it was planned; `session`: the number of the session in which it was planned last.
     """
 
     upper: Bound | None
@@ -74,7 +75,7 @@ class SnapshotState:
     until: tuple[int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the state as JSON, without what has its default."""
+        """Returns the state as JSON, without the fields that have their defaults."""
         value: dict[str, Any] = {}
         if self.table is not None:
             value["table"] = list(self.table)
@@ -165,8 +166,8 @@ def is_settled(state: SnapshotState, session: int, read_here: bool | None) -> bo
     """True if the rows of the state's chunk are known to be delivered. The batch that ends with `state` is committed.
 
     `read_here`: whether this process has planned that batch with its rows; None if it has not planned the batch.
-    `session`: the number of this process's session. Each process opens one. So if the number is the next one, no other
-    process can have planned the batch without its rows.
+    `session`: the number of this process's session. Each process opens one session. So if this number is the next
+    after the chunk's, no other process can have planned the batch without its rows.
     """
     if read_here is not None or state.chunk is None:
         return bool(read_here)
@@ -174,8 +175,8 @@ def is_settled(state: SnapshotState, session: int, read_here: bool | None) -> bo
 
 
 def settled(state: SnapshotState, *, read: bool) -> SnapshotState:
-    """Returns the state behind a committed batch. `read`: whether the rows of its chunk are known to be delivered, if
-    that is what the batch consists of. If not, the chunk stays, and is read again."""
+    """Returns the state behind a committed batch. `read`: whether the rows of its chunk are known to be delivered; it
+    counts for a batch of rows only. If they are not, the chunk stays, and is read again."""
     if not state.rows or state.chunk is None or not read:
         return state
     upper = state.chunk.upper
@@ -186,7 +187,7 @@ def next_table(state: SnapshotState, names: Iterable[TableName]) -> TableName | 
     """Returns the table that follows the state's table, None if that is the last one. `names`: the tables that the
     server has now and the stream selects.
 
-    A table that was created during the snapshot is among them, or its name is smaller, and then the stream has
+    A table that was created during the snapshot may have a smaller name than the state's table. Then the stream has
     delivered all its changes.
     """
     return min((name for name in names if state.table is None or name > state.table), default=None)
@@ -198,8 +199,8 @@ def with_table(state: SnapshotState, table: TableName, key: tuple[KeyPart, ...])
 
 
 def with_chunk(state: SnapshotState, upper: Bound | None, session: int) -> SnapshotState:
-    """Returns the state at the end of a batch with the rows of the next chunk. `upper`: its end, unless it is read
-    again."""
+    """Returns the state at the end of a batch with the rows of the next chunk. `upper`: the chunk's end; not used if
+    the state has a chunk, which is then read again."""
     chunk = state.chunk
     if chunk is None:
         return replace(state, chunk=ChunkEnd(upper, 1, session), rows=True)
@@ -212,7 +213,8 @@ def with_changes(state: SnapshotState) -> SnapshotState:
 
 
 def all_read(state: SnapshotState, head: tuple[int, int]) -> SnapshotState:
-    """Returns the state in which all tables are read. `head`: the server's newest place after it has listed its tables.
+    """Returns the state in which all tables are read. `head`: the server's newest place, asked for after the tables
+    were listed.
 
     The snapshot goes on up to there, because a RENAME before it would show that a table was missed.
     """
@@ -220,12 +222,12 @@ def all_read(state: SnapshotState, head: tuple[int, int]) -> SnapshotState:
 
 
 def is_over(state: SnapshotState, order: tuple[int, int]) -> bool:
-    """True if a stream at this place needs the state no longer."""
+    """True if a stream at this place no longer needs the state."""
     return state.until is not None and order >= state.until
 
 
 class Delivers(Enum):
-    """Which changes of a table a stream delivers, if it is not those up to a key."""
+    """Which changes of a table a stream delivers, where no key divides them."""
 
     NONE = auto()
     ALL = auto()
@@ -262,8 +264,8 @@ def delivered_part(before: bool | None, after: bool | None) -> DeliveredPart:
     """Returns the part of a change that is delivered. `before`, `after`: whether the row with the image's key counts as
     read; None if the change has no such image.
 
-    An UPDATE of the key may move a row from the rows that are read to those that are not, or back. It is a DELETE or an
-    INSERT to a reader.
+    An UPDATE of the key may move a row from the rows that are read to those that are not, or back. The stream delivers
+    it as a DELETE or an INSERT.
     """
     if not before and not after:
         return DeliveredPart.NOTHING
@@ -274,13 +276,13 @@ def delivered_part(before: bool | None, after: bool | None) -> DeliveredPart:
 
 def unchanged(keys: Sequence[Any], changed: frozenset[Any]) -> list[bool]:
     """Returns which rows of a chunk are in their state at the chunk's position. `changed`: the keys in all images of
-    the changes behind that position, up to one that covers what the server had executed when it showed the rows."""
+    the changes from that position up to one that covers what the server had executed when it showed the rows."""
     return [key not in changed for key in keys]
 
 
 def check_key(state: SnapshotState, key: tuple[KeyPart, ...]) -> None:
-    """Raise `BinlogError` if the key of the table that is being read has become another one: its rows cannot be told
-    apart into read ones and others."""
+    """Raise `BinlogError` if the key of the table that is being read has changed: it is then unknown which of its rows
+    are read."""
     if key != state.key:
         raise snapshot_failure(state.table, "its key was changed while its rows were read")
 

@@ -30,7 +30,7 @@ _TABLES = """
 SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
 """
-# Keys of the tables without one are not needed, so one question serves for all tables.
+# Only the names of tables with a key are needed, not their keys, so one query serves for all tables.
 _KEYED = """
 SELECT DISTINCT s.TABLE_SCHEMA, s.TABLE_NAME FROM information_schema.STATISTICS s WHERE s.NON_UNIQUE = 0
 AND NOT EXISTS (SELECT 1 FROM information_schema.STATISTICS n WHERE n.TABLE_SCHEMA = s.TABLE_SCHEMA
