@@ -37,7 +37,7 @@ class ApiAddress:
         try:
             parts = urlsplit(text)
         except ValueError:
-            raise _no_address(text) from None
+            raise _no_address(text.rpartition("@")[2]) from None  # not a password before the @
         if "@" in parts.netloc:
             raise UserError(
                 ErrorKind.SETTINGS,
