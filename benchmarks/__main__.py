@@ -79,7 +79,7 @@ PARTS = (
 )
 
 # Programs that should be measured too, and the reason why they are not.
-ABSENT = (("go-mysql", "the Go module proxy that was at hand refuses its module"),)
+ABSENT = (("go-mysql", "its module could not be downloaded"),)
 
 
 def main() -> int:

@@ -311,7 +311,7 @@ def resolve(
     target: Target = None,
     conf: Conf = None,
 ) -> None:
-    """Say how stopped tables go on. The running job does it, or the next one."""
+    """Say how stopped tables go on. The running job follows this at once, otherwise the next job does."""
     with faults_as_exit_codes():
         from spark_sink.mirror.commands import RESOLUTIONS  # noqa: PLC0415
 

@@ -29,8 +29,8 @@ _PROGRAM_MAX = 80  # characters of a program's name
 # that it stores is too low, so it would apply transactions twice after a lost connection.
 _MYSQL_REPLICA = "mysqld"
 _BY_FILE_REFUSED = (
-    "a replica of MySQL cannot read by file and offset here, because events of others are left out; set gtid_mode=ON,"
-    " and CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION=1"
+    "a replica of MySQL cannot read by file and offset here, because events of other consumers are left out; set"
+    " gtid_mode=ON, and CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION=1"
 )
 
 

@@ -225,17 +225,18 @@ def _check_number(
     wanted: Declaration, declared: Iterable[Declaration], source: SourceSettings
 ) -> None:
     owners = [each.owner for each in declared if each.source == wanted.source]
-    for count, limit, whose, key in (
-        (len(owners), source.max_consumers, "of all tokens", "max_consumers"),
+    for count, limit, who, key in (
+        (len(owners), source.max_consumers, "all tokens have", "max_consumers"),
         (
             owners.count(wanted.owner),
             source.max_consumers_per_token,
-            "of this token",
+            "this token has",
             "max_consumers_per_token",
         ),
     ):
         if count >= limit:
-            what = f"{count} declared consumers {whose}, the limit sources.{wanted.source}.{key}"
+            limited_by = f"sources.{wanted.source}.{key}"
+            what = f"{who} {count} declared consumers, as many as {limited_by} allows"
             remedy = (
                 "delete one that is no longer read (DELETE /v1/consumers/NAME), or raise the limit"
             )

@@ -344,7 +344,7 @@ def _lock(connection: Connection, source: SourceTable) -> None:
         raise BinlogError(
             ErrorKind.GRANT_MISSING,
             f"table {source.label} has no primary key and no unique key on NOT NULL columns, so it is copied in one"
-            " snapshot, for whose instant it must be locked, and the account may not lock it",
+            " snapshot. The table must be locked when the snapshot begins, but the account may not lock it",
             where=server_name(connection),
             remedy="GRANT LOCK TABLES ON the table's database TO the account, or give the table a primary key",
         ) from error

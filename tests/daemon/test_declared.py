@@ -185,7 +185,8 @@ def test_a_token_declares_no_more_consumers_than_permitted(daemon: Daemon, datab
     status, kind, text = refused(lambda: declare(daemon.api, "nb-3", database))
     assert (status, kind) == (403, "FORBIDDEN")
     assert (
-        "3 declared consumers of this token, the limit sources.db.max_consumers_per_token" in text
+        "this token has 3 declared consumers, as many as sources.db.max_consumers_per_token allows"
+        in text
     )
     assert declare(daemon.api, "nb-0", database)["created"] is False
     declare(by(daemon, OTHER), "nb-3", database)

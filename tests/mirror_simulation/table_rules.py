@@ -96,7 +96,7 @@ class TableRules:
             self._is_newest(record)
             waits = isinstance(record.state, Creating | Copying | Replaying | CatchingUp)
             if isinstance(record.state, CatchingUp) and record.folder in taken:
-                says_why = TAKEN in record.reason or "waits for its place" in record.reason
+                says_why = TAKEN in record.reason or "is free" in record.reason
                 assert says_why, f"{record.label} does not say why it waits"
                 waits = False
             assert record.history or not waits, f"{record.label} is {record}"

@@ -145,8 +145,8 @@ def test_numbers_are_limited_for_each_token_and_for_all(permitted: Settings) -> 
     elsewhere = replace(WANTED, name="nb-4", source="narrow")
     others = [replace(WANTED, name=f"nb-{n}", owner="other") for n in (5, 6, 7)]
     assert admit(WANTED, {each.name: each for each in (own[0], elsewhere)}, permitted) is None
-    assert "2 declared consumers of this token" in refusal(WANTED, permitted, *own)[1]
-    assert "3 declared consumers of all tokens" in refusal(WANTED, permitted, *others)[1]
+    assert "this token has 2 declared consumers" in refusal(WANTED, permitted, *own)[1]
+    assert "all tokens have 3 declared consumers" in refusal(WANTED, permitted, *others)[1]
 
 
 # -- the same declaration again ---------------------------------------------------------------------------------

@@ -297,7 +297,7 @@ class _OneCopy:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"table {source.label} has no primary key and no unique key on NOT NULL columns, so it can only be"
-                " copied in one snapshot, for whose instant it must be locked",
+                " copied in one snapshot, and the table must be locked when the snapshot begins",
                 where=self._server.label,
                 remedy="set copy.lock_keyless_tables to true, or give the table a primary key",
             )

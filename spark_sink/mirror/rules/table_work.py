@@ -209,7 +209,7 @@ def next_action(
 
     Raises `BinlogError` if the item cannot be applied to this table.
     """
-    assert not isinstance(work, RenameBarrier), "several tables are concerned, see `rename_work`"
+    assert not isinstance(work, RenameBarrier), "several tables are concerned, see `RenameTask`"
     if record is not None:
         # After a crash, items of a former name may be read again for a table that the settings leave out.
         if work.lsn <= record.from_lsn or isinstance(record.state, LeftOut):

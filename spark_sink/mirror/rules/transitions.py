@@ -104,7 +104,7 @@ def _once_in_place(record: TableRecord, before: TableRecord | None) -> TableReco
     place, and then goes on by itself."""
     if record.move is None or not isinstance(record.state, Live):
         return record
-    reason = f"its folder waits for its place {record.folder}"
+    reason = f"its folder waits until the path {record.folder} is free"
     if before and isinstance(before.state, CatchingUp) and before.state.reason_before is not None:
         reason = before.reason
     waits = CatchingUp(record.state, reason_before=record.reason)

@@ -73,6 +73,6 @@ def _taken_over(consumer: str) -> BinlogError:
         "a job that was started later, or adopt, has taken over this consumer, so this job neither logs nor applies it"
         " any more",
         where=f"consumer {consumer}",
-        remedy="run one mirror job per consumer and target: end the other one before this one is started again; after"
-        " adopt start this one again",
+        remedy="run one mirror job per consumer and target: if another job runs, end it, then start this job again; if"
+        " you ran adopt, start this job again",
     )

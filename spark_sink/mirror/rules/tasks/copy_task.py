@@ -222,7 +222,7 @@ def _no_end(record: TableRecord) -> BinlogError:
 def _too_short(record: TableRecord) -> BinlogError:
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE,
-        "the log ends before the position that the copied rows are of",
+        "the log ends before the position at which the rows were copied",
         where=f"table {record.label}",
         remedy="run the job again: it goes on with this copy",
     )
