@@ -272,7 +272,12 @@ def _latency(report: Report) -> str:
         readers_cycle.PART,
         (load, "commit to reader, p50", "p50", "ms"),
         (load, "commit to reader, p99", "p99", "ms"),
-        (load, "the daemon's share of a core", f"at {load}, which take the daemon", "of a core"),
+        (
+            load,
+            "the daemon's share of a core",
+            f"at {load}, for which the daemon uses",
+            "of a core",
+        ),
     )
 
 

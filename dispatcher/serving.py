@@ -83,7 +83,7 @@ class Serving:
         role = self.role()
         if role is not None and not role.leads:
             return [str(role), *self.store_faults()]
-        return ["the term begins"] if self.leader is None else self.store_faults()
+        return ["it begins to lead"] if self.leader is None else self.store_faults()
 
     def store_faults(self) -> list[str]:
         """Return why nothing can be stored. A leader that cannot renew its lease is a standby soon."""

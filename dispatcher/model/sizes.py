@@ -18,8 +18,8 @@ _UNITS = {"B": 1} | {
 
 
 def size_in_bytes(text: str) -> int | None:
-    """Returns the bytes of `16MB` (16,000,000), `16MiB` (16,777,216), `1.5 GiB` or `4096B`, in any case; None
-    for anything else, such as a number without a unit, or `16M`, which is ambiguous."""
+    """Returns the number of bytes of a size with a unit, in upper or lower case: `16MB` (16,000,000), `16MiB`
+    (16,777,216), `1.5 GiB`, `4096B`. None for anything else: a number without a unit, or the ambiguous `16M`."""
     match = _SIZE.match(text.strip())
     # A float cannot represent all large sizes exactly.
     return int(Decimal(match[1]) * _UNITS[match[2].upper()]) if match else None

@@ -62,6 +62,7 @@ _BETWEEN = NUMBERED | {
     EventType.MARIADB_BINLOG_CHECKPOINT,
     EventType.MARIADB_START_ENCRYPTION,
 }
+_NAME_EXISTING = "name a position in one of the log's files (on the server: SHOW BINARY LOGS)"
 # Errors that concern the source, not a single start.
 _SOURCE_ERRORS = frozenset(
     {
@@ -218,7 +219,7 @@ def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
     assert isinstance(gtids, MariadbGtids) and isinstance(executed, MariadbGtids)
     if not executed.contains(gtids):
         what = f"the server has not executed {gtids}, only {str(executed) or 'nothing'}"
-        raise BinlogError(ErrorKind.HISTORY_DIFFERS, what, remedy="name a position of the log")
+        raise BinlogError(ErrorKind.HISTORY_DIFFERS, what, remedy=_NAME_EXISTING)
     names = [name for name, _ in log.files]
 
     def beyond(name: str) -> bool:
@@ -297,7 +298,7 @@ def _check_exists(log: SearchableLog, file: str, offset: int) -> None:
             raise BinlogError(
                 ErrorKind.HISTORY_DIFFERS,
                 f"there is no {file}:{offset}: the file has {sizes[file]} bytes",
-                remedy="name a position of the log",
+                remedy=_NAME_EXISTING,
             )
         return
     names = [name for name, _ in log.files]
@@ -307,7 +308,7 @@ def _check_exists(log: SearchableLog, file: str, offset: int) -> None:
     raise BinlogError(
         ErrorKind.POSITION_PURGED if purged else ErrorKind.HISTORY_DIFFERS,
         f"there is no {file}:{offset}: the files of the log are {has}",
-        remedy=None if purged else "name a position of the log",
+        remedy=None if purged else _NAME_EXISTING,
     )
 
 

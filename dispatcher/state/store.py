@@ -233,10 +233,10 @@ class StateStore:
     def _checkpoint(self) -> None:
         """The caller holds `_mutex`. While another process reads the store, a part may stay in the log.
 
-        RESTART lets the next write begin the log again from its start. This method makes such a write at once.
-        Otherwise recovery would read the frames of the old log; if one of them is damaged, the frames before it, which
-        recovery uses, are older than the file. TRUNCATE would avoid that, too. But a log that keeps its size needs no
-        new space for acknowledgements, and a sync of such a log writes no metadata of the file.
+        RESTART lets the next write begin the log again from its start. This method makes such a write at once. Without
+        this write, recovery after a crash would read the old log up to its first damaged frame. The frames before it
+        can hold older pages than the file, so the store would go back. TRUNCATE would avoid that, too. But a log that
+        keeps its size needs no new space for acknowledgements, and a sync of such a log writes no metadata of the file.
         """
         (wait_ms,) = self._db.execute("PRAGMA busy_timeout").fetchone()
         self._db.execute("PRAGMA busy_timeout = 0")  # do not wait for readers

@@ -147,8 +147,9 @@ def _same(buf: U8, at: int, size: int, word: U8) -> bool:
 def advance_position(position: int, log_pos: int, size: int) -> int:
     """Return the 64-bit offset after an event of `size` bytes whose header has `log_pos` (32 bits, 0 = unknown).
 
-    The offset needs both: `log_pos` wraps at 4 GiB, and sizes cannot be added up, because a dump by GTIDs leaves events
-    out. Offsets in a file only grow, so a smaller `log_pos` has wrapped. (A gap of more than 4 GiB is not detected.)
+    `log_pos` wraps at 4 GiB, so `position` supplies the upper bits. Sizes cannot be added up, because a dump by GTIDs
+    leaves events out; `size` is used only if `log_pos` is unknown. Offsets in a file only grow, so a smaller `log_pos`
+    has wrapped. (A gap of more than 4 GiB is not detected.)
     """
     if log_pos == 0:
         return position + size

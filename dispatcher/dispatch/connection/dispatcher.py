@@ -66,7 +66,9 @@ class Dispatcher:
         self.label = label  # the label of the client
         self.phase = Phase.CONNECTING
         self.attached: list[Consumer] = []
-        self._filled: dict[Consumer, None] = {}  # see `filled`; may contain other consumers, too
+        self._filled: dict[
+            Consumer, None
+        ] = {}  # also consumers that `filled` drops: without transactions
         self.view: ServerView | None = None
         self.error: BinlogError | None = None  # the reason why there is no connection
         self.read: ExecutedPosition | None = None

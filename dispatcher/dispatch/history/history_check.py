@@ -96,7 +96,7 @@ def stored_position(mode: Mode, position: Position) -> ExecutedPosition:
         executed = None
     if executed is None or not executed.seq_fits(mode):
         raise _differs(
-            f"the server's mode is {mode} now, the stored position {position.to_json()[:400]} is of another one"
+            f"the server's mode is {mode} now, but the stored position is of another mode: {position.to_json()[:400]}"
         )
     return executed
 

@@ -104,7 +104,7 @@ class ConsumerSession:
                 " checkpoint)"
             )
             raise UserError(ErrorKind.SESSION_FENCED, what, where=self.where, remedy=remedy)
-        what = f"session {number}, the newest one is {self.number}"
+        what = f"session {number} is not the newest session of the consumer, which is {self.number}"
         raise UserError(ErrorKind.SESSION_FENCED, what, where=self.where)
 
     def before_gap(self, position: Position) -> bool:

@@ -24,10 +24,10 @@ class ExecutedFilter:
         if (batch.tx.source[ended] < 0).any():
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_EVENT,
-                "a transaction without a GTID among others that have one",
+                "a transaction has no GTID, but others in the folder have one",
                 where=f"{label}, before {batch.file}:{batch.offset}",
-                remedy="remove the files up to this one from the folder, and move the consumer to the set that"
-                f" follows: {SEEK}",
+                remedy="remove the files up to this one from the folder, and move the consumer to the GTID set"
+                f" of the next file: {SEEK}",
             )
         if not self._left:
             return

@@ -68,7 +68,8 @@ class FilesSource:
             ErrorKind.METADATA_MISSING,
             "a folder of binlog files does not tell the columns of a table",
             where=self.label,
-            remedy="SET PERSIST binlog_row_metadata=FULL on the server that writes the files, so that they tell it",
+            remedy="SET PERSIST binlog_row_metadata=FULL on the server that writes the files; later files then name"
+            " the columns",
         )
 
 

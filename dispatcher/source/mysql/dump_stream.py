@@ -167,7 +167,7 @@ class LoggedInConnection:
             own = self._identity
             what = f"a replica with our server uuid {own.server_uuid} (server id {own.server_id}) has connected"
             hosts = ", ".join(duplicate_hosts)
-            before = f"; when we did, {hosts} had them" if hosts else ""
+            before = f"; when this daemon connected, {hosts} had this uuid and id" if hosts else ""
             return BinlogError(
                 ErrorKind.DUPLICATE_SERVER_UUID, f"{what}{before}", where=error.where
             )

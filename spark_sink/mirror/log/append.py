@@ -173,7 +173,7 @@ class LogAppender:
     def _write_file(
         self, append: LogAppend, rows: Iterable[Mapping[str, Any]]
     ) -> dict[str, Any] | None:
-        """Write rows into a file of any file system. Returns its `add` action; None if there are none."""
+        """Write rows into a file of any file system. Returns the file's `add` action; None if there are no rows."""
         made = file_in_memory(rows)
         if made is None:
             return None

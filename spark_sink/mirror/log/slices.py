@@ -157,7 +157,7 @@ def write_rows(sink: str | IO[bytes], rows: Iterable[Mapping[str, Any]]) -> File
 
 
 def file_in_memory(rows: Iterable[Mapping[str, Any]]) -> tuple[bytes, FileContent] | None:
-    """Returns a file of rows, and what it holds; None if there are none."""
+    """Returns a file of rows, and what it holds; None if there are no rows."""
     sink = BytesIO()
     content = write_rows(sink, rows)
     return None if content is None else (sink.getvalue(), content)
@@ -166,7 +166,7 @@ def file_in_memory(rows: Iterable[Mapping[str, Any]]) -> tuple[bytes, FileConten
 def write_local_file(
     folder: str, append: LogAppend, rows: Iterable[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """Write rows into a new file of the log's `folder`. Returns its `add` action; None if there are none."""
+    """Write rows into a new file of the log's `folder`. Returns its `add` action; None without rows."""
     from spark_sink.mirror.lake.data_file import new_name  # noqa: PLC0415
 
     name = new_name()

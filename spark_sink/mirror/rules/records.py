@@ -23,8 +23,10 @@ def name_at(record: TableRecord, lsn: int) -> TableName:
 def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> TableRecord | None:
     """Returns the table that had the name at `lsn`.
 
-    A table that had the name at `lsn` and was renamed since is preferred: a table that has the name now was made later,
-    or was dropped before. Next, a table that is not dropped is preferred, then the table with the newest record.
+    Several records can match, because a record does not tell when its table was created or dropped. A table that had
+    the name at `lsn` and was renamed afterwards is preferred: any other table of that name was created after the
+    RENAME, or was dropped before the renamed table got the name. Next, a table that is not dropped is preferred, then
+    the table with the newest record.
     """
     candidates = [record for record in records if name_at(record, lsn) == name]
 

@@ -387,7 +387,7 @@ def test_a_duplicate_server_uuid_is_reported_with_its_host(own: Own, kind: str) 
     assert named.kind is ErrorKind.DUPLICATE_SERVER_UUID
     assert "server uuid" in named.what and "server id" in named.what
     # MariaDB shows its replicas to administrators only.
-    seen = f"; when we did, {socket.gethostname()} had them"
+    seen = f"; when this daemon connected, {socket.gethostname()} had this uuid and id"
     assert (seen in named.what) == (not server.mariadb)
 
 

@@ -297,8 +297,8 @@ def index(buf: U8, arrays: Arrays) -> tuple[Int, Int]:  # noqa: C901 - one branc
         action = _ACTIONS[kind]
         end = at + size - tail
         if action == FORMAT:
-            # The caller verifies the checksum of this event with parse_format_description, which leaves out the flag
-            # "in use".
+            # The caller verifies this event's checksum with parse_format_description, which clears the flag "in use"
+            # first, because the checksum does not cover it.
             if size < _FORMAT_SIZE_MIN:
                 return SHORT, at
             # The byte before the event's own checksum is the checksum algorithm.

@@ -251,7 +251,7 @@ class ReplayTask(TableTask):
 def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
     """Returns the record of a table whose copy takes the table's place."""
     passed = replaying.passed
-    # If lost entries behind R were left out, the record's `from_lsn` is already behind them.
+    # If the log has lost entries after R, and a person has skipped them, `from_lsn` already lies after R.
     from_lsn = max(passed, record.from_lsn)
     goal = replace(replaying.goal, exact_from=passed if replaying.goal.complete else None)
     place = folder_of(record.name)
