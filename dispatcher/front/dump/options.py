@@ -25,13 +25,12 @@ class Checksum(Enum):
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
     """What a client has asked for, and what the relay needs to know of the source. `server_id`: of the source, for
-    events that the front makes. `semi_sync`: True if the client expects the two bytes of semi-synchronous replication
-    before each event. `annotate`: True if the client gets MariaDB's ANNOTATE_ROWS events. `mariadb_capability`:
-    @mariadb_slave_capability; below 4, the client gets BEGIN in place of MariaDB's GTID events."""
+    events that the front makes. `annotate`: True if the client gets MariaDB's ANNOTATE_ROWS events.
+    `mariadb_capability`: @mariadb_slave_capability; below 4, the client gets BEGIN in place of MariaDB's GTID
+    events."""
 
     server_id: int
     checksum: Checksum
-    semi_sync: bool = False
     heartbeat_v2: bool = False
     annotate: bool = True
     mariadb: bool = False

@@ -49,6 +49,7 @@ _COPIED_BYTES = CHUNK_BYTES >> 3
 _CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID
 _OFFSET_V1_MAX = 0xFFFFFFFF  # of a HEARTBEAT of version 1
 _FILE_BEGIN = len(MAGIC)
+_STATUS = b"\0"  # precedes each event in its packet
 _SMALL = (
     EventType.FORMAT_DESCRIPTION, EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID,
 )  # fmt: skip
@@ -77,7 +78,6 @@ class Relay:
             self._sent.use(st)
         st[k.SEQUENCE] = sequence
         st[k.TRACK] = self._sent is not None
-        st[k.SEMI_SYNC] = options.semi_sync
         st[k.ANNOTATE] = options.annotate
         st[k.PLAIN] = options.mariadb and options.mariadb_capability < _CAPABILITY_GTID
 
@@ -187,7 +187,7 @@ class Relay:
             raise _unreadable(event)
         large = LargeEvent(
             header,
-            prefix=self._prefix,
+            prefix=_STATUS,
             strip=int(st[k.STRIP]),
             dropped=dropped,
             sequence=int(st[k.SEQUENCE]),
@@ -340,12 +340,10 @@ class Relay:
                 self.offset,
                 self._checksum,
             )
-            for chunk, sequence in empty_transactions(
-                missing, made, self._prefix, int(st[k.SEQUENCE])
-            ):
+            for chunk, sequence in empty_transactions(missing, made, _STATUS, int(st[k.SEQUENCE])):
                 # The sizes of events: what is left of the packets without their headers.
                 count = sequence - st[k.SEQUENCE]
-                st[k.COUNTED] += len(chunk) - count * (k.PACKET_HEADER + len(self._prefix))
+                st[k.COUNTED] += len(chunk) - count * (k.PACKET_HEADER + len(_STATUS))
                 st[k.SEQUENCE] = sequence
                 yield chunk
         self._sent.complete(end)
@@ -360,10 +358,6 @@ class Relay:
 
     # -- packets ---------------------------------------------------------------------------------------------
 
-    @property
-    def _prefix(self) -> bytes:
-        return b"\0\xef\0" if self._options.semi_sync else b"\0"
-
     def _packet(self, payload: bytes) -> bytes:
         number = int(self._st[k.SEQUENCE]) & 0xFF
         self._st[k.SEQUENCE] += 1
@@ -371,7 +365,7 @@ class Relay:
 
     def _put(self, event: bytes) -> None:
         """Append a made event to the buffer."""
-        packet = self._packet(self._prefix + event)
+        packet = self._packet(_STATUS + event)
         if self._st[k.OUT] + len(packet) > len(self._buffer()):
             self._flush()
         at = int(self._st[k.OUT])

@@ -41,31 +41,28 @@ N_RUNS = 12
 TRACK = 13  # 1 if the kernel notes GTIDs, and drops transactions that the client has
 STRIP = 14  # bytes of checksum that are removed from each event
 CHECKED = 15  # 1 if events end in a checksum
-SEMI_SYNC = 16
-ANNOTATE = 17
-PLAIN = 18  # 1 for a client that does not know MariaDB's GTID events
+ANNOTATE = 16
+PLAIN = 17  # 1 for a client that does not know MariaDB's GTID events
 # Addresses of arrays, and sizes:
-OUT_AT = 19  # the buffer for packets
-OUT_SIZE = 20
-NAME_AT = 21  # of the file that the last record named
-KEY_AT = 22  # the source of a GTID, for SOURCE
-KEYS_AT = 23  # of the known sources, KEY_WORDS each
+OUT_AT = 18  # the buffer for packets
+OUT_SIZE = 19
+NAME_AT = 20  # of the file that the last record named
+KEY_AT = 21  # the source of a GTID, for SOURCE
+KEYS_AT = 22  # of the known sources, KEY_WORDS each
 # What the client has of source n: the half-open intervals [starts[i], ends[i]) for i in [spans[n], spans[n + 1]).
-SPANS_AT = 24
-STARTS_AT = 25
-ENDS_AT = 26
-INTERVALS = 27  # how many there are
-RUNS_AT = 28  # RUN_SIZE numbers for each run
-COUNTED = 29  # the offset that a replica counts: it adds the sizes of events
-STATE_SIZE = 30
+SPANS_AT = 23
+STARTS_AT = 24
+ENDS_AT = 25
+INTERVALS = 26  # how many there are
+RUNS_AT = 27  # RUN_SIZE numbers for each run
+COUNTED = 28  # the offset that a replica counts: it adds the sizes of events
+STATE_SIZE = 29
 
 NOTHING, BEGINNING, ALL = range(3)
 
 LARGE_BYTES = 1 << 16  # a larger event is not copied
 PACKET_HEADER = 4
-_BEFORE_EVENT = (
-    PACKET_HEADER + 3
-)  # at most: the status byte, and the two bytes of semi-synchronous replication
+_BEFORE_EVENT = PACKET_HEADER + 1  # and the status byte
 RUNS_MAX = 1 << 12
 NAME_MAX = 256
 
@@ -320,14 +317,11 @@ def _copy_packet(buf: U8, at: Int, size: Int, out: U8, st: I64) -> Int:
     """Write an event as a packet. Return where it stands in `out`."""
     to = st[OUT] + PACKET_HEADER
     body = size - st[STRIP]
-    length = body + 1 + 2 * st[SEMI_SYNC]
+    length = body + 1
     put32(out, st[OUT], length | (st[SEQUENCE] & 0xFF) << 24)
     st[SEQUENCE] += 1
     out[to] = 0
     to += 1
-    if st[SEMI_SYNC]:
-        out[to], out[to + 1] = 0xEF, 0  # no acknowledgement is asked for
-        to += 2
     copy(out, to, buf, at, body)
     if st[STRIP]:
         put32(out, to + header.SIZE_AT, body)

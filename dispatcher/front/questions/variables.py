@@ -194,11 +194,6 @@ class Variables:
         value = self._user.get("slave_until_gtid")
         return value if isinstance(value, str) else None
 
-    @property
-    def semi_sync(self) -> bool:
-        """True if the client wants to acknowledge transactions, and events with two more bytes in front."""
-        return self._number("rpl_semi_sync_replica", "rpl_semi_sync_slave") != 0
-
     def _first(self, *names: str) -> Value:
         """Return the first of these user variables that is set."""
         return next((self._user[name] for name in names if name in self._user), None)

@@ -166,21 +166,20 @@ def test_a_format_that_the_daemon_got_within_the_file_is_not_told_again() -> Non
 
 
 @pytest.mark.parametrize(
-    ("checksum", "semi_sync", "cut_at"),
-    [(Checksum.CRC32, False, 0), (Checksum.CRC32, True, 700_001), (Checksum.UNSET, False, 700_001)],
+    ("checksum", "cut_at"),
+    [(Checksum.CRC32, 0), (Checksum.CRC32, 700_001), (Checksum.UNSET, 700_001)],
 )
-def test_large_events_pass_through(checksum: Checksum, semi_sync: bool, cut_at: int) -> None:
-    prefix = b"\0\xef\0" if semi_sync else b"\0"
+def test_large_events_pass_through(checksum: Checksum, cut_at: int) -> None:
     ends = 4 if checksum is Checksum.CRC32 else 0
-    full = 0xFFFFFF - len(prefix) - 19 - ends  # the body that fills a packet
+    full = 0xFFFFFF - 1 - 19 - ends  # the body that fills a packet
     sizes = [LARGE_BYTES - 24, LARGE_BYTES, full - 1, full, full + 1]
     data, _ = transaction(1, (bytes((n,)) * size for n, size in enumerate(sizes)))
     parts: Parts = [MAGIC, format_description(), data]
     if cut_at:
         parts[2:] = [memoryview(data)[at : at + cut_at] for at in range(0, len(data), cut_at)]
-    chunks = list(relay(checksum=checksum, semi_sync=semi_sync).packets(parts))
+    chunks = list(relay(checksum=checksum).packets(parts))
     assert max(map(len, chunks)) <= 1 << 20
-    found = [e for e in events(b"".join(chunks), prefix=prefix) if e[4] == EventType.WRITE_ROWS]
+    found = [e for e in events(b"".join(chunks)) if e[4] == EventType.WRITE_ROWS]
     assert [len(e) for e in found] == [size + 19 + ends for size in sizes]
     for n, e in enumerate(found):
         assert e[19 : len(e) - ends].count(bytes((n,))) == sizes[n]

@@ -221,11 +221,3 @@ def test_heartbeats_are_the_servers(log: Log, checksum: Checksum) -> None:
         e[:13] + e[17:] if e[4] == 15 else e for e in expected
     ][1:]
     assert events(stream)[0] == expected[0]
-
-
-def test_semi_synchronous_clients_get_two_more_bytes(logs: Callable[[Kind], Log]) -> None:
-    log = logs("mariadb118")
-    dump = log.dump(by_file(log.file, 4, log.flags), Checksum.CRC32, "SET @rpl_semi_sync_slave = 1")
-    expected = list(for_a_consumer(events(dump, prefix=b"\0\xef\0")))
-    relay = log.relay(AfterPlace(log.file, 4), Checksum.CRC32, semi_sync=True)
-    assert events(sent(relay, log.consumer), prefix=b"\0\xef\0") == expected

@@ -42,7 +42,6 @@ def test_what_a_dump_reads() -> None:
         "SET @mariadb_slave_capability='4'",
         "SET @slave_connect_state='0-1-3', @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates=0",
         "SET @slave_until_gtid = '0-1-9'",
-        "SET @rpl_semi_sync_slave= 1",
         "SET net_write_timeout = 600, autocommit = 0",
     )
     assert variables.heartbeat_period_ns == 48_000_000_000
@@ -50,7 +49,6 @@ def test_what_a_dump_reads() -> None:
     assert variables.mariadb_capability == 4
     assert variables.slave_connect_state == "0-1-3"
     assert variables.slave_until_gtid == "0-1-9"
-    assert variables.semi_sync
     assert variables.seconds("net_write_timeout") == 600
     assert not variables.autocommit
 
@@ -60,7 +58,6 @@ def test_a_client_that_says_nothing() -> None:
     assert variables.heartbeat_period_ns == variables.mariadb_capability == 0
     assert variables.slave_connect_state is variables.slave_until_gtid is None
     assert variables.replica_uuid == ""
-    assert not variables.semi_sync
     assert variables.seconds("net_write_timeout") is None
     assert variables.autocommit
 
@@ -71,10 +68,9 @@ def test_a_client_that_says_nothing() -> None:
 def test_values_that_make_no_sense(value: str) -> None:
     variables = after(
         f"SET @master_heartbeat_period = {value}, @mariadb_slave_capability = {value}",
-        f"SET @rpl_semi_sync_slave = {value}, @slave_connect_state = NULL, @slave_uuid = 5",
+        "SET @slave_connect_state = NULL, @slave_uuid = 5",
     )
     assert variables.heartbeat_period_ns == variables.mariadb_capability == 0
-    assert not variables.semi_sync
     assert variables.slave_connect_state is None
     assert variables.replica_uuid == ""
 
