@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_sink.jars import delta_jars
 from tests.support.java import QUICK_JAVA
 
 pytestmark = pytest.mark.rotate(2, of="jobs of Spark")
@@ -57,7 +58,14 @@ def given(folder: Path, spark: dict[str, object], *command: str) -> dict[str, st
 @pytest.mark.spark
 def test_what_spark_submit_is_given_wins(tmp_path: Path) -> None:
     submit = str(Path(sys.executable).with_name("spark-submit"))
-    options = ["--master", "local[1]", "--driver-memory", "600m"]
+    options = [
+        "--master",
+        "local[1]",
+        "--driver-memory",
+        "600m",
+        "--jars",
+        ",".join(map(str, delta_jars())),
+    ]
     options += [
         "--conf",
         "spark.sql.shuffle.partitions=7",

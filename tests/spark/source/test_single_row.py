@@ -52,7 +52,10 @@ def test_a_value_of_another_type_is_refused(row: dict[str, Any]) -> None:
 
 def test_a_task_of_the_raw_source_does_not_load_pandas() -> None:
     code = (
-        "import sys; from spark_sink.source import rows; from spark_sink.source.data_source import *;"
+        "import sys; import spark_sink.source.data_source; from spark_sink.source import rows;"
+        "from dispatcher.model.position import Position;"
+        "from spark_sink.source.http.client import SliceCut;"
+        "from spark_sink.source.slices import Slice;"
         "from spark_sink.source.schemas import RAW_SCHEMA;"
         "from spark_sink.source.options import SourceOptions;"
         "o = SourceOptions.parse({'url': 'http://h:1', 'consumer': 'c', 'raw': 'true'});"
