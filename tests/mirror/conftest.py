@@ -19,7 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "job" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             # These tests spend most of their time on starting Java, and take several times longer on a busy machine.
-            item.add_marker(pytest.mark.timeout(1800))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.fixture

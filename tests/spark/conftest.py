@@ -42,7 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             file = item.nodeid.split("::", 1)[0]
             assert file in SESSION_FILES, f"name {file} in tests/conftest.py: it uses Spark"
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(600))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
