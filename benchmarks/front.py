@@ -6,7 +6,8 @@
   holds the whole file already. The times are those of the whole program, with its start and its login.
 * Ten clients at once, which only receive. At the server each has a dump of its own. At the front each reads one of ten
   consumers, which share the one connection of a daemon that has just started; the queues hold the log already. The
-  server's CPU time and bytes are counted from before the daemon's start.
+  server's CPU time and bytes are counted from before the daemon's start. An idle server takes CPU time, too; what it
+  would have taken in the same time is subtracted.
 
 While a client reads, the benchmark asks for `/livez` all the time. The longest wait for an answer bounds the longest
 pause of the event loop.
@@ -21,14 +22,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from functools import partial
+from typing import NamedTuple, Self
 
 from benchmarks import tools
 from benchmarks.cycle import Connection
 from benchmarks.daemon import Json, MeasuredDaemon, consumer
 from benchmarks.figures import Run
 from benchmarks.logs import PASSWORD, USER, GeneratedLog
-from benchmarks.processes import CommandFailed, cpu_seconds, run_module
+from benchmarks.processes import CommandFailed, Usage, cpu_seconds, run_module
 from tests.servers import Instance
 from tests.servers.ports import free_port
 
@@ -39,6 +41,7 @@ _AGAIN, _QUEUED = "again", "queued"  # consumers
 _CLIENTS = 10
 _RATE_TARGET, _TEN_TARGET = 0.7, 0.15
 _ASK_EVERY_S = 0.02
+_IDLE_S = 5.0
 
 
 def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
@@ -67,10 +70,12 @@ def _consumer(server: Instance, log: GeneratedLog, start: str) -> Json:
 
 @dataclass
 class _Spent:
-    """What the copies of one subject took. `cpu_s`: of the daemon; `longest_ms`: the longest answer of `/livez`."""
+    """What the copies of one subject took. `cpu_s`: of the daemon; `all_cpu_s`: of the server, the daemon and the
+    client; `longest_ms`: the longest answer of `/livez`."""
 
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
+    all_cpu_s: list[float] = field(default_factory=list)
     longest_ms: list[float] = field(default_factory=list)
 
 
@@ -84,28 +89,38 @@ def _measure_one(run: Run, server: Instance, log: GeneratedLog) -> None:
         end = daemon.rows()[0]["acknowledged"]
         for number in range(run.rounds + 1):
             found = {
-                SERVER: _copy(daemon, lambda: tools.raw(server.host, server.port, log).wall_s),
-                AGAIN: _copy(daemon, lambda: tools.raw("127.0.0.1", port, log, _AGAIN).wall_s),
-                QUEUED: _copy(daemon, lambda: tools.raw("127.0.0.1", port, log, _QUEUED).wall_s),
+                SERVER: _copy(daemon, server, partial(tools.raw, server.host, server.port, log)),
+                AGAIN: _copy(daemon, server, partial(tools.raw, server.host, port, log, _AGAIN)),
+                QUEUED: _copy(daemon, server, partial(tools.raw, server.host, port, log, _QUEUED)),
             }
             with closing(Connection(daemon.port, _AGAIN)) as reader:
                 reader.call("session", {"after": end})  # empties the queue
             if number:  # the first round fills the queue, and warms caches
-                for subject, (wall_s, cpu_s, longest_ms) in found.items():
-                    spent[subject].wall_s.append(wall_s)
-                    spent[subject].cpu_s.append(cpu_s)
-                    spent[subject].longest_ms.append(longest_ms)
+                for subject, one in found.items():
+                    spent[subject].wall_s.append(one.wall_s)
+                    spent[subject].cpu_s.append(one.cpu_s)
+                    spent[subject].all_cpu_s.append(one.all_cpu_s)
+                    spent[subject].longest_ms.append(one.longest_ms)
     _record_one(run, log, spent)
 
 
-def _copy(daemon: MeasuredDaemon, copy: Callable[[], float]) -> tuple[float, float, float]:
-    """Returns the seconds of a copy, the daemon's CPU seconds, and the longest answer of `/livez` in milliseconds."""
+class _Copy(NamedTuple):
+    """What one copy took, as in `_Spent`."""
+
+    wall_s: float
+    cpu_s: float
+    all_cpu_s: float
+    longest_ms: float
+
+
+def _copy(daemon: MeasuredDaemon, server: Instance, copy: Callable[[], Usage]) -> _Copy:
     daemon.until_quiet()
     with _Pulse(daemon.port) as pulse:
-        before = daemon.cpu_s
-        wall_s = copy()
-        cpu_s = daemon.cpu_s - before
-    return wall_s, cpu_s, pulse.longest_s * 1e3
+        daemon_s, server_s = daemon.cpu_s, cpu_seconds(server.pid)
+        usage = copy()
+        daemon_s, server_s = daemon.cpu_s - daemon_s, cpu_seconds(server.pid) - server_s
+    all_cpu_s = usage.cpu_s + daemon_s + server_s
+    return _Copy(usage.wall_s, daemon_s, all_cpu_s, pulse.longest_s * 1e3)
 
 
 def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
@@ -118,8 +133,17 @@ def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
     }  # fmt: skip
     for subject, found in spent.items():
         if subject != SERVER:
-            per_gb = [cpu_s / log.bytes * 1e9 for cpu_s in found.cpu_s]
-            run.series(PART, log.name, subject, "the daemon's CPU for a GB", "s", per_gb)
+            run.series(
+                PART, log.name, subject, "the daemon's CPU for a GB", "s", _per_gb(log, found.cpu_s)
+            )
+        run.series(
+            PART,
+            log.name,
+            subject,
+            "all programs' CPU for a GB",
+            "s",
+            _per_gb(log, found.all_cpu_s),
+        )
         quantity = "longest answer of /livez meanwhile"
         run.series(PART, log.name, subject, quantity, "ms", found.longest_ms)
     for name, subject in (("P18", AGAIN), ("P19", QUEUED)):
@@ -127,6 +151,10 @@ def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
             f"{name} {log.name}", f"{subject} ÷ {SERVER}, mysqlbinlog --raw",
             rates[subject] / rates[SERVER], ">=", _RATE_TARGET,
         )  # fmt: skip
+
+
+def _per_gb(log: GeneratedLog, values: list[float]) -> list[float]:
+    return [value / log.bytes * 1e9 for value in values]
 
 
 class _Pulse:
@@ -158,27 +186,43 @@ class _Pulse:
 
 
 class _ServerMeter:
-    """The CPU seconds and the sent bytes of a server since the meter was made."""
+    """The sent bytes of a server since the meter was made, and its CPU seconds, without those of an idle server
+    (`idle_share` of a core)."""
 
-    def __init__(self, server: Instance) -> None:
+    def __init__(self, server: Instance, idle_share: float) -> None:
         self._server = server
-        self._before = (0.0, 0)
-        self._before = self.spent()
+        self._idle_share = idle_share
+        self._before = self._now()
 
     def spent(self) -> tuple[float, int]:
+        seconds, cpu_s, sent = (
+            now - before for now, before in zip(self._now(), self._before, strict=True)
+        )
+        return max(cpu_s - self._idle_share * seconds, 0.0), int(sent)
+
+    def _now(self) -> tuple[float, float, float]:
+        """Returns the time, the server's CPU seconds, and the bytes that it has sent."""
         with self._server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")
             sent = int(cursor.fetchall()[0][1])
-        cpu_before, sent_before = self._before
-        return cpu_seconds(self._server.pid) - cpu_before, sent - sent_before
+        return time.perf_counter(), cpu_seconds(self._server.pid), sent
+
+
+def _idle_share(server: Instance) -> float:
+    """Returns the share of a core that a server takes without clients."""
+    began, before = time.perf_counter(), cpu_seconds(server.pid)
+    time.sleep(_IDLE_S)
+    return (cpu_seconds(server.pid) - before) / (time.perf_counter() - began)
 
 
 def _measure_ten(run: Run, server: Instance, log: GeneratedLog) -> None:
+    idle_share = _idle_share(server)
+    run.series(PART, log.name, "the server", _IDLE_CPU, "% of a core", [100 * idle_share])
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for number in range(run.rounds + 1):
         for subject, measured in (
-            (TEN_SERVER, _ten_at_server(server, log)),
-            (TEN_FRONT, _ten_at_front(server, log)),
+            (TEN_SERVER, _ten_at_server(server, log, idle_share)),
+            (TEN_FRONT, _ten_at_front(server, log, idle_share)),
         ):
             if number:  # the first round warms caches
                 for (quantity, unit), value in measured.items():
@@ -195,19 +239,24 @@ def _measure_ten(run: Run, server: Instance, log: GeneratedLog) -> None:
 
 
 _SERVER_CPU, _SERVER_SENT = ("the server's CPU", "s"), ("bytes that the server sends", "MB")
+_IDLE_CPU = "CPU without clients"
 _DAEMON_CPU, _WALL = ("the daemon's CPU for a GB", "s"), ("login to last byte", "s")
 
 
-def _ten_at_server(server: Instance, log: GeneratedLog) -> dict[tuple[str, str], float]:
-    meter = _ServerMeter(server)
+def _ten_at_server(
+    server: Instance, log: GeneratedLog, idle_share: float
+) -> dict[tuple[str, str], float]:
+    meter = _ServerMeter(server, idle_share)
     seconds = _drain(server.host, server.port, log, [USER] * _CLIENTS)
     return _spent(meter) | {_WALL: seconds}
 
 
-def _ten_at_front(server: Instance, log: GeneratedLog) -> dict[tuple[str, str], float]:
+def _ten_at_front(
+    server: Instance, log: GeneratedLog, idle_share: float
+) -> dict[tuple[str, str], float]:
     each = _consumer(server, log, "earliest")
     names = [f"client_{number}" for number in range(_CLIENTS)]
-    meter = _ServerMeter(server)
+    meter = _ServerMeter(server, idle_share)
     with _fronted(dict.fromkeys(names, each)) as (daemon, port):
         daemon.until_quiet()
         before = daemon.cpu_s
