@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import select
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,8 @@ QUEUE = 8 * MIB
 TIMEOUT_S = 3
 GROWTH_MAX = 64 * MIB  # of resident memory; each attack sends or asks for much more than this
 HALF_OPEN = 1000
+CONNECTIONS = 10_000
+ADMITTED_EVERY = 25
 FENCING = 40
 FENCED_S = 100.0  # each session's number is stored, one after the other
 
@@ -157,6 +160,25 @@ def test_half_logins_leave_room_for_others(fronted: Fronted, watch: Watch) -> No
             with suppress(OSError):  # the front may close the oldest
                 client.socket.sendall(halves[n % len(halves)])
         watch.until_delivered()
+        assert_serves(fronted)
+
+
+@pytest.mark.deep
+def test_ten_thousand_connections_leave_room_for_clients(fronted: Fronted, watch: Watch) -> None:
+    """One program opens connections and sends nothing. Clients that log in between them keep their connections."""
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2 * CONNECTIONS, files_max), files_max))
+    with ExitStack() as stack:
+        admitted = []
+        for n in range(CONNECTIONS):
+            if n % ADMITTED_EVERY == 0:
+                client = stack.enter_context(Attacker(fronted.port))
+                admitted.append(client.enter("shop", TOKEN))
+            else:
+                stack.enter_context(RawClient(fronted.port, greeted=False))
+        watch.until_delivered()
+        for client in admitted:
+            client.ping()
         assert_serves(fronted)
 
 
