@@ -338,7 +338,7 @@ def _check_state_database(
     without end."""
     for path, reader in readers.items():
         if state.mysql is not None and state.mysql.database in reader.databases:
-            remedy = "remove it, or keep the state in a database of another name"
+            remedy = "remove this database from the consumer, or keep the state in a database of another name"
             message = f"{state.mysql.database} is the database of the state (state.mysql); {remedy}"
             tree.report((*path, "databases"), message)
 
@@ -383,7 +383,7 @@ def _check_address(tree: Tree, api: ApiSettings, state: StateSettings) -> None:
     leader."""
     if state.mysql is not None and api.advertise is None and not api.listen.port:
         remedy = "set a port, or set api.advertise to the URL at which readers reach this daemon"
-        what = "with port 0 other daemons of this state cannot name this one's address"
+        what = "with port 0 the other daemons of this state do not know the address of this daemon"
         tree.report(("api", "listen"), f"{what}; {remedy}")
 
 

@@ -59,7 +59,8 @@ def test_names_that_do_not_exist_are_errors_with_the_nearest_name(
     place = f"cli@127.0.0.1:{server.port}: settings: "
     assert code == 2
     assert errors == [
-        f"{place}there is no database shpo (the nearest is shop); correct databases, or create it (for consumers.typo)",
+        f"{place}there is no database shpo (the nearest is shop); correct databases, or create the database"
+        " (for consumers.typo)",
         f"{place}the server shows the account no table shop.oders (the nearest is orders); correct tables, create it,"
         " or GRANT SELECT on it (for consumers.table)",
     ]

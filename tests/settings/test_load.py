@@ -250,8 +250,8 @@ def test_one_error_in_a_consumer(wrong: Wrong, more: str, finding: str) -> None:
         ),
         (
             "state: {mysql: u@db1/shop, password: p}",
-            "2: consumers.shop.databases: shop is the database of the state (state.mysql); remove it, or keep the state"
-            " in a database of another name",
+            "2: consumers.shop.databases: shop is the database of the state (state.mysql); remove this"
+            " database from the consumer, or keep the state in a database of another name",
         ),
         ("log: {level: loud}", "3: log.level: must be 'debug', 'info', 'warning' or 'error'"),
         ("log: {format: xml}", "3: log.format: must be 'console' or 'json'"),

@@ -310,7 +310,7 @@ def test_an_address_of_all_interfaces_is_told_as_the_name_of_the_host(settings: 
     [
         ("{advertise: 'a:8085'}", "api.advertise: expected a URL without a path"),
         ("{advertise: 'http://a:8085/path'}", "api.advertise: expected a URL without a path"),
-        ("{listen: '127.0.0.1:0'}", "api.listen: with port 0 other daemons of this state cannot"),
+        ("{listen: '127.0.0.1:0'}", "api.listen: with port 0 the other daemons of this state"),
     ],
 )
 def test_an_address_that_readers_cannot_use(wrong: Wrong, api: str, message: str) -> None:

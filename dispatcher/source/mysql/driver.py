@@ -65,8 +65,8 @@ class Driver(_Base):
         if not self.accepts_key and not self._on_loopback():
             raise BinlogError(
                 ErrorKind.CONNECT_FAILED,
-                "without TLS the server asks for the password encrypted with a public key that it sends itself, and"
-                " another program that answers in its place could read it",
+                "without TLS the server sends a public key and asks for the password encrypted with it; another program"
+                " that answers in the server's place could read the password",
                 where=self.where,
                 remedy="set tls.mode to verify_identity or verify_ca, or tls.server_public_key to a file with the"
                 " server's key (SHOW STATUS LIKE '%rsa_public_key'), or tls.allow_public_key_retrieval to true where"

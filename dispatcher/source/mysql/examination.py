@@ -142,7 +142,7 @@ def _missing_databases(
             text
         ):  # otherwise the server may hide it, and SELECT is reported as missing
             what = f"there is no database {text}{nearest(text, databases)}"
-            yield _error(what, "correct databases, or create it", [spec])
+            yield _error(what, "correct databases, or create the database", [spec])
 
 
 def _missing_tables(
@@ -200,7 +200,10 @@ def _unlogged_cascades(
             for each in (children[name] for name in names)
         ]
         what = f"the server does not log what foreign keys change in {_listed_texts(texts)}"
-        remedy = "let the application change these rows itself, or copy these tables again; MySQL logs it from 9.6 on"
+        remedy = (
+            "let the application change these rows itself, or copy these tables again; MySQL logs such changes from 9.6"
+            " on"
+        )
         yield _warning(what, remedy, concerned)
 
 
@@ -264,7 +267,7 @@ def _about_clocks(connection: Connection, names: tuple[str, ...]) -> Iterator[Se
         late = "behind" if theirs < before else "ahead of"
         what = f"the server's clock is {apart:.0f} s {late} this machine's"
         remedy = (
-            "synchronise both with NTP: lag, runway and start: {timestamp: ...} compare the two"
+            "synchronise both with NTP: lag, runway and start: {timestamp: ...} compare both clocks"
         )
         yield ServerFinding(BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy), names, True)
 

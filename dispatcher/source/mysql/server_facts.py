@@ -146,7 +146,7 @@ def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
             f"{_NO_FAILOVER}: positions of MariaDB are files and offsets", "name one host"
         )
     if facts.gtid_mode != "ON":
-        remedy = "set gtid_mode=ON on all hosts, or name one"
+        remedy = "set gtid_mode=ON on all hosts, or name one host"
         return _finding(f"gtid_mode={facts.gtid_mode or 'OFF'}: {_NO_FAILOVER}", remedy)
     return None
 
@@ -174,12 +174,12 @@ def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
     if facts.binlog_format != "ROW":
         yield _finding(
             f"binlog_format={facts.binlog_format}: statements instead of rows",
-            f"{change('binlog_format', 'ROW')}; sessions that are open keep the old one",
+            f"{change('binlog_format', 'ROW')}; sessions that are open keep their value",
         )
     if facts.row_image != "FULL":
         yield _finding(
             f"binlog_row_image={facts.row_image}: rows without all their columns",
-            f"{change('binlog_row_image', 'FULL')}; sessions that are open keep the old one",
+            f"{change('binlog_row_image', 'FULL')}; sessions that are open keep their value",
         )
     if facts.row_metadata not in ("FULL", ""):
         yield _finding(

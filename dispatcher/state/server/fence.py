@@ -110,5 +110,5 @@ class Fence:
         )
 
     def _not_leader(self, what: str) -> BinlogError:
-        remedy = "nothing to do: this daemon stands by, and begins again from what is stored"
+        remedy = "nothing to do: this daemon stands by, and begins with the stored state when it leads again"
         return BinlogError(ErrorKind.NOT_LEADER, what, where=self._session.label, remedy=remedy)
