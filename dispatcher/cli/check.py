@@ -142,7 +142,7 @@ def _begun(settings: Settings, warnings: list[str]) -> Collection[str]:
         stored = state_of(state) if not in_file or state.path.exists() else {"consumers": ()}
     except BinlogError as error:
         if in_file:  # for a database, `_examine_state` says what is wrong
-            warnings.append(f"{error} (check takes all consumers for new ones)")
+            warnings.append(f"{error} (so check treats all consumers as new)")
         return ()
     if full is not None:
         warnings.append(str(full))

@@ -48,9 +48,9 @@ _PRE_GA = (K.PRE_GA_WRITE_ROWS, K.PRE_GA_UPDATE_ROWS, K.PRE_GA_DELETE_ROWS)
 _EMPTY = frozenset((K.STOP, K.SLAVE))
 # A comment line of a statement would look like a line of the output. With a space before `#` it remains a comment.
 _COMMENT_LINE = re.compile(r"^#", re.MULTILINE)
-_DUMMY = Fields(note="no rows: it ends a statement")
+_DUMMY = Fields(note="no rows: this event only ends a statement")
 _NO_TABLE = Fields(
-    error="no TABLE_MAP_EVENT for this table stands before it in what is read; start at its transaction's beginning"
+    error="no TABLE_MAP_EVENT for this table precedes the event in the range; start at the transaction's beginning"
 )
 _MARIADB_FLAGS = (
     (gtid_events.STANDALONE, "standalone"), (0x04, "transactional"), (0x08, "allow_parallel"), (0x10, "waited"),

@@ -155,10 +155,10 @@ class Range:
         if self.started or self._start is None or isinstance(self._start, TimeBound):
             return
         if isinstance(self._start, GtidBound):
-            what = f"no transaction of {self._start.text[:80]} in what was read"
+            what = f"no transaction of {self._start.text[:80]} in the range that was read"
         else:
             what = f"no event at or after offset {self._start.offset} of {self._start.file or 'the first file'}"
-        raise _wrong("--start", what, "compare it with the output without --start")
+        raise _wrong("--start", what, "compare the value with the output without --start")
 
     def _number(self, file: str) -> int:
         return self._numbers.setdefault(file, len(self._numbers))

@@ -61,7 +61,7 @@ def parse_options(
         policy = InvalidDates(invalid_dates)
     except ValueError:
         what = f"--invalid-dates: {invalid_dates!r}"
-        raise _wrong(what, f"say one of {', '.join(InvalidDates)}") from None
+        raise _wrong(what, f"use one of {', '.join(InvalidDates)}") from None
     return InspectOptions(
         as_json=as_json,
         summary=summary,
@@ -202,8 +202,8 @@ def _address(url: str) -> tuple[str, str, int, str]:
     user, _, server = address.rpartition("@")
     if ":" in user:
         raise _wrong(
-            "the address holds a password, which every user of this machine can read there",
-            "leave it out, and say --password-file FILE or --password-env VARIABLE, or be asked for it",
+            "the address holds a password; every user of this machine can read it in the list of processes",
+            "leave the password out, and use --password-file FILE or --password-env VARIABLE, or enter it when asked",
         )
     if not user or not server:
         raise _wrong(f"not the address of a server: {url}", _ADDRESS_REMEDY)
@@ -217,7 +217,7 @@ def _address(url: str) -> tuple[str, str, int, str]:
 def _password(login: Login, user: str, host: str) -> str:
     file, variable = login.password_file, login.password_env
     if file is not None and variable is not None:
-        raise _wrong("both --password-file and --password-env", "say one of them")
+        raise _wrong("both --password-file and --password-env", "use one of them")
     if file is not None:
         try:
             return file.read_text(encoding="utf-8").rstrip("\r\n")

@@ -167,7 +167,9 @@ class BinlogClient:
         Takes a fraction of a second; half a minute where the kernels are not compiled yet.
         """
         if self._entered:
-            raise UserError(ErrorKind.SETTINGS, f"{self!r} is open already", remedy="open it once")
+            raise UserError(
+                ErrorKind.SETTINGS, f"{self!r} is open already", remedy="open another client"
+            )
         self._entered, self._broken = True, None
         try:
             await in_thread("kernels", _load_kernels)

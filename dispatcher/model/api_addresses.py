@@ -74,7 +74,7 @@ def parse_addresses(text: str) -> tuple[ApiAddress, ...]:
     if len(set(addresses)) < len(addresses):
         raise UserError(
             ErrorKind.SETTINGS,
-            f"an address is there twice: {text}",
+            f"an address occurs twice: {text}",
             remedy="write each daemon's address once",
         )
     return addresses

@@ -237,7 +237,7 @@ class GtidSet:
                     sources.setdefault(source, []).append((start, end))
                     at += 16
         except IndexError:
-            raise _bad("", f"binary form of {len(data)} bytes is cut short") from None
+            raise _bad("", f"its binary form of {len(data)} bytes ends too early") from None
         if at != len(data):
             raise _bad("", f"binary form has {len(data) - at} bytes too many")
         return cls(sources)

@@ -54,7 +54,7 @@ def test_addresses_differ_in_each_part(other: str) -> None:
         (f"{A},http://user:pw@b:99999", "the address of b holds a user or a password"),
         ("http://user:pw@[b", "not the address of a daemon: '[b'"),
         (f"{A},https://b:8085", "some addresses begin with http:// and others with https://"),
-        (f"{A},{B},{A}/", "an address is there twice"),
+        (f"{A},{B},{A}/", "an address occurs twice"),
     ],
 )
 def test_what_is_not_a_list_of_addresses_is_refused(text: str, message: str) -> None:

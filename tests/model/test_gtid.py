@@ -140,7 +140,7 @@ def test_the_binary_form_with_tags_to_the_byte() -> None:
         (b"\2\1\0\0\0\0\0\1" + bytes(17), "unknown kind 2"),
         (b"\1\1\0\0\0\0\0\1" + bytes(16) + b"\2A" + bytes(8), "the tag b'A'"),
         (b"\1\1\0\0\0\0\0\1" + bytes(16) + b"\3a" + bytes(8), "the tag b'a'"),
-        (b"\1\1\0\0\0\0\0\1" + bytes(16) + b"\x0aa", "cut short"),
+        (b"\1\1\0\0\0\0\0\1" + bytes(16) + b"\x0aa", "ends too early"),
     ],
 )
 def test_a_binary_form_with_tags_that_is_damaged(data: bytes, why: str) -> None:

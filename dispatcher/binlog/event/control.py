@@ -242,7 +242,7 @@ def parse_transaction_context(body: bytes) -> TransactionContext:
 
 def _items(cursor: ByteCursor, count: int) -> tuple[bytes, ...]:
     if 2 * count > len(cursor):
-        raise malformed(cursor.name, f"names {count} items, which do not fit")
+        raise malformed(cursor.name, f"counts {count} items, more than its bytes can hold")
     return tuple(cursor.read(cursor.number(2)) for _ in range(count))
 
 
@@ -322,7 +322,7 @@ def parse_load(kind: int, body: bytes) -> Load:
             cursor.read(cursor.number(1))
         cursor.read(1)
     if count > len(cursor):
-        raise malformed(cursor.name, f"names {count} fields, which do not fit")
+        raise malformed(cursor.name, f"counts {count} fields, more than its bytes can hold")
     sizes = cursor.read(count)
     fields = tuple(cursor.null_terminated(size) for size in sizes)
     table, database = cursor.null_terminated(table_size), cursor.null_terminated(database_size)

@@ -323,6 +323,6 @@ def _size(data: bytes, at: int) -> int:
 def _encrypted_from_here() -> BinlogError:
     return BinlogError(
         ErrorKind.UNSUPPORTED_EVENT,
-        "the events behind START_ENCRYPTION_EVENT are encrypted (encrypt_binlog=ON)",
+        "the events after START_ENCRYPTION_EVENT are encrypted (encrypt_binlog=ON)",
         remedy="read them through their server, which decrypts them: mysql://user@host:port/FILE",
     )

@@ -120,7 +120,7 @@ def _tagged(body: bytes) -> Gtid:
     while len(cursor) and last < 11:
         field = cursor.varint()
         if field <= last:
-            raise malformed(_TAGGED, f"has field {field} behind field {last}")
+            raise malformed(_TAGGED, f"has field {field} after field {last}")
         last = field
         if field == 1:
             source = uuid_text(bytes(_byte(cursor) for _ in range(16)))

@@ -91,7 +91,7 @@ def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
         got += len(chunk)
         if said is not None and (got > said or (got < said and not chunk)):
             more = "more" if got > said else "fewer"
-            raise malformed(NAME, f"holds {more} bytes than the {said} that it says")
+            raise malformed(NAME, f"holds {more} bytes than the {said} that its header states")
         if not chunk:
             return
         yield chunk
@@ -117,7 +117,7 @@ def decompress(payload: Payload) -> bytes:
     except zstandard.ZstdError as error:
         raise malformed(NAME, f"cannot be uncompressed: {error}") from None
     more = "more" if size > said else "fewer"
-    raise malformed(NAME, f"holds {more} bytes than the {said} that it says")
+    raise malformed(NAME, f"holds {more} bytes than the {said} that its header states")
 
 
 def event_runs(chunks: Iterable[bytes]) -> Iterator[U8]:

@@ -39,7 +39,7 @@ WHY = (
     "stands outside a transaction",
     "refers to a table map that is missing",
     "stands inside a transaction",
-    "is one table map too many in its statement",
+    "is one more table map than a statement may have",
     "names no table",
     "is larger than any that a server writes",
     "has a number that no transaction has",

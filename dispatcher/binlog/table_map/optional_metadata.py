@@ -159,7 +159,7 @@ class OptionalMetadata:
         for at, collation in zip(exceptions[::2], exceptions[1::2], strict=False):
             if at >= len(columns):
                 raise cursor.malformed(
-                    f"gives a character set to column {at} of {len(columns)} with one"
+                    f"gives a character set to column {at} of the {len(columns)} that can have one"
                 )
             self.charsets[columns[at]] = collation
         if len(exceptions) % 2:

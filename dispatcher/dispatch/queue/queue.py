@@ -129,7 +129,7 @@ class Queue(QueueContents):
         named = self.executed_of(position)
         if self.mode is not Mode.GTID:
             if exact and named.file != recorded.file:
-                raise _unknown(f"at its offset the file is {recorded.file}")
+                raise _unknown(f"at its offset the log is in the file {recorded.file}")
         elif exact and named.gtids != recorded.gtids:
             raise _unknown("its GTID set is not what this consumer has read up to its seq")
         elif not (named.contains(recorded) and self.queued.contains(named)):

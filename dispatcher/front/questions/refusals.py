@@ -125,7 +125,7 @@ def unknown_column() -> WireError:
 
 def server_refused(number: int) -> WireError:
     """`number`: the error of the server, or 0 if it has not answered."""
-    why = f"refused it with error {number}" if number else "did not answer"
+    why = f"refused this statement with error {number}" if number else "did not answer"
     return WireError(
         1105, f"the server {why}; the log of binlog-dispatcher has the details", "HY000"
     )
